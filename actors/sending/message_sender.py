@@ -176,9 +176,12 @@ class MessageSender(Generic[F]):
         bodies = publication.bodies
         count = len(bodies)
         for queue in queues:
-            if (flow := self._flow_to(queue)) is None:
-                confirm.nack(NO_QUEUE)
-                continue
+            flow = self.flows.get(queue)
+            if flow is None or flow.ref.actor_stopped.is_set():
+                flow = self._connect(queue)
+                if flow is None:
+                    confirm.nack(NO_QUEUE)
+                    continue
             flow.spend(count)
             if (trace := self.trace) is None:
                 flow.send(Publish(publication, confirm, flow))
@@ -194,11 +197,17 @@ class MessageSender(Generic[F]):
     def send_one(self, queue: str, exchange: str, routing_key: str, body: bytes, confirm: Promise, *,
                  persistent: bool) -> None:  # fmt: skip
         """Cast a message without properties to one queue: with those before it, if it is alike and they are still on their way."""
-        if (flow := self._flow_to(queue)) is None:
-            confirm.nack(NO_QUEUE)
-            return
+        flow = self.flows.get(queue)
+        if flow is None or flow.ref.actor_stopped.is_set():
+            flow = self._connect(queue)
+            if flow is None:
+                confirm.nack(NO_QUEUE)
+                return
         flow.spend(1)
-        msg_id = self._take_ids(1)
+        if self._next_id == self._id_end:
+            self._more_ids(1)
+        msg_id = self._next_id
+        self._next_id += 1
         row, trace = 0, self.trace
         if trace is not None:
             if exchange or self._routed[0]:
@@ -209,9 +218,11 @@ class MessageSender(Generic[F]):
             message is None or flow.inbox.newest is not message or message.publisher is not flow or kind != self._open_kind
             or msg_id != message.alike.first_id + message.added or (row and row != message.sent_seq + message.added)
         ):  # fmt: skip
-            alike = Publication(
-                self._ids.prefix, msg_id, self._plain_head(exchange, (routing_key,)), 0, (), persistent
-            )
+            if message is not None and kind == self._open_kind:
+                head = message.alike.head
+            else:
+                head = self._plain_head(exchange, (routing_key,))
+            alike = Publication(self._ids.prefix, msg_id, head, 0, (), persistent)
             message = self._open = OpenPublish(alike, flow, 0 if trace is None else trace.id, row)
             self._open_kind = kind
         if trace is not None:
@@ -228,22 +239,23 @@ class MessageSender(Generic[F]):
         if not sent and trace is not None:
             _write_undelivered(trace, self._kind, row)
 
-    def _flow_to(self, queue: str) -> F | None:
-        """The flow to the queue's process; None if it has none."""
-        flow = self.flows.get(queue)
-        if flow is None or flow.ref.actor_stopped.is_set():
-            try:
-                ref = self.address(queue)
-            except ActorDeadError:
-                return None
-            flow = self.flows[queue] = self._new_flow(self.runtime, ref, self._initial_credit)
+    def _connect(self, queue: str) -> F | None:
+        """A new flow to the queue's process; None if it has none."""
+        try:
+            ref = self.address(queue)
+        except ActorDeadError:
+            return None
+        flow = self.flows[queue] = self._new_flow(self.runtime, ref, self._initial_credit)
         return flow
 
     def _take_ids(self, count: int) -> int:
+        if self._id_end - self._next_id < count:
+            self._more_ids(count)
         first = self._next_id
-        if self._id_end - first < count:
-            block = max(ID_BLOCK, count)
-            first = self._ids.take(block)
-            self._id_end = first + block
         self._next_id = first + count
         return first
+
+    def _more_ids(self, count: int) -> None:
+        block = max(ID_BLOCK, count)
+        self._next_id = self._ids.take(block)
+        self._id_end = self._next_id + block

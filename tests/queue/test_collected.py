@@ -45,7 +45,7 @@ def test_each_message_is_taken_once_with_its_id_and_its_row(added: list[int]) ->
         assert [(each.publication.first_id, each.sent_seq, each.sends) for each in ones] == [
             (100 + i, 50 + i, 1) for i in range(first, number)
         ]
-        assert [body for each in ones for body in each.publication.bodies] == publish.publication.bodies
+        assert [body for each in ones for body in each.publication.bodies] == [*publish.publication.bodies]
     assert sent == [b"%d" % i for i in range(number)]
     assert message.added == number
 

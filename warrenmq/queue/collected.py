@@ -70,8 +70,8 @@ class OpenPublish(Collected["tuple[bytes, Promise]"]):
 
     def add(self, body: bytes, promise: Promise) -> None:
         """Add a message; by its one sender."""
-        self.added += 1
         self._added.append((body, promise))
+        self.added += 1  # last: were it interrupted, the next message would not go on here
 
     def take(self) -> Publish | None:
         """The messages that were added since the last time, as one publish."""
@@ -79,11 +79,11 @@ class OpenPublish(Collected["tuple[bytes, Promise]"]):
             return None
         alike, count, before = self.alike, len(taken), self.taken
         self.taken = before + count
+        bodies, promises = zip(*taken, strict=True)
         publication = Publication(
-            alike.id_prefix, alike.first_id + before, alike.head, alike.properties_size,
-            [body for body, _ in taken], alike.persistent,
+            alike.id_prefix, alike.first_id + before, alike.head, alike.properties_size, bodies, alike.persistent,
         )  # fmt: skip
-        promise = taken[0][1] if count == 1 else Promises([promise for _, promise in taken])
+        promise = promises[0] if count == 1 else Promises(promises)
         first_send = self.sent_seq and self.sent_seq + before
         return Publish(publication, promise, self.publisher, self.sender, first_send, self.sent_t, count)
 
