@@ -40,6 +40,7 @@ from warrenmq.message.queue_message import (
     PERSISTENT,
     Fetched,
     body_size,
+    fetched_of,
     in_memory,
     records_of,
 )  # fmt: skip
@@ -248,7 +249,7 @@ class VariableQueue(ABC):
                     continue
                 payload, size = body, size_of(body, size)
             redelivered = seq < below or seq in requeued
-            fetched.append(Fetched(seq, payload, size, redelivered, apart))
+            fetched.append(fetched_of((seq, payload, size, redelivered, apart)))
         return fetched, lost, absent
 
     def _read_bodies(self, messages: Sequence[Message]) -> dict[bytes, bytes]:
@@ -382,10 +383,13 @@ class VariableQueue(ABC):
             return
         self.ram_bytes -= in_memory(messages)[1]
         first, last = messages[0][0], messages[-1][0]
-        if last - first + 1 == len(messages) and all(message[2] & INDEXED for message in messages):
+        kinds = {message[2] for message in messages}
+        if last - first + 1 == len(messages) and all(flags & INDEXED for flags in kinds):
             self.index.ack_range(first, len(messages))
         elif indexed := [message[0] for message in messages if message[2] & INDEXED]:
             self.index.ack(indexed)
+        if not any(flags & IN_STORE for flags in kinds):
+            return
         for persistent in (PERSISTENT, 0):
             wanted = IN_STORE | persistent
             if ids := [

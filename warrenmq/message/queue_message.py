@@ -22,15 +22,16 @@ A small body is part of the position, so a beta or gamma that is not APART still
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import count, repeat
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 from zlib import crc32
 
 from warrenmq.message.stored import FRONT, MASK, SEALED, StoredMessage, bound_to, decode, sealed_head
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 INDEXED = 1
 """There is an index entry."""
@@ -94,6 +95,10 @@ class Fetched(NamedTuple):
     def decoded(self) -> StoredMessage:
         """Its exchange, routing keys and properties; CorruptFile."""
         return decode(self.payload if self.in_store else self.payload[_RECORD_HEADER:])
+
+
+fetched_of = cast("Callable[[tuple[int, bytes, int, bool, bool]], Fetched]", partial(tuple.__new__, Fetched))
+"""A Fetched of its fields, without the Python function that Fetched(...) calls: there is one for each message."""
 
 
 def embeds(body_size: int, properties_size: int, limit: int) -> bool:
