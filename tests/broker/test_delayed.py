@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 
@@ -47,7 +48,8 @@ class Life:
 
     def __init__(self, seed):
         self.random = random.Random(f"delayed {seed}")
-        self.host = SimulatedHost(seed, self.random.choice(EVERY_KIND))
+        settings = replace(self.random.choice(EVERY_KIND), commit_log=self.random.random() < 0.3)
+        self.host = SimulatedHost(seed, settings)
         self.due = {}
         self.waiting = []
         self.confirmed = set()

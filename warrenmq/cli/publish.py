@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from warrenmq.cli._endpoint import add_endpoint
-from warrenmq.cli._parsers import add_verb
+from warrenmq.cli._parsers import add_verb, real
 from warrenmq.errors import CallerError, NotFound
 from warrenmq.routing.delayed import LONGEST_DELAY
 
@@ -33,7 +33,10 @@ def add_parser(subparsers: Any) -> Any:
     )  # fmt: skip
     add_endpoint(parser, data="it may be new")
     parser.add_argument(
-        "--delay", metavar="SECONDS", type=_delay, help="deliver them not before so many seconds; with --data"
+        "--delay",
+        metavar="SECONDS",
+        type=real(0, LONGEST_DELAY / 1_000),
+        help="deliver them not before so many seconds; with --data",
     )
     return parser
 
@@ -66,16 +69,6 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
         if not line:
             return
         yield line.removesuffix(b"\n").removesuffix(b"\r")
-
-
-def _delay(text: str) -> float:
-    try:
-        delay = float(text)
-    except ValueError:
-        delay = -1.0
-    if not 0 <= delay <= LONGEST_DELAY / 1_000:
-        raise argparse.ArgumentTypeError("a delay is seconds, from 0 to ten years")
-    return delay
 
 
 def _to_directory(data: str, name: str, lines: Iterator[bytes], delay: float | None) -> int:
