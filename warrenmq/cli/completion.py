@@ -33,8 +33,7 @@ def add_parser(subparsers: Any) -> Any:
         summary="print a script that completes commands in a shell",
         does="Print a script for bash, zsh or fish that completes verbs and options with the tab key. Everything else is completed as "
         "file names.",
-        example='eval "$(warrenmq completion bash)"        # in ~/.bashrc; zsh: the same in ~/.zshrc\n'
-        "  warrenmq completion fish > ~/.config/fish/completions/warrenmq.fish",
+        example='eval "$(warrenmq completion bash)"  # in ~/.bashrc, or zsh in ~/.zshrc',
         ends="0.",
     )  # fmt: skip
     parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=f"one of {', '.join(SHELLS)}")

@@ -43,6 +43,7 @@ class SharedEngine:
     def __init__(self, links: Links) -> None:
         self._links = links
         self.consumers: dict[int, Channel] = {}
+        self.trace_path: str | None = None
 
     @property
     def is_open(self) -> bool:
