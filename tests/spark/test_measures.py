@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warrenmq.latency import class_middle, delay_class, percentile
-from warrenmq.replay.drive.levels import SLICE_NS
+from warrenmq.replay.drive.levels import SLICE_NS, round_up
 from warrenmq.replay.report.measures import (
     CONFIRM_DELAY,
     CONSUMER_DELAY,
@@ -17,7 +17,6 @@ from warrenmq.replay.report.measures import (
     Body,
     delays,
 )
-from warrenmq.replay.report.series import round_up
 from warrenmq.trace.events import (
     CONFIRM_DURABLE,
     CONFIRM_NACK,

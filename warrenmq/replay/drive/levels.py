@@ -31,19 +31,27 @@ from warrenmq.trace.schema import Row
 
 SLICE_NS = 10_000_000
 """The finest slice."""
-SLICES = 2_000
-"""Of all runs of a trace together, about: a report draws 150 points."""
+SLICES = 750
+"""At most, of all runs of a trace together: five for each of the 150 points that a report draws."""
 
 
 def slice_of(catalog: Catalog) -> int:
-    """Length of a slice, chosen so that a trace of any length has about as many slices."""
+    """Length of a slice in ns: long enough that a trace has few, and a round number, so that points of a plot are whole slices."""
     spans_: dict[int, tuple[int, int]] = {}
     for (run, _), coverage in catalog.coverage.items():
         if coverage.rows:
             first, last = spans_.get(run, (coverage.t_first, coverage.t_last))
             spans_[run] = min(first, coverage.t_first), max(last, coverage.t_last)
     length = sum(last - first for first, last in spans_.values())
-    return SLICE_NS * max(1, -(-length // (SLICES * SLICE_NS)))
+    return round_up(length / SLICES)
+
+
+def round_up(width: float) -> int:
+    """The next of 10 ms, 20 ms, 50 ms, 100 ms, ... in ns."""
+    step = SLICE_NS
+    while step * 5 < width:
+        step *= 10
+    return next(step * factor for factor in (1, 2, 5) if step * factor >= width)
 
 
 class Kind(IntEnum):

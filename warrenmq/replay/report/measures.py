@@ -7,8 +7,8 @@
     bodies   bytes of live records gained and lost, for each store and slice of time
     levels   mail in mailboxes, and senders that wait for credit or an alarm: rises and falls by slice of time (levels.py)
 
-Time is cut into slices, counted in the clock of the run: of 10 ms, and of more in a long trace, so that there are about 2,000 of
-them in any trace; `series` makes them coarser.  Delays are counted in
+Time is cut into slices, counted in the clock of the run: of 10 ms, and of more in a long trace, so that no trace has
+more than 750; `series` makes them coarser.  Delays are counted in
 classes 6 % wide, so that histograms of millions of messages merge in a few hundred numbers.
 """
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 
 from warrenmq.latency import class_middle, percentile
-from warrenmq.replay.drive.levels import SLICE_NS
+from warrenmq.replay.drive.levels import round_up
 from warrenmq.replay.explain.evidence import Placed
 from warrenmq.replay.report.measures import (
     CONFIRM_DELAY,
@@ -79,14 +79,6 @@ class Axis:
             next_ = min(edge, end) if point < self.points - 1 else end
             yield point, (next_ - at) / (end - first)
             at = next_
-
-
-def round_up(width: float) -> int:
-    """The next of 10 ms, 20 ms, 50 ms, 100 ms, ... in ns."""
-    step = SLICE_NS
-    while step * 5 < width:
-        step *= 10
-    return next(step * factor for factor in (1, 2, 5) if step * factor >= width)
 
 
 def flows(picture: Picture, measures: Measures, axis: Axis) -> None:
