@@ -14,9 +14,12 @@ def _what_was_appended(file: File, trigger: int, offset: int, size: int) -> str:
         return f"{size} bytes were written at {offset}, but {file.end - file.written} were appended since {file.written}"
     if trigger == Trigger.BUFFER_FULL and 0 < file.buffer >= size:
         return f"buffer full with {size} bytes, it holds {file.buffer}"
-    if trigger == Trigger.ROLL_OVER and offset + size < file.limit:
-        return f"roll-over at {offset + size}, the limit is {file.limit}"
     return ""
+
+
+def _no_more_after_a_roll_over(file: File, _msg: int, offset: int, _size: int) -> str:
+    """A file is left full, for garbage or for a large message (S6 checks which): after its last flush nothing comes any more."""
+    return f"a record was appended at {offset}, after a flush for a roll-over" if file.rolling else ""
 
 
 def _what_was_written(file: File, safe: int, since: int) -> str:
@@ -43,22 +46,30 @@ WITH changes AS (
     UNION ALL SELECT run, actor, min(seq), file, 'begin', min(`offset`), min(`offset`), 0, 0 FROM append_rows
               GROUP BY run, actor, file),
 limits AS (
-    SELECT run, max(write_buffer) AS buffer, max(file_size_limit) AS size_limit FROM run_start_rows GROUP BY run),
+    SELECT run, max(write_buffer) AS buffer FROM run_start_rows GROUP BY run),
 seen AS (
     SELECT changes.*,
            max(CASE WHEN what IN ('append', 'begin') THEN until END) OVER earlier AS appended_to,
            max(CASE WHEN what IN ('write', 'begin') THEN until END) OVER earlier AS written_to,
-           max(CASE WHEN what IN ('sync', 'begin') THEN until END) OVER earlier AS synced_to
+           max(CASE WHEN what IN ('sync', 'begin') THEN until END) OVER earlier AS synced_to,
+           max(CASE WHEN what = 'write' AND trigger = 4 THEN until END) OVER earlier AS left_at
     FROM changes
     WINDOW earlier AS (PARTITION BY run, actor, file ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING))
 SELECT seen.run, actor, seq FROM seen JOIN limits ON limits.run = seen.run
 WHERE (what = 'write' AND (start <> written_to OR until <> appended_to
-                           OR (trigger = 1 AND until - start <= buffer AND buffer > 0) OR (trigger = 4 AND until < size_limit)))
+                           OR (trigger = 1 AND until - start <= buffer AND buffer > 0)))
+   OR (what = 'append' AND start >= left_at)
    OR (what = 'sync' AND (until > written_to OR until - synced_to <> since))
 """
 
 RULE = Rule(
-    judge={Files: {Ev.FILE_WRITE: _what_was_appended, Ev.FILE_SYNC: _what_was_written}},
+    judge={
+        Files: {
+            Ev.APPEND: _no_more_after_a_roll_over,
+            Ev.FILE_WRITE: _what_was_appended,
+            Ev.FILE_SYNC: _what_was_written,
+        }
+    },
     machines=(Files,),
     sql=_SQL,
     explain=_explain,

@@ -16,9 +16,11 @@ def _sum_of_live_records(file: File, valid: int, _size: int) -> str:
 
 
 def _all_moved(file: File, destination: int) -> str:
-    if destination == file.number and file.due != max(file.moved, 0):
-        return f"{max(file.moved, 0)} bytes were moved, {file.due} were to be"
-    return ""
+    if destination != file.number:
+        return ""
+    # Records that lie at the front already get no row: where none was moved, the destination's own are all there is.
+    found = file.moved if file.moved >= 0 else file.valid
+    return "" if found == file.due else f"{max(file.moved, 0)} bytes were moved, {file.due} were to be"
 
 
 def _no_live_records(file: File) -> str:

@@ -41,6 +41,7 @@ from warrenmq.trace.events import (
     Roll,
     StoreRemove,
     StoreWrite,
+    Trigger,
     Truncate,
 )
 from warrenmq.trace.index import Row
@@ -90,6 +91,8 @@ class File:
     left: bool = False
     large: bool = False
     """It was opened for a large message."""
+    rolling: bool = False
+    """Its last write was for a roll-over."""
     threshold: int = 0
     """Of the last TRUNCATE: a reader with this mark or an older one has left."""
     sizes: dict[int, int] = field(default_factory=dict)
@@ -148,8 +151,9 @@ class File:
     def read(self, _mark: int) -> None:
         """A read changes nothing."""
 
-    def write(self, _trigger: int, offset: int, size: int) -> None:
+    def write(self, trigger: int, offset: int, size: int) -> None:
         self.written = offset + size
+        self.rolling = trigger == Trigger.ROLL_OVER
 
     def sync(self, safe: int, _since: int) -> None:
         self.safe = safe
