@@ -143,6 +143,10 @@ class QueueConsumers:
         }
         return held, len(self._pushed) < before
 
+    def unacked_messages(self) -> list[int]:
+        """Sequence ids of all messages that consumers hold, in ascending order."""
+        return sorted(seq for consumer in self._members.values() for seq in consumer.unacked.values())
+
     def _channel(self, ref: ActorRef[Any] | None, limiter: Limiter | None) -> ChannelRecord:
         if ref is None:
             return ChannelRecord(self._ref, None, None)

@@ -21,6 +21,7 @@ from warrenmq.queue.x_death import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from warrenmq.queue_index.record import HEADER_BYTES
 from warrenmq.trace.events import (
     DEAD_LETTERED,
+    DROP_DELETED,
     DROP_DELIVERY_LIMIT,
     DROP_EXPIRED,
     DROP_LOST,
@@ -110,6 +111,11 @@ class QueueDrops:
             count += len(dropped)
         self.note_lost()
         return count
+
+    def note_deleted(self, seqs: list[int]) -> None:
+        """Trace unacked messages that go with their queue."""
+        if seqs:
+            self._note(seqs, DROP_DELETED)
 
     def note_lost(self) -> None:
         """Count and trace messages that left the queue because their bodies were found damaged."""

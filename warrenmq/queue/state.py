@@ -351,6 +351,7 @@ class QueueState:
     def delete(self) -> int:
         """Delete the queue's messages and files; returns how many messages were ready."""
         ready = self.drops.purge(DROP_DELETED)
+        self.drops.note_deleted(self.consumers.unacked_messages())
         self.vq.index.delete()
         return ready
 
