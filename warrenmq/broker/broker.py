@@ -12,6 +12,7 @@ ack), to them or the vhost process by a call (everything that is not on a messag
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack
 
 from warrenmq.actors.node.alarm import RABBIT_ALARM, GetAlarms
@@ -68,6 +69,7 @@ from warrenmq.checks import (
 )
 from warrenmq.directory.definitions import QueueRecord
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError, Error, NotFound, SettingsError
+from warrenmq.message.properties import TRANSIENT, Properties
 from warrenmq.queue.messages import Drain, Get, Got, Info, Peek, Purge
 from warrenmq.routing import Binding, ExchangeSpec
 from warrenmq.routing.delayed import LATER, exchange_of, store_of
@@ -86,7 +88,6 @@ if TYPE_CHECKING:
 
     from warrenmq.broker.parts import AlarmTable, BrokerClient, Calls, OpenState
     from warrenmq.directory.layout import DataDirectory
-    from warrenmq.message.properties import Properties
     from warrenmq.queue.messages import QueueInfo
     from warrenmq.seams.disk import Disk
     from warrenmq.seams.memory import Memory
@@ -152,10 +153,13 @@ def _keywords(settings: object) -> dict[str, Any]:
 def _publish_arguments(exchange: object, routing_key: object, properties: object, persistent: object = True, mandatory: object = False,
              timeout: object = None) -> tuple[str, str, Properties | None, bool, bool, float | None]:  # fmt: skip
     """Check the arguments of a publish besides its bodies."""
+    properties = check.properties(properties)
+    is_persistent = flag("persistent", persistent)
+    if not is_persistent:  # a copy in a dead-letter queue must not become persistent
+        properties = replace(properties or Properties(), delivery_mode=TRANSIENT)
     return (
-        check.name("exchange", exchange), text("routing_key", routing_key),
-        check.properties(properties), flag("persistent", persistent), flag("mandatory", mandatory),
-        seconds("timeout", timeout),
+        check.name("exchange", exchange), text("routing_key", routing_key), properties,
+        is_persistent, flag("mandatory", mandatory), seconds("timeout", timeout),
     )  # fmt: skip
 
 

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+TRANSIENT, PERSISTENT = 1, 2
+"""Values of delivery_mode."""
+
 
 @dataclass(frozen=True, slots=True)
 class Properties:

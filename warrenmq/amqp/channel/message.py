@@ -16,6 +16,7 @@ from warrenmq.amqp.wire.codec import PUBLISH, decode_method, decode_properties, 
 from warrenmq.amqp.wire.errors import PRECONDITION_FAILED, AmqpError, of_caller_error
 from warrenmq.errors import CallerError, CorruptFile
 from warrenmq.log import Log
+from warrenmq.message.properties import PERSISTENT, TRANSIENT
 from warrenmq.message.stored import bin_header, decode, head_of
 from warrenmq.message.typed_headers import TypedHeaders
 from warrenmq.routing.message_options import header_routes, parse_expiration
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from warrenmq.message.queue_message import Fetched
 
 REPLY_TO = "amq.rabbitmq.reply-to"
-PERSISTENT, TRANSIENT = 2, 1
 IMPERSONATOR = "impersonator"
 """The tag of users who may claim to be another."""
 _RECORD_HEADER = 32
