@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 DEFINITION = ".definition"
 NAMING_FILES = (QUEUE_NAME, DEFINITION)
+_OF_A_NAME = (QUEUE_NAME, QUEUE_NAME + ".tmp")
+"""The second is what a process leaves that ends while it writes the first (`Disk.replace`)."""
 _TEXT = re.compile(rb"VHOST: (.*)\nQUEUE: (.*?)\n(?:INDEX: v(\d)\n)?", re.DOTALL)
 
 
@@ -170,8 +172,8 @@ def fate_of_nameless(*, deleted: bool, persistent: bool, damaged: bool, log_is_w
 
 
 def only_a_name(sizes: Mapping[str, int]) -> bool:
-    """True if a queue's folder (file name -> bytes) has nothing in it but the queue's name."""
-    return not any(size for name, size in sizes.items() if name != QUEUE_NAME)
+    """True if a queue's folder (file name -> bytes) has nothing in it but the queue's name, perhaps half written."""
+    return not any(size for name, size in sizes.items() if name not in _OF_A_NAME)
 
 
 def never_used(sizes: Mapping[str, int]) -> bool:
