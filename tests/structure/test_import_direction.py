@@ -51,6 +51,7 @@ MAY_IMPORT = {
     "aio": FACE | {"broker", "opening"},
     "durable_actors": FACE | {"broker"},
     "actors": set(),
+    "simulate": FACE | {"broker", "testing", "replay"},  # runs the broker on simulated machines and judges it
     "testing": FACE | {"broker", "amqp"},  # simulated machines, for users' tests as well as ours
     "root": FACE | {"broker", "opening", "version", "durable_actors"},
     "remote": {"errors"},
@@ -64,7 +65,7 @@ MAY_IMPORT = {
     "rabbit_logs": {"errors", "erlang", "latency", "terminal"},
     "replay": {"errors", "trace", "latency", "rabbit_logs", "terminal", "location"},
     "lens": FACE | {"broker", "replay", "testing"},  # the drive runs the real actors in the simulation
-    "cli": FACE | {"amqp", "bench", "broker", "inspect", "lens", "management", "mend", "rabbit_logs", "remote", "replay", "root", "version", "terminal"},
+    "cli": FACE | {"amqp", "bench", "broker", "inspect", "lens", "management", "mend", "rabbit_logs", "remote", "replay", "simulate", "root", "version", "terminal"},
     "__main__": {"cli"},
 }  # fmt: skip
 """For each package, the others that it may import."""

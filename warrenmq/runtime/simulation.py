@@ -53,6 +53,7 @@ class Simulation(Runtime):
         self._scheduler = Scheduler(seed)
         self.seed = seed
         self._tokens = Random(f"tokens {seed}")
+        self._wall_shift_ns = 0
         self._actor_tasks: dict[ActorRef[Any], Task] = {}
         self._application: Task | None = None
         self._classes: dict[type[Actor], type[Actor]] = {}
@@ -93,7 +94,11 @@ class Simulation(Runtime):
         return self._scheduler.now
 
     def wall_ns(self) -> int:
-        return EPOCH_NS + self._scheduler.now
+        return EPOCH_NS + self._scheduler.now + self._wall_shift_ns
+
+    def shift_wall_clock(self, seconds: float) -> None:
+        """Set the wall clock forwards, or with a negative number back, as an administrator does; virtual time goes on as it was."""
+        self._wall_shift_ns += round(seconds * 1e9)
 
     def token_bytes(self, n: int) -> bytes:
         return self._tokens.randbytes(n)

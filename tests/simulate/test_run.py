@@ -1,0 +1,104 @@
+"""Simulated runs: the same number gives the same run, a sound broker passes, and a broken one is caught."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from warrenmq.broker.broker import Broker
+from warrenmq.broker.consumer import Delivery, Subscription
+from warrenmq.simulate.fleet import Plan, fleet, here
+from warrenmq.simulate.generate import generate
+from warrenmq.simulate.run import PROFILES, run
+from warrenmq.simulate.script import FAULTS, HONEST_FAULTS, VERBS, parse
+from warrenmq.testing.disk import SimulatedFile
+
+RUNS = 30
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_same_seed_gives_the_same_run(profile):
+    script = generate(Random(5), HONEST_FAULTS)
+    first, again, other = run(7, script, profile), run(7, script, profile), run(8, script, profile)
+    assert first == again
+    assert first.digest != other.digest
+
+
+def test_random_scripts_with_every_fault_break_no_promise():
+    for progress in fleet(Plan(range(RUNS), FAULTS), here):
+        assert [each for each in progress.outcomes if each.verdict != "ok"] == []
+        assert progress.runs == RUNS
+        assert len(progress.covered) > 200
+
+
+def test_every_verb_can_be_done():
+    for number, (verb, each) in enumerate(VERBS.items()):
+        choices = [" ".join(f"{name}={value.choices[-1]}" for name, value in each.arguments.items())]
+        script = parse(f"publish wait=1\nget\n{verb} {choices[0]}\npublish to=all\nget")
+        outcome = run(number, script, PROFILES[number % 2])
+        assert (verb, outcome.text) == (verb, "")
+
+
+FOUND = {
+    "a combine that has nothing to move is no garbage": (
+        "modern", 13, "publish to=all size=0\npublish to=p size=90\npublish size=900\npublish to=t size=1500\nrestart profile=classic\n"
+        "publish to=p size=90\nsleep ms=16000\npublish to=all size=900\ntx to=all size=900",
+    ),
+    "the dead letter of a transient message is transient": (
+        "classic", 18, "publish to=d persistent=0 priority=2 wait=1\nget queue=d\nreject\nsleep ms=300\nrestart",
+    ),
+    "a file is left for its garbage before it is full": (
+        "classic", 158, "publish to=t size=1500 persistent=0\nsleep ms=16000\npublish to=all size=1500 persistent=0\nsettle",
+    ),
+    "a queue that is deleted takes unacked messages along": (
+        "modern", 33, "publish to=d wait=1\nget queue=d\ndelete queue=d\npublish to=d wait=1\nget queue=d",
+    ),
+    "a queue whose declare was cut off has no other arguments later": (
+        "classic", 112, "publish to=d\ncrash_at operation=55 cut=0\nget queue=d\npublish to=p size=1500\nrestart\npublish to=p",
+    ),
+}  # fmt: skip
+"""What simulated runs have found: profile, seed and script."""
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_found_is_mended(name):
+    profile, first, text = FOUND[name]
+    for seed in (first, *range(5)):
+        assert run(seed, parse(text), profile).text == ""
+
+
+def find(faults, most=120):
+    """The first problem that so many random scripts find."""
+    for seed in range(most):
+        outcome = run(seed, generate(Random(seed), faults), PROFILES[seed % 2])
+        if outcome.verdict != "ok":
+            return outcome.problem
+    return ""
+
+
+def test_syncs_that_do_nothing_are_found(monkeypatch):
+    monkeypatch.setattr(SimulatedFile, "datasync", lambda self: None)
+    assert find(("crash",)) in ("lost", "queue lost")
+
+
+def test_a_wrong_redelivered_flag_is_found(monkeypatch):
+    monkeypatch.setattr(Delivery, "redelivered", property(lambda self: False))
+    assert find(()) == "redelivered flag"
+
+
+def test_an_ack_of_another_message_is_found(monkeypatch):
+    settle = Subscription.settle
+
+    def settle_first(self, tag, message):
+        settle(self, tag, message._replace(tag=max(1, tag - 1)))
+
+    monkeypatch.setattr(Subscription, "settle", settle_first)
+    assert find(())
+
+
+def test_a_loss_that_stats_do_not_name_is_found(monkeypatch):
+    """Damage may cost messages, but not in silence."""
+    monkeypatch.setattr(Broker, "stats", lambda self, stats=Broker.stats: replace(stats(self), damage=()))
+    assert find(("flip",)) == "lost without a word"

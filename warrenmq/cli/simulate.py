@@ -1,0 +1,180 @@
+"""`warrenmq simulate`: run the whole broker in simulation, thousands of times, and judge every run."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.cli._parsers import add_verb, require_writable, whole
+from warrenmq.errors import CallerError
+
+if TYPE_CHECKING:
+    from warrenmq.simulate.fleet import Plan, Progress, Workers
+    from warrenmq.simulate.run import Outcome
+
+_MOST_SHOWN = 5
+"""Failures that are told, each of another kind."""
+_ALL = "all"
+
+
+def add_parser(subparsers: Any) -> Any:
+    parser = add_verb(
+        subparsers, "simulate",
+        summary="run the broker in simulation, with faults, and judge every run",
+        does="Run the whole broker on simulated machines: random scripts of publishes, gets, acks, transactions and declares, with "
+        "kills, power cuts, full and slow disks, memory pressure and clocks that jump. Each run is judged twice, by what a client was "
+        "promised and by the replay of its trace. A run is a number: the same seed gives the same run on any machine. "
+        "Scripts that reach something new are changed further. Needs the extra `simulation`; --out and --master need `spark`.",
+        example="warrenmq simulate --runs 1000\nwarrenmq simulate --seed 17 --trace trace/\nwarrenmq simulate --script failing.txt --seed 17",
+        ends="0 every run was ok, 1 one failed, 2 it cannot be done.",
+    )  # fmt: skip
+    parser.add_argument("--runs", metavar="N", type=whole(1, 10**9), default=1000, help="how many runs")
+    parser.add_argument(
+        "--first", metavar="SEED", type=whole(0, 10**12), default=0, help="the seed of the first run"
+    )
+    parser.add_argument(
+        "--seed",
+        metavar="SEED",
+        type=whole(0, 10**12),
+        help="one run: this one, which is printed step by step",
+    )
+    parser.add_argument(
+        "--script", metavar="FILE", help="a script of your own (docs/simulate.md), for each seed"
+    )
+    parser.add_argument(
+        "--profile", choices=("classic", "modern"), help="one profile (default: both in turn)"
+    )
+    parser.add_argument(
+        "--faults", metavar="KINDS", default=_ALL,
+        help="kinds of faults, with commas: kill, crash, unordered, full, slow, memory, clock, flip; none; "
+        "all (default) is all but flip, which may cost messages",
+    )  # fmt: skip
+    parser.add_argument("--cores", metavar="N", type=whole(1, 1024), help="processes (default: one a core)")
+    parser.add_argument("--master", metavar="URL", help="run on Spark, at this master")
+    parser.add_argument("--out", metavar="FILE.parquet", help="write a row for each run")
+    parser.add_argument("--trace", metavar="DIR", help="with --seed: write the trace of the run there")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    plan = _plan(args)
+    if args.seed is not None:
+        return _one(plan, args)
+    if args.trace:
+        raise CallerError("--trace is for one run; give its --seed as well.")
+    with ExitStack() as stack:
+        table = None
+        if args.out:
+            from warrenmq.simulate.table import Parquet
+
+            require_writable(args.out)
+            table = stack.enter_context(Parquet(args.out))
+        return _many(plan, _workers(args, stack), table)
+
+
+def _plan(args: argparse.Namespace) -> Plan:
+    from warrenmq.simulate.fleet import Plan
+    from warrenmq.simulate.run import PROFILES
+    from warrenmq.simulate.script import FAULTS, HONEST_FAULTS, parse
+
+    chosen = HONEST_FAULTS if args.faults == _ALL else tuple(args.faults.split(","))
+    if args.faults == "none":
+        chosen = ()
+    if unknown := [each for each in chosen if each not in FAULTS]:
+        raise CallerError(f"{unknown[0]!r} is no kind of fault; there are {', '.join(FAULTS)}, none and all.")
+    script = ""
+    if args.script:
+        with open(args.script, encoding="utf-8") as file:
+            script = file.read()
+        parse(script)
+    first, runs = (args.first, args.runs) if args.seed is None else (args.seed, 1)
+    return Plan(range(first, first + runs), chosen, (args.profile,) if args.profile else PROFILES, script)
+
+
+def _workers(args: argparse.Namespace, stack: ExitStack) -> Workers:
+    from warrenmq.simulate.fleet import Cores
+
+    if args.master is None:
+        return stack.enter_context(Cores(args.cores or 0))
+    from warrenmq.replay.spark.session import spark_session
+    from warrenmq.simulate.on_spark import OnSpark
+
+    return OnSpark(stack.enter_context(spark_session(master=args.master)))
+
+
+def _many(plan: Plan, workers: Workers, table: Any) -> int:
+    from warrenmq.simulate.coverage import summary
+    from warrenmq.simulate.fleet import fleet
+
+    began = time.monotonic()
+    failures: dict[str, Outcome] = {}
+    progress: Progress | None = None
+    for progress in fleet(plan, workers):
+        for outcome in progress.outcomes:
+            if outcome.verdict != "ok":
+                failures.setdefault(outcome.problem, outcome)
+        if table is not None:
+            table.add(progress.outcomes)
+        _show(progress, len(plan.seeds), time.monotonic() - began)
+    assert progress is not None
+    seen = summary(progress.covered)
+    print(
+        f"{progress.runs:,} runs, {progress.events:,} events; {seen['events']} kinds of events, {seen['flags']} with their flags, "
+        f"{seen['pairs']} pairs of adjacent ones"
+    )
+    for outcome in list(failures.values())[:_MOST_SHOWN]:
+        _tell(outcome)
+    lost = f"; {progress.lost} messages lost to flipped bits, all told" if progress.lost else ""
+    print(f"{progress.failed:,} failed{lost}" if progress.failed else f"ok: all promises held{lost}")
+    return 1 if progress.failed else 0
+
+
+def _show(progress: Progress, runs: int, seconds: float) -> None:
+    if sys.stderr.isatty():
+        rate = progress.runs / seconds
+        print(f"\r{progress.runs:,} of {runs:,} runs, {rate:,.0f}/s, {progress.failed} failed, {len(progress.covered)} covered ",
+              end="" if progress.runs < runs else "\n", file=sys.stderr, flush=True)  # fmt: skip
+
+
+def _tell(outcome: Outcome) -> None:
+    """A failure, with the smallest script that fails so."""
+    from warrenmq.simulate.run import run as simulated
+    from warrenmq.simulate.script import parse, write
+    from warrenmq.simulate.shrink import shrink
+
+    script = shrink(
+        parse(outcome.script),
+        lambda each: simulated(outcome.seed, each, outcome.profile).problem == outcome.problem,
+    )
+    print(f"\nseed {outcome.seed}, profile {outcome.profile}: {outcome.text}\n")
+    for line in write(script).splitlines():
+        print(f"    {line}")
+    print(
+        f"\n  (write these lines to a file: warrenmq simulate --script FILE --seed {outcome.seed} --profile {outcome.profile} --trace DIR)\n"
+    )
+
+
+def _one(plan: Plan, args: argparse.Namespace) -> int:
+    from random import Random
+
+    from warrenmq.simulate.generate import generate
+    from warrenmq.simulate.run import run_traced
+    from warrenmq.simulate.script import parse, write
+
+    seed = plan.seeds.start
+    profile = plan.profiles[seed % len(plan.profiles)]
+    script = parse(plan.script) if plan.script else generate(Random(f"script {seed}"), plan.faults)
+    print(write(script), end="")
+    outcome, files = run_traced(seed, script, profile)
+    if args.trace:
+        os.makedirs(args.trace, exist_ok=True)
+        for name, data in files.items():
+            with open(os.path.join(args.trace, name), "wb") as file:
+                file.write(data)
+    print(f"{outcome.events:,} events, digest {outcome.digest}")
+    print(outcome.text or "ok: all promises held")
+    return 1 if outcome.verdict != "ok" else 0

@@ -1,0 +1,1 @@
+"""Simulated runs of the whole broker by the thousand, each one a number."""

@@ -1,0 +1,42 @@
+"""What happened in a run, as a set of numbers: events with their flags, and pairs of events that one kind of actor wrote one after the other.
+
+A run that adds to the set reached something that no run before it had; its script is worth changing further.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from warrenmq.trace.schema import COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from warrenmq.trace.reader import Trace
+
+_WHO = COLUMNS.index("who")
+_EVENT_BITS, _FLAG_BITS = 8, 8
+_WORD = (1 << _EVENT_BITS + _FLAG_BITS) - 1
+"""An event and its flag, in the lowest bits of `who`."""
+_PAIR_SHIFT = 32
+
+
+def coverage_of(trace: Trace) -> frozenset[int]:
+    """The numbers of a trace: `event << 8 | flag` for each that occurs, and for each pair of adjacent events one above 2**32."""
+    seen: set[int] = set()
+    for chunk in trace.catalog.chunks:
+        words = [word & _WORD for word in trace.columns(chunk)[_WHO]]
+        seen.update(words)
+        events = [word >> _FLAG_BITS for word in words]
+        seen.update(
+            (1 + first << _EVENT_BITS | second) << _PAIR_SHIFT for first, second in set(pairwise(events))
+        )
+    return frozenset(seen)
+
+
+def summary(seen: Iterable[int]) -> dict[str, int]:
+    """How many events, events with flags, and pairs of adjacent events are in a coverage."""
+    pairs = {each for each in seen if each >> _PAIR_SHIFT}
+    words = set(seen) - pairs
+    return {"events": len({word >> _FLAG_BITS for word in words}), "flags": len(words), "pairs": len(pairs)}

@@ -1,0 +1,121 @@
+"""Faults of the machine in a simulated run: a full or slow disk, memory that is used up, a clock that jumps, a bit that flips."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warrenmq.testing.machine import DATA
+
+if TYPE_CHECKING:
+    from warrenmq.simulate.script import Step
+    from warrenmq.testing import SimulatedMachine
+
+_MUCH = 1 << 34
+"""Bytes of memory: more than the watermark of any simulated machine."""
+_LOOK_S = 11.0
+"""Seconds after which every monitor of the broker has looked again."""
+
+
+class Faults:
+    """The faults that are in force.
+
+    ever_refused   the disk was full at some time in this life of the broker, so a publish of then may be nacked later
+    """
+
+    def __init__(self, machine: SimulatedMachine) -> None:
+        self._machine = machine
+        self._is_full = False
+        self._is_pressed = False
+        self.ever_refused = False
+
+    @property
+    def may_refuse(self) -> bool:
+        """True if a request may be refused, or a confirm not come, because the disk is full."""
+        return self._is_full
+
+    @property
+    def may_block(self) -> bool:
+        """True if a publish may be held up by an alarm."""
+        return self._is_full or self._is_pressed
+
+    @property
+    def timeout(self) -> float | None:
+        """How long a publish may wait for its turn; it would wait for ever where only a later step lets it go on."""
+        return 0.0 if self.may_block else None
+
+    def do(self, step: Step) -> None:
+        """A step that is a fault of the machine, or the end of one."""
+        machine = self._machine
+        match step.verb:
+            case "full":
+                machine.disk.free_bytes = step.number("room")
+                self._is_full = self.ever_refused = True
+            case "space":
+                self._space()
+            case "slow":
+                self._slow(step.number("ms") / 1000)
+            case "pressure":
+                machine.memory.used_bytes = _MUCH if step.number("high") else 0
+                if step.number("high"):
+                    self._is_pressed = True
+                else:
+                    self._relax()
+            case "clock":
+                seconds = step.number("seconds")
+                machine.sim.shift_wall_clock(-seconds if step.number("back") else seconds)
+            case "unordered":
+                machine.disk.in_order = False
+
+    def _space(self) -> None:
+        self._machine.disk.free_bytes = None
+        if self._is_full:
+            self._machine.sleep(_LOOK_S)
+        self._is_full = False
+
+    def _relax(self) -> None:
+        self._machine.memory.used_bytes = 0
+        if self._is_pressed:
+            self._machine.sleep(_LOOK_S)
+        self._is_pressed = False
+
+    def _slow(self, seconds: float) -> None:
+        machine = self._machine
+
+        def before_op(op: str, path: str) -> None:
+            machine.disk.before_op = machine.before_op
+            machine.sleep(seconds)
+            machine.before_op(op, path)
+
+        machine.disk.before_op = before_op
+
+    def after_end(self) -> None:
+        """The broker's process is gone: space and memory are there again, so that the next one can start."""
+        self._machine.disk.free_bytes = None
+        self._machine.memory.used_bytes = 0
+        self._is_full = self._is_pressed = self.ever_refused = False
+
+    def end_all(self) -> None:
+        """End every fault that is in force."""
+        self._space()
+        self._relax()
+
+    def flip(self, kind: str, bit: int) -> bool:
+        """Flip one bit of a file whose path has `kind` in it, while no broker runs; False if there is none with any bytes."""
+        disk = self._machine.disk
+        paths = [path for path in self._files(DATA) if kind in path and disk.size(path)]
+        if not paths:
+            return False
+        path = paths[bit % len(paths)]
+        place, mask = bit // 8 % disk.size(path), 1 << bit % 8
+        file = disk.open(path)
+        (byte,) = file.pread(1, place)
+        file.pwrite(bytes([byte ^ mask]), place)
+        file.datasync()
+        return True
+
+    def _files(self, folder: str) -> list[str]:
+        disk = self._machine.disk
+        if not disk.is_dir(folder):
+            return []
+        paths = [f"{folder}/{name}" for name in disk.listdir(folder)]
+        return [each for path in paths for each in (self._files(path) if disk.is_dir(path) else [path])]

@@ -1,0 +1,134 @@
+"""A fleet: many runs, on all cores of this machine or on Spark (on_spark.py), in rounds that learn from each other.
+
+    for batch in fleet(Plan(seeds=range(10_000)), Cores(2)):
+        ...                                                 # Progress after each round, with its outcomes
+
+Run number n has the seed n.  Its script is random, or a change of a script that reached something new in an earlier round; which of
+them depends on the seed alone and on what earlier rounds gave, never on which worker was faster.  So the same plan gives the same
+runs on one core, on eight and on a cluster.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from random import Random
+from typing import NamedTuple, Protocol, Self
+
+from warrenmq.simulate.generate import generate, mutate
+from warrenmq.simulate.run import PROFILES, Outcome, run
+from warrenmq.simulate.script import HONEST_FAULTS, Script, parse
+
+ROUND = 400
+"""Runs of a round: enough that no core waits long for the last one, few enough that scripts are soon changed further."""
+_CHANGED = 0.6
+"""Share of runs whose script is a change of one that is kept."""
+PIECE = 20
+"""Runs that one process is given at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a fleet runs."""
+
+    seeds: range
+    faults: tuple[str, ...] = HONEST_FAULTS
+    profiles: tuple[str, ...] = PROFILES
+    script: str = ""
+    """Run this one with every seed, instead of random ones."""
+
+
+class Task(NamedTuple):
+    """One run to do."""
+
+    seed: int
+    profile: str
+    script: str
+    """Its text; empty: a random one."""
+    faults: str
+    """Kinds of faults, with commas."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where a fleet stands after a round."""
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    """Of this round, in the order of their seeds."""
+    runs: int = 0
+    failed: int = 0
+    events: int = 0
+    lost: int = 0
+    covered: set[int] = field(default_factory=set)
+    """What happened in any run so far (coverage.py)."""
+
+
+class Workers(Protocol):
+    """What does the runs of a round; outcomes may come in any order."""
+
+    def __call__(self, tasks: Sequence[Task]) -> Iterable[Outcome]: ...
+
+
+def fleet(plan: Plan, workers: Workers) -> Iterator[Progress]:
+    """Do all runs of a plan, round by round."""
+    progress = Progress()
+    kept: list[str] = []
+    for first in range(plan.seeds.start, plan.seeds.stop, ROUND):
+        seeds = range(first, min(first + ROUND, plan.seeds.stop))
+        done = sorted(workers([_task(plan, seed, kept) for seed in seeds]), key=lambda each: each.seed)
+        for outcome in done:
+            if not outcome.coverage <= progress.covered:
+                progress.covered |= outcome.coverage
+                kept.append(outcome.script)
+            progress.runs += 1
+            progress.failed += outcome.verdict != "ok"
+            progress.events += outcome.events
+            progress.lost += outcome.lost
+        progress.outcomes = done
+        yield progress
+
+
+def _task(plan: Plan, seed: int, kept: Sequence[str]) -> Task:
+    rng = Random(f"task {seed}")
+    profile = plan.profiles[seed % len(plan.profiles)]
+    text = plan.script
+    if not text and kept and rng.random() < _CHANGED:
+        text = "\n".join(map(str, mutate(rng, parse(rng.choice(kept)), plan.faults)))
+    return Task(seed, profile, text, ",".join(plan.faults))
+
+
+def script_of(task: Task) -> Script:
+    """The script that a task runs."""
+    return (
+        parse(task.script) if task.script else generate(Random(f"script {task.seed}"), task.faults.split(","))
+    )
+
+
+def do(task: Task) -> Outcome:
+    """Do one run."""
+    return run(task.seed, script_of(task), task.profile)
+
+
+def here(tasks: Sequence[Task]) -> Iterator[Outcome]:
+    """Workers that are this process alone."""
+    return map(do, tasks)
+
+
+class Cores:
+    """Workers that are processes of this machine; a context manager."""
+
+    def __init__(self, cores: int = 0) -> None:
+        """As many as the machine has cores, unless it is said."""
+        self._pool = ProcessPoolExecutor(cores or os.cpu_count() or 1, mp_context=get_context("spawn"))
+
+    def __call__(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
+        return self._pool.map(do, tasks, chunksize=PIECE)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)

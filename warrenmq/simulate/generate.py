@@ -1,0 +1,46 @@
+"""Random scripts, and random changes of a script: both functions of a random number generator alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from random import Random
+
+from warrenmq.simulate.script import VERBS, Script, Step, step
+
+SHORTEST, LONGEST = 8, 28
+"""Steps of a random script: short ones, since many short runs find more than a few long ones."""
+
+
+def generate(rng: Random, faults: Collection[str]) -> Script:
+    """A random script with faults of these kinds."""
+    return tuple(_random_step(rng, _verbs(faults)) for _ in range(rng.randint(SHORTEST, LONGEST)))
+
+
+def mutate(rng: Random, script: Script, faults: Collection[str]) -> Script:
+    """The script with one to four changes: a step more, a step less, another step, two steps exchanged, a part repeated."""
+    steps = list(script)
+    for _ in range(rng.randint(1, 4)):
+        place = rng.randrange(len(steps) + 1)
+        match rng.randrange(5) if steps else 0:
+            case 0:
+                steps.insert(place, _random_step(rng, _verbs(faults)))
+            case 1:
+                del steps[min(place, len(steps) - 1)]
+            case 2:
+                steps[min(place, len(steps) - 1)] = _random_step(rng, _verbs(faults))
+            case 3:
+                other = rng.randrange(len(steps))
+                here = min(place, len(steps) - 1)
+                steps[here], steps[other] = steps[other], steps[here]
+            case _:
+                steps[place:place] = steps[max(0, place - 3) : place]
+    return tuple(steps[: 2 * LONGEST])
+
+
+def _verbs(faults: Collection[str]) -> list[str]:
+    return [name for name, verb in VERBS.items() if not verb.fault or verb.fault in faults]
+
+
+def _random_step(rng: Random, verbs: list[str]) -> Step:
+    (verb,) = rng.choices(verbs, [VERBS[name].weight for name in verbs])
+    return step(verb, **{name: rng.choice(each.choices) for name, each in VERBS[verb].arguments.items()})

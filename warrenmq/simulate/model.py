@@ -1,0 +1,263 @@
+"""The client's model: what an application was promised about each message, from what it saw itself.
+
+It knows nothing of the broker's inside.  One application publishes, gets and settles; each queue's messages are kept with what is known
+of them, and each thing that the broker does is compared with that:
+
+    delivered      the body is as it was published, to this queue; it is not held, and was not settled; nothing of the same publisher that
+                   was sent before it still waits
+    nothing came   no message waits that is surely there
+    found          after the queue's process, the broker or the machine ended: every confirmed, persistent message that was not
+                   settled is there, in order, once; none that is known to be gone is
+
+A message that was settled may come back after such an end, until a persistent publish to the same queue that was sent later is confirmed: one
+journal holds both in order (docs/queue.md).  The model is lenient where a client cannot know, never where it can.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from warrenmq.actors.sending.confirms import Confirm
+
+MAIN = 0
+"""The number of the publisher that is the script itself; bursts have numbers of their own."""
+
+
+class PromiseBroken(Exception):
+    """The broker did what no client may see.  `promise` names which, in a word or two."""
+
+    def __init__(self, promise: str, text: str) -> None:
+        super().__init__(f"{promise}: {text}")
+        self.promise = promise
+
+
+class State(Enum):
+    """Where a message of one queue is."""
+
+    READY = "ready"
+    HELD = "held"
+    SETTLED = "settled"
+
+
+@dataclass(slots=True)
+class Message:
+    """A message as it was published."""
+
+    number: int
+    body: bytes
+    persistent: bool
+    priority: int
+    publisher: int
+    confirm: Confirm | None = None
+    """None before `publish` has returned."""
+
+
+@dataclass(slots=True)
+class Copy:
+    """A message in one queue."""
+
+    message: Message
+    state: State = State.READY
+    is_certain: bool = True
+    """It is there, or on its way; False after a nack, and once it may have expired."""
+    is_redelivered: bool | None = False
+    """The flag that its next delivery must have; None: either."""
+    was_found: bool = False
+    """After a restart, so it is as good as confirmed."""
+
+    @property
+    def is_confirmed(self) -> bool:
+        confirm = self.message.confirm
+        return self.was_found or (confirm is not None and confirm.done() and confirm.exception() is None)
+
+
+@dataclass(slots=True)
+class QueueModel:
+    """What is known of one queue."""
+
+    name: str
+    copies: dict[int, Copy] = field(default_factory=dict)
+    gone: set[int] = field(default_factory=set)
+    """Settled, and known to be on disk."""
+    expires: bool = False
+    """Its messages may go at any time."""
+    is_ordered: bool = True
+    """Messages of one publisher come in their order."""
+    repeated: set[int] = field(default_factory=set)
+    """Dead-lettered to it more than once, so that it may hold them more than once."""
+    arrived: set[int] = field(default_factory=set)
+    """Ready, and surely there when the queue was last asked for something (`asked`)."""
+    one_journal: bool = True
+    """False with priorities: each has an index of its own, so a later confirm says nothing of an earlier ack."""
+
+    def sent(self, message: Message, *, may_be_refused: bool = False) -> None:
+        self.copies[message.number] = Copy(message, is_certain=not self.expires and not may_be_refused)
+
+    def confirmed(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            if (copy := self.copies.get(message.number)) is not None:
+                copy.is_certain = not self.expires
+
+    def settled_so_far(self) -> set[int]:
+        """What a confirm of a message that is sent now will prove to be gone."""
+        if not self.one_journal:
+            return set()
+        return {number for number, copy in self.copies.items() if copy.state is State.SETTLED}
+
+    def known_gone(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            copy = self.copies.get(number)
+            if copy is not None and copy.state is State.SETTLED:
+                del self.copies[number]
+                self.gone.add(number)
+
+    def delivered(self, body: bytes, *, redelivered: bool) -> Copy:
+        """A delivery came; returns the copy, which is held now."""
+        copy = self._known(body)
+        number = copy.message.number
+        if copy.state is not State.READY and number not in self.repeated:
+            raise PromiseBroken(
+                "delivered twice",
+                f"queue {self.name} delivered message {number}, which is {copy.state.value}",
+            )
+        if copy.is_redelivered is not None and redelivered != copy.is_redelivered:
+            was = "was" if copy.is_redelivered else "was not"
+            raise PromiseBroken(
+                "redelivered flag",
+                f"queue {self.name} delivered message {number} with redelivered={redelivered}; it {was} delivered before",
+            )
+        for other in self.copies.values():
+            if other.state is State.READY and other.is_certain and self._goes_first(other, copy):
+                raise PromiseBroken(
+                    "order", f"queue {self.name} delivered message {number} before {other.message.number}"
+                )
+        copy.state = State.HELD
+        return copy
+
+    def _goes_first(self, other: Copy, copy: Copy) -> bool:
+        """True if a client may rely on `other` being delivered before `copy`."""
+        one, two = other.message, copy.message
+        if not self.is_ordered:
+            return False
+        if one.priority != two.priority and not self.one_journal:
+            return one.priority > two.priority and one.number in self.arrived
+        return one.publisher == two.publisher and one.number < two.number
+
+    def asked(self) -> None:
+        """The queue is about to be asked: what the script itself sent is there before, what others sent once it is confirmed."""
+        self.arrived = {
+            number
+            for number, copy in self.copies.items()
+            if copy.state is State.READY
+            and copy.is_certain
+            and (copy.message.publisher == MAIN or copy.is_confirmed)
+        }
+
+    def nothing_came(self) -> None:
+        """The queue said that it has no message."""
+        if self.arrived:
+            raise PromiseBroken(
+                "missing",
+                f"queue {self.name} says that it is empty, but holds messages {sorted(self.arrived)}",
+            )
+
+    def requeued(self, copy: Copy) -> None:
+        copy.state, copy.is_redelivered = State.READY, True
+
+    def purged(self) -> None:
+        for copy in self.copies.values():
+            if copy.state is State.READY:
+                if copy.message.number in self.arrived:
+                    copy.state = State.SETTLED
+                else:  # it may have come a moment later
+                    copy.is_certain = False
+
+    def found(
+        self, bodies: Sequence[bytes], sent: set[int], *, clean: bool, may_lose: bool = False
+    ) -> list[int]:
+        """The whole queue after its process ended; after a clean stop settled ones are gone.  Returns what was lost.
+
+        `sent`: what it had been sent before; what other publishers sent since may be on its way.  `may_lose`: data was damaged, so losses are returned and not raised.
+        """
+        back = [self._known(body) for body in bodies]
+        times = Counter(copy.message.number for copy in back)
+        if doubled := [number for number, n in times.items() if n > 1 and number not in self.repeated]:
+            raise PromiseBroken("recovered twice", f"queue {self.name} has messages {doubled} more than once")
+        if transient := [copy.message.number for copy in back if not copy.message.persistent]:
+            raise PromiseBroken(
+                "transient", f"queue {self.name} brought transient messages back: {transient}"
+            )
+        if clean and (settled := [copy.message.number for copy in back if copy.state is State.SETTLED]):
+            raise PromiseBroken(
+                "came back",
+                f"queue {self.name} has messages {settled} after a clean stop, which were settled",
+            )
+        self._check_order(back)
+        lost = [
+            number
+            for number, copy in self.copies.items()
+            if number in sent
+            and number not in times
+            and copy.state is not State.SETTLED
+            and self._must_survive(copy)
+        ]
+        if lost and not may_lose:
+            raise PromiseBroken("lost", f"queue {self.name} lost messages {lost}, which were confirmed")
+        on_their_way = {
+            number: copy for number, copy in self.copies.items() if number not in sent and number not in times
+        }
+        for copy in on_their_way.values():
+            copy.is_certain = False
+        self.copies = {copy.message.number: copy for copy in back} | on_their_way
+        for copy in back:
+            copy.was_found = True
+            copy.state, copy.is_certain, copy.is_redelivered = State.READY, not self.expires, None
+        return lost
+
+    @staticmethod
+    def _must_survive(copy: Copy) -> bool:
+        return copy.is_certain and copy.message.persistent and copy.is_confirmed
+
+    def _check_order(self, back: Sequence[Copy]) -> None:
+        last: defaultdict[tuple[int, int], int] = defaultdict(int)
+        for copy in back if self.is_ordered else ():
+            message = copy.message
+            of = (message.publisher, message.priority)
+            if message.number < last[of]:
+                raise PromiseBroken(
+                    "order",
+                    f"queue {self.name} has message {last[of]} before {message.number} after its recovery",
+                )
+            last[of] = message.number
+
+    def _known(self, body: bytes) -> Copy:
+        """The copy whose body this is."""
+        number = number_of(body)
+        copy = self.copies.get(number)
+        if copy is None:
+            how = "was settled, and is known to be gone" if number in self.gone else "was never sent to it"
+            raise PromiseBroken(
+                "came from nowhere", f"queue {self.name} has message {number} ({body[:20]!r}), which {how}"
+            )
+        if body != copy.message.body:
+            raise PromiseBroken(
+                "altered", f"queue {self.name} has message {number} with another body than was published"
+            )
+        return copy
+
+
+def body_of(number: int, size: int) -> bytes:
+    """The body of a message: its number, filled up in a way that shows where bytes of another message stand."""
+    head = b"%d " % number
+    return head + bytes((number * 31 + place) & 0xFF for place in range(size))
+
+
+def number_of(body: bytes) -> int:
+    """The number of the message whose body this is; -1 if it is none of ours."""
+    head = body.split(b" ", 1)[0]
+    return int(head) if head.isdigit() else -1

@@ -1,0 +1,38 @@
+"""Runs on Spark: each round of a fleet is one job, with a task for every few runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from warrenmq.simulate.fleet import PIECE, Task, do
+from warrenmq.simulate.table import SCHEMA, batch_of, outcomes_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from warrenmq.simulate.run import Outcome
+
+
+class OnSpark:
+    """Workers that are those of a Spark session; their machines need warrenmq with the extra `simulation`."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def __call__(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
+        given = pa.Table.from_pylist([task._asdict() for task in tasks])
+        frame = self._spark.createDataFrame(given).repartition(-(-len(tasks) // PIECE), "seed")
+        return outcomes_of(frame.mapInArrow(_run_batches, SCHEMA).collect())
+
+
+def _run_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: do the tasks of each batch."""
+    for batch in batches:
+        tasks = [
+            Task(**{**each, "faults": tuple(filter(None, each["faults"].split(",")))})
+            for each in batch.to_pylist()
+        ]
+        yield batch_of(map(do, tasks))

@@ -1,0 +1,115 @@
+"""One simulated run: a script on a machine whose every decision is the seed's, judged by the client's model and by the replay of its trace.
+
+    outcome = run(seed=17, script=generate(Random(17), HONEST_FAULTS), profile="modern")
+    outcome.verdict                                   # "ok" or "failed"
+
+The same seed, script and profile give the same outcome, with the same digest, on any machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from warrenmq.replay.drive.engine import replay_trace
+from warrenmq.runtime import Deadlock
+from warrenmq.settings import Settings
+from warrenmq.simulate.application import Application
+from warrenmq.simulate.coverage import coverage_of
+from warrenmq.simulate.model import PromiseBroken
+from warrenmq.testing import SimulatedMachine
+from warrenmq.trace.reader import open_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from warrenmq.simulate.script import Script
+
+_SMALL: dict[str, Any] = {
+    "msg_store_file_size_limit": 4096,
+    "queue_index_embed_msgs_below": 100,
+    "queue_index_max_journal_entries": 12,
+    "queue_index_segment_entry_count": 8,
+    "vhost_restart_intensity": (1000, 1),
+    "classic_queue_index_v2_segment_entry_count": 8,
+    "msg_store_io_batch_size": 2,
+    "queue_ram_bytes": 3_000,
+}
+SETTINGS = {profile: Settings(profile=profile, **_SMALL) for profile in ("classic", "modern")}
+"""Limits so small that a dozen messages fill what overflows: files roll over and are collected, journals flushed, queues paged."""
+PROFILES = tuple(SETTINGS)
+_TOLD_AFTER_DAMAGE = ("C2",)
+"""Rules that say what damage cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one run."""
+
+    seed: int
+    profile: str
+    script: str
+    """Its text (script.py)."""
+    verdict: str
+    """"ok" or "failed"."""
+    problem: str
+    """What is wrong, in one word or two: the promise that was broken, the id of a rule, or the type of an exception.  Empty if ok."""
+    text: str
+    """The same in a sentence."""
+    lost: int
+    """Messages that damage cost, and that the broker told of."""
+    digest: str
+    """SHA-256 of its trace, as hex."""
+    events: int
+    """Rows of its trace."""
+    coverage: frozenset[int]
+    """What happened in it (coverage.py)."""
+
+
+def run(seed: int, script: Script, profile: str) -> Outcome:
+    """Run a script, in virtual time."""
+    outcome, _ = run_traced(seed, script, profile)
+    return outcome
+
+
+def run_traced(seed: int, script: Script, profile: str) -> tuple[Outcome, Mapping[str, bytes]]:
+    """`run`, and the files of its trace by their names."""
+    problem, text = "", ""
+    quiet = (
+        structlog.testing.capture_logs()
+    )  # what the broker logs of faults that were meant is not for the terminal
+    with quiet, SimulatedMachine(seed, SETTINGS[profile], traced=True) as machine:
+        application = Application(machine, SETTINGS)
+        try:
+            application.do(script)
+        except PromiseBroken as broken:
+            problem, text = broken.promise, str(broken)
+        except (Exception, Deadlock) as error:  # noqa: BLE001 - any exception that reaches the application is what is looked for
+            problem, text = type(error).__name__, f"{type(error).__name__}: {error}"
+        with suppress(Exception):
+            machine.crash(power_cut=False)  # a run that failed is still under way
+        assert machine.sink is not None
+        files = machine.sink.files()
+    trace = open_memory(files)
+    if not problem:
+        problem, text = _judged_by_rules(trace, damaged=application.is_damaged)
+    digest = hashlib.sha256()
+    for name, data in files.items():
+        digest.update(name.encode() + b"\0" + data)
+    return Outcome(
+        seed, profile, "\n".join(map(str, script)), "failed" if problem else "ok", problem, text, application.lost,
+        digest.hexdigest(), trace.catalog.rows, coverage_of(trace),
+    ), files  # fmt: skip
+
+
+def _judged_by_rules(trace: Any, *, damaged: bool) -> tuple[str, str]:
+    """The first finding of the replay as (id of the rule, sentence).  After damage that was told, C2 is what should be found."""
+    found = replay_trace(trace)
+    findings = [*found.violations, *found.indeterminate]
+    if damaged:
+        findings = [each for each in findings if each.rule not in _TOLD_AFTER_DAMAGE]
+    return (findings[0].rule, str(findings[0])) if findings else ("", "")

@@ -1,0 +1,172 @@
+"""A script: the steps of one simulated run, as a text with one step a line.
+
+    publish to=a size=300
+    get queue=a
+    ack pick=0
+    crash cut=1
+    get queue=a
+
+VERBS lists every verb with its arguments; an argument that a line leaves out has the default that stands there.  Lines that are empty or
+begin with # are comments.  A script says what is done; in which order actors run meanwhile is up to the seed of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from warrenmq.errors import CallerError
+
+QUEUES = ("a", "b", "p", "t", "d", "dead")
+"""Two plain queues, one with priorities, one whose messages expire, one that dead-letters what is rejected, and where that goes."""
+TARGETS = (*QUEUES[:-1], "all")
+"""A publish goes to a queue, or to the fanout exchange `all`, to which `a` and `b` are bound."""
+VICTIMS = ("a", "b", "msg_store_persistent", "msg_store_transient", "queue_sup", "vhost_process", "vhost_sup")
+"""Processes that a fault can kill: those of two queues, and those that RabbitMQ has by these names."""
+FILES = ("definitions.log", "msg_store_persistent", "queues", "journal", ".qi", ".qs", ".rdq")
+"""Parts of the names of files in which a bit can flip."""
+FLAG = (0, 1)
+
+
+class Argument(NamedTuple):
+    """An argument of a verb: its default, and the values that random scripts give it."""
+
+    default: int | str
+    choices: tuple[int | str, ...]
+    """A word must be one of these; a number may be any that is not negative."""
+
+
+class Verb(NamedTuple):
+    """A verb: what it does in a sentence, its arguments, and how often random scripts have it."""
+
+    does: str
+    arguments: Mapping[str, Argument]
+    weight: int
+    fault: str = ""
+    """The kind of fault that it is, for `--faults`; empty for what an application does."""
+
+
+_QUEUE = {"queue": Argument("a", QUEUES)}
+_PICK = {"pick": Argument(0, (0, 1, 2, 5))}
+_SIZE = Argument(10, (0, 10, 90, 150, 900, 1500))
+
+VERBS: dict[str, Verb] = {
+    "publish": Verb(
+        "publish one message; `wait` for its confirm",
+        {"to": Argument("a", TARGETS), "size": _SIZE, "persistent": Argument(1, (1, 1, 1, 0)), "priority": Argument(0, (0, 1, 2)),
+         "wait": Argument(0, (0, 0, 1))}, 30,
+    ),
+    "publish_many": Verb("publish `count` messages in one call", {"to": Argument("a", TARGETS), "count": Argument(5, (2, 5, 20)), "size": _SIZE}, 5),
+    "burst": Verb("publish `count` messages from a second thread, beside what follows",
+                  {"to": Argument("a", TARGETS), "count": Argument(5, (1, 3, 8)), "size": _SIZE}, 4),
+    "settle": Verb("wait for all confirms that are due", {}, 6),
+    "get": Verb("get one message, and hold it", _QUEUE, 20),
+    "ack": Verb("ack the held message at this place", _PICK, 14),
+    "nack": Verb("put the held message at this place back", _PICK, 5),
+    "reject": Verb("reject the held message at this place for good", _PICK, 4),
+    "consume": Verb("consume up to `count` messages, ack each `ack`-th, and cancel; the others stay held",
+                    {**_QUEUE, "count": Argument(5, (1, 3, 10)), "prefetch": Argument(3, (1, 3, 20)), "ack": Argument(1, (1, 2, 3))}, 6),
+    "tx": Verb("publish `count` messages in a transaction, and `commit` it or roll it back",
+               {"to": Argument("a", TARGETS), "count": Argument(3, (1, 3)), "size": _SIZE, "commit": Argument(1, (0, 1, 1))}, 3),
+    "purge": Verb("purge a queue", _QUEUE, 2),
+    "delete": Verb("delete a queue", _QUEUE, 1),
+    "sleep": Verb("let virtual time pass", {"ms": Argument(30, (1, 30, 300, 2_000, 16_000))}, 8),
+    "restart": Verb("close the broker and open it again, perhaps as another profile", {"profile": Argument("same", ("same", "classic", "modern"))}, 2),
+    "kill": Verb("kill one process of the broker", {"victim": Argument("a", VICTIMS)}, 4, "kill"),
+    "crash": Verb("end the broker's process, or with `cut` the machine's power", {"cut": Argument(1, FLAG)}, 3, "crash"),
+    "crash_at": Verb("the same in the middle of what follows, before so many operations of the disk",
+                     {"operation": Argument(5, (1, 2, 3, 5, 8, 13, 21, 34, 55)), "cut": Argument(1, FLAG)}, 5, "crash"),
+    "unordered": Verb("from here on writes to one file may reach the platter in any order", {}, 1, "unordered"),
+    "full": Verb("the disk has so many bytes left", {"room": Argument(0, (0, 100, 1000, 5000))}, 2, "full"),
+    "space": Verb("the disk has space again", {}, 2, "full"),
+    "slow": Verb("the next operation of the disk takes so long", {"ms": Argument(50, (5, 50, 500))}, 3, "slow"),
+    "pressure": Verb("the memory is used up, or free again with high=0", {"high": Argument(1, FLAG)}, 2, "memory"),
+    "clock": Verb("the wall clock jumps, forwards or backwards with `back`", {"seconds": Argument(3600, (1, 3600)), "back": Argument(0, FLAG)}, 2, "clock"),
+    "flip": Verb("end the process and flip one bit in a file of this kind", {"file": Argument(".rdq", FILES), "bit": Argument(0, (0, 77, 1_003, 9_999, 54_321))}, 2, "flip"),
+}  # fmt: skip
+"""Every verb of a script."""
+
+FAULTS = tuple(dict.fromkeys(verb.fault for verb in VERBS.values() if verb.fault))
+"""The kinds of faults."""
+HONEST_FAULTS = tuple(fault for fault in FAULTS if fault != "flip")
+"""Those after which every promise holds: a flipped bit may cost messages, and then has to be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One line of a script."""
+
+    verb: str
+    arguments: tuple[tuple[str, int | str], ...] = ()
+    """All of the verb's, in the order of VERBS."""
+
+    def __str__(self) -> str:
+        known = VERBS[self.verb].arguments
+        told = [f"{name}={value}" for name, value in self.arguments if value != known[name].default]
+        return " ".join([self.verb, *told])
+
+    def word(self, name: str) -> str:
+        """The value of an argument that is a word."""
+        return str(dict(self.arguments)[name])
+
+    def number(self, name: str) -> int:
+        """The value of an argument that is a number."""
+        return int(dict(self.arguments)[name])
+
+
+Script = tuple[Step, ...]
+
+
+def step(verb: str, **given: int | str) -> Step:
+    """A step with these arguments; the others are defaults."""
+    return Step(
+        verb, tuple((name, given.get(name, each.default)) for name, each in VERBS[verb].arguments.items())
+    )
+
+
+def parse(text: str) -> Script:
+    """Read a script; raises CallerError with the line and what it should be when one is wrong."""
+    steps = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        try:
+            steps.append(_parse(words))
+        except ValueError as error:
+            raise CallerError(f"line {number} of the script, {line.strip()!r}: {error}.") from None
+    return tuple(steps)
+
+
+def _parse(words: list[str]) -> Step:
+    verb, *rest = words
+    if verb not in VERBS:
+        raise ValueError(f"{verb!r} is no verb; the verbs are {', '.join(VERBS)}")
+    given: dict[str, int | str] = {}
+    for word in rest:
+        name, is_given, value = word.partition("=")
+        known = VERBS[verb].arguments
+        if name not in known or not is_given:
+            names = ", ".join(f"{each}=" for each in known)
+            raise ValueError(
+                f"{word!r} is no argument of {verb}"
+                + (f", which takes {names}" if names else ", which takes none")
+            )
+        given[name] = _value(name, known[name], value)
+    return step(verb, **given)
+
+
+def _value(name: str, argument: Argument, text: str) -> int | str:
+    if isinstance(argument.default, int):
+        if not text.isdecimal() or len(text) > 12:
+            raise ValueError(f"{name} must be a number that is not negative, not {text!r}")
+        return int(text)
+    if text not in argument.choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(str, argument.choices))}, not {text!r}")
+    return text
+
+
+def write(script: Iterable[Step]) -> str:
+    """The text of a script; `parse` reads it back."""
+    return "".join(f"{each}\n" for each in script)

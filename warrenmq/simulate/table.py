@@ -1,0 +1,59 @@
+"""Outcomes as a table: the columns of `warrenmq simulate --out`, and of the jobs that run on Spark.
+
+seed bigint, profile string, script string, verdict string, problem string, text string, lost bigint, digest string, events bigint,
+coverage array<bigint>
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Self
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from warrenmq.simulate.run import Outcome
+
+SCHEMA = (
+    "seed bigint, profile string, script string, verdict string, problem string, text string, lost bigint, digest string, "
+    "events bigint, coverage array<bigint>"
+)
+"""As Spark's DDL."""
+ARROW = pa.schema(
+    [
+        ("seed", pa.int64()), ("profile", pa.string()), ("script", pa.string()), ("verdict", pa.string()), ("problem", pa.string()),
+        ("text", pa.string()), ("lost", pa.int64()), ("digest", pa.string()), ("events", pa.int64()), ("coverage", pa.list_(pa.int64())),
+    ]
+)  # fmt: skip
+
+
+def batch_of(outcomes: Iterable[Outcome]) -> pa.RecordBatch:
+    """A row for each outcome."""
+    rows = [
+        {name: getattr(each, name) for name in ARROW.names[:-1]} | {"coverage": sorted(each.coverage)}
+        for each in outcomes
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=ARROW)
+
+
+def outcomes_of(rows: Iterable[Any]) -> Iterator[Outcome]:
+    """The outcomes of Spark's rows."""
+    for row in rows:
+        given = row.asDict()
+        yield Outcome(**{**given, "coverage": frozenset(given["coverage"])})
+
+
+class Parquet:
+    """A Parquet file that outcomes are appended to; a context manager."""
+
+    def __init__(self, path: str) -> None:
+        self._writer = pq.ParquetWriter(path, ARROW)
+
+    def add(self, outcomes: Iterable[Outcome]) -> None:
+        self._writer.write_batch(batch_of(outcomes))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.close()
