@@ -44,6 +44,7 @@ class SharedEngine:
         self._links = links
         self.consumers: dict[int, Channel] = {}
         self.trace_path: str | None = None
+        self.trace_path: str | None = None  # the owner writes the trace
 
     @property
     def is_open(self) -> bool:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from warrenmq.actors.sending.confirms import Confirm
-    from warrenmq.broker.broker import Queue
+    from warrenmq.broker.broker import QueueHandle
     from warrenmq.broker.consumer import Delivery
     from warrenmq.settings import Settings
     from warrenmq.simulate.model import Copy
@@ -379,6 +379,8 @@ class Application:
 
     def kill(self, step: Step) -> None:
         victim = step.word("victim")
+        if self._faults.may_refuse:
+            return  # nothing can start where nothing can be written
         one_queue = victim in QUEUES
         if one_queue and victim not in self.models:
             return
