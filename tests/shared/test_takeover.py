@@ -1,0 +1,231 @@
+"""The owner of a shared directory ends, in order or by SIGKILL: another process takes over, and all go on."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import warrenmq
+from tests.broker.test_fork import in_child
+from tests.support.limits import LIMIT
+from warrenmq.amqp.net.local_socket import SOCKET
+from warrenmq.shared.broker import SharedBroker
+
+SPAWN = multiprocessing.get_context("spawn")
+
+
+def opened(path: Path | str, **options) -> SharedBroker:
+    broker = warrenmq.open(path, shared=True, **options)
+    assert isinstance(broker, SharedBroker)
+    return broker
+
+
+def own(path: str, pipe) -> None:
+    """The owner, until it is killed."""
+    with opened(path) as broker:
+        pipe.send(broker.is_owner)
+        signal.pause()
+
+
+@contextmanager
+def owner_process(path: Path) -> Iterator[Callable[[], None]]:
+    """A process that owns the directory; gives what kills it."""
+    here, there = SPAWN.Pipe()
+    process = SPAWN.Process(target=own, args=(str(path), there), daemon=True)
+    process.start()
+    there.close()
+    assert here.recv() is True
+
+    def kill() -> None:
+        os.kill(process.pid or 0, signal.SIGKILL)
+        process.join(LIMIT)
+
+    try:
+        yield kill
+    finally:
+        if process.is_alive():
+            kill()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < end
+        threading.Event().wait(0.01)
+
+
+@pytest.mark.parametrize("unconfirmed", ["fail", "repeat"])
+def test_nothing_confirmed_is_lost_when_the_owner_is_killed_under_load(
+    tmp_path: Path, unconfirmed: str
+) -> None:
+    confirmed: set[bytes] = set()
+    refused: set[bytes] = set()
+    seen: list[bytes] = []
+    published, stop = threading.Event(), threading.Event()
+    with (
+        owner_process(tmp_path) as kill,
+        opened(tmp_path, unconfirmed=unconfirmed) as one,
+        opened(tmp_path) as other,
+    ):
+        queue, back = one.declare_queue("q"), one.declare_queue("back")
+
+        def publish() -> None:
+            number = 0
+            while not stop.is_set():
+                bodies = [b"%d-%d" % (number, each) for each in range(20)]
+                confirms = [queue.publish(body) for body in bodies[:10]] + [queue.publish_many(bodies[10:])]
+                for which, confirm in zip(
+                    [[each] for each in bodies[:10]] + [bodies[10:]], confirms, strict=True
+                ):
+                    try:
+                        confirm.result(LIMIT)
+                        confirmed.update(which)
+                    except warrenmq.Nacked:
+                        refused.update(which)
+                number += 1
+                if number == 20:
+                    published.set()
+
+        publisher = threading.Thread(target=publish)
+        publisher.start()
+        consumer = other.queue("q").consume(prefetch=50)
+
+        def consume() -> None:
+            for delivery in consumer:
+                seen.append(delivery.body)
+                delivery.ack()
+
+        taker = threading.Thread(target=consume)
+        taker.start()
+        assert published.wait(LIMIT)
+        kill()
+        count = len(confirmed)
+        wait_until(lambda: len(confirmed) > count + 400)  # by whoever owns it now
+        stop.set()
+        publisher.join(LIMIT)
+        assert one.is_owner is not other.is_owner
+        wait_until(lambda: confirmed <= set(seen))
+        assert back.publish(b"still").result(LIMIT) is None
+        if unconfirmed == "repeat":
+            assert not refused
+        wait_until(lambda: len(queue) == 0)
+        consumer.cancel()
+        taker.join(LIMIT)
+        assert set(seen) - confirmed <= refused
+
+
+def test_whoever_only_waits_takes_over_too_and_goes_on_waiting(tmp_path: Path) -> None:
+    first, second, third = (opened(tmp_path) for _ in range(3))
+    with second, third:
+        queue = second.declare_queue("q")
+        queue.publish_many([b"1", b"2", b"3"]).result(LIMIT)
+        consumer = queue.consume(prefetch=2)
+        held = [next(consumer), next(consumer)]
+        first.close()
+        wait_until(lambda: second.is_owner or third.is_owner)
+        again = [next(consumer) for _ in range(2)]
+        assert [(each.body, each.redelivered) for each in again] == [(b"1", True), (b"2", True)]
+        for each in held:
+            each.ack()  # of a delivery that the last owner made: nothing happens
+        for each in again:
+            each.ack()
+        assert next(consumer).body == b"3"
+        (second if second.is_owner else third).close()
+        remaining = third if not third.client.engine.is_closed else second
+        wait_until(lambda: remaining.is_owner)
+        assert len(remaining.queue("q")) == 1
+
+
+def test_calls_wait_for_the_next_owner(tmp_path: Path) -> None:
+    first, second = opened(tmp_path), opened(tmp_path)
+    with second:
+        queue = second.declare_queue("q")
+        threading.Thread(target=first.close).start()
+        for number in range(100):
+            queue.publish(b"%d" % number)
+            second.declare_queue(f"q{number % 7}")
+            assert second.queue("q").name == "q"
+            second.stats()
+        assert second.is_owner
+        assert len(second.queues()) == 8
+
+
+def test_a_forked_child_attaches_anew_and_keeps_nothing_of_its_parent(tmp_path: Path) -> None:
+    with opened(tmp_path) as owner, opened(tmp_path) as attached:
+        queues = [broker.declare_queue("q") for broker in (owner, attached)]
+        queues[0].publish_many([b"1", b"2"]).result(LIMIT)
+        consumers = [queue.consume(prefetch=1) for queue in queues]
+        deliveries = [next(consumer) for consumer in consumers]
+
+        def child() -> str:
+            said = []
+            for broker, queue in zip((owner, attached), queues, strict=True):
+                queue.publish(b"from the child").result(LIMIT)
+                said += [len(queue), broker.is_owner, [each.ready for each in broker.stats().queues]]
+            for call in (
+                *[each.ack for each in deliveries],
+                *[lambda each=each: next(each) for each in consumers],
+            ):
+                try:
+                    call()
+                    said.append("not refused")
+                except warrenmq.ForkedProcess:
+                    pass
+            return str(said)
+
+        assert in_child(child) == str([1, False, [1], 2, False, [2]])
+        for each in deliveries:
+            each.ack()
+        assert {next(consumer).body for consumer in consumers} == {b"from the child"}
+
+
+def test_a_childs_death_leaves_the_lock_with_its_parent_and_the_parents_death_frees_it(
+    tmp_path: Path,
+) -> None:
+    owner = opened(tmp_path)
+    held, release = os.pipe()
+    pid = os.fork()
+    if pid == 0:  # a child that outlives its parent's ownership
+        os.close(release)
+        os.read(held, 1)
+        os._exit(0)
+    try:
+        owner.declare_queue("q").publish(b"x").result(LIMIT)
+        owner.close()
+        with warrenmq.open(tmp_path) as next_owner:
+            assert len(next_owner.queue("q")) == 1
+    finally:
+        os.close(release)
+        os.waitpid(pid, 0)
+        os.close(held)
+
+
+def test_what_is_wrong_on_the_socket_hurts_nobody_else(tmp_path: Path) -> None:
+    with opened(tmp_path, settings={"handshake_timeout": 200}) as owner, opened(tmp_path) as attached:
+        queue = attached.declare_queue("q")
+        mean = []
+        for data in (b"", b"AM", b"GET / HTTP/1.1\r\n\r\n", b"AMQP\0\0\x09\x01" + b"\x01\0\0\xff\xff\xff\xff" * 5,
+                     b"AMQP\0\0\x09\x01" + bytes(5000), os.urandom(3000)):  # fmt: skip
+            line = socket.socket(socket.AF_UNIX)
+            line.settimeout(LIMIT)
+            line.connect(str(tmp_path / SOCKET))
+            line.sendall(data)
+            mean.append(line)
+        for line in mean:  # each is dropped, the silent and the half ones by the handshake's timeout
+            with line:
+                try:
+                    while line.recv(4096):
+                        pass
+                except ConnectionResetError:
+                    pass
+        queue.publish(b"fine").result(LIMIT)
+        assert len(owner.queue("q")) == 1
