@@ -56,6 +56,12 @@ class SharedEngine:
         """True once it was closed."""
         return self._links.is_closed
 
+    @property
+    def trace_path(self) -> str | None:
+        """Where this process writes its trace; None while another one owns the directory."""
+        link = self._links.current
+        return link.broker.trace_path if isinstance(link, Owned) else None
+
     def check_open(self) -> None:
         """Raise BrokerClosed once it is closed."""
         if self._links.is_closed:

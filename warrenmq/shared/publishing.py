@@ -12,21 +12,20 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from pamqp.commands import Basic
 from pamqp.commands import Confirm as ConfirmMode
 
+from warrenmq.amqp.wire import batch
 from warrenmq.amqp.wire.codec import (
     decode_method,
     encode_content,
-    encode_header,
     encode_method,
     make,
     raw_properties,
 )
-from warrenmq.amqp.wire.frames import BODY, OVERHEAD
+from warrenmq.amqp.wire.frames import METHOD, frame
 from warrenmq.errors import ArgumentValueError, Error, Nacked, Returned
 from warrenmq.message.properties import Properties
 from warrenmq.shared.channel import ACK, NACK, RETURN, ClientChannel, Content
@@ -197,25 +196,19 @@ def _properties(properties: Properties | None, *, persistent: bool) -> bytes:
 
 
 _PLAIN = {True: raw_properties(_PERSISTENT), False: raw_properties(_TRANSIENT)}
-_HEAD = Struct(">BHI")
 
 
 def _encoded(channel: int, publish: bytes, raw: bytes, bodies: list[bytes], frame_max: int) -> bytes:
-    """The frames of publishes that differ in their bodies."""
-    largest = frame_max - OVERHEAD if frame_max else 1 << 62
+    """The frames of publishes that differ in their bodies: those that have room in a batch together are one."""
+    room = batch.LARGEST - len(publish) - len(raw)
     parts: list[bytes] = []
-    head, size = b"", -1
-    for body in bodies:
-        if len(body) > largest:
-            parts += encode_content(channel, publish, raw, body, frame_max)
-            continue
-        if len(body) != size:
-            size = len(body)
-            head = publish + encode_header(channel, raw, size)
-            if size:
-                head += _HEAD.pack(BODY, channel, size)
-        if size:
-            parts += (head, body, b"\xce")
+    for piece in [bodies] if len(bodies) == 1 else batch.pieces(bodies, room):
+        if len(piece) == 1:
+            parts += encode_content(channel, publish, raw, piece[0], frame_max)
         else:
-            parts.append(head)
+            together = batch.joined(batch.Batch(batch.method_of(publish), raw, piece))
+            parts += encode_content(channel, frame(METHOD, channel, batch.METHOD), _NONE, together, frame_max)
     return b"".join(parts)
+
+
+_NONE = raw_properties(None)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from warrenmq.amqp.wire import batch
 from warrenmq.amqp.wire.codec import PUBLISH, PUBLISH_START, decode_header, decode_method
 from warrenmq.amqp.wire.errors import PRECONDITION_FAILED, UNEXPECTED_FRAME, AmqpError
 from warrenmq.amqp.wire.frames import BODY, HEADER, METHOD
@@ -83,16 +84,24 @@ class ContentAssembler:
             self._bodies = []
             self._sink.publish(self._run_method, self._run_raw, bodies)
 
+    def check_sizes(self, bodies: list[bytes]) -> None:
+        """Raise AmqpError 406 for a body of a batch that is larger than a message may be."""
+        if (largest := max(map(len, bodies))) > self._largest:
+            raise self._too_large(largest)
+
+    def _too_large(self, size: int) -> AmqpError:
+        which = "max size" if self._largest == LARGEST_MESSAGE else "configured max size"
+        why = f"message size {size} is larger than {which} {self._largest}"
+        return AmqpError(PRECONDITION_FAILED, why, *PUBLISH)
+
     def _take_header(self, payload: bytes) -> None:
         if payload != self._header:
             size, self._raw = decode_header(payload)
             self._header, self._size = payload, size
-        if self._size > self._largest:
+        if self._size > self._largest and (self._size > batch.LARGEST or self._method != batch.METHOD):
             # Before the body has come, where RabbitMQ looks when it is complete: it need not be kept.
             self.flush()
-            which = "max size" if self._largest == LARGEST_MESSAGE else "configured max size"
-            why = f"message size {self._size} is larger than {which} {self._largest}"
-            raise AmqpError(PRECONDITION_FAILED, why, *PUBLISH)
+            raise self._too_large(self._size)
         if self._size:
             self._expected = BODY
         else:

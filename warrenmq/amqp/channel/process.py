@@ -51,6 +51,7 @@ from warrenmq.amqp.channel.settling import Settling
 from warrenmq.amqp.channel.transaction import Transaction
 from warrenmq.amqp.channel.writer import ChannelWriter
 from warrenmq.amqp.statistics import ChannelInfo, Describe
+from warrenmq.amqp.wire import batch
 from warrenmq.amqp.wire.codec import PUBLISH, ids, start_of
 from warrenmq.amqp.wire.errors import PRECONDITION_FAILED, AmqpError
 from warrenmq.amqp.wire.frames import METHOD
@@ -232,7 +233,12 @@ class ChannelProcess(Server):
         self._method = (0, 0)
 
     def publish(self, method: bytes, raw_properties: bytes, bodies: list[bytes]) -> None:
-        """A run of basic.publish."""
+        """A run of basic.publish, or of batches of them."""
+        if method == batch.METHOD:
+            for each in map(batch.split, bodies):
+                self._content.check_sizes(each.bodies)
+                self.publish(*each)
+            return
         self._method = PUBLISH
         transaction = self._transaction
         transaction.check_idle()

@@ -51,6 +51,8 @@ WRITE_LIMIT = 32 << 20
 LINGER = 5.0
 BACKLOG = 1024
 TLS_HANDSHAKE = 10.0
+_ACCEPTING = 0.5
+"""Seconds that accepted sockets have to become connections when no more are accepted: TLS may be slow."""
 
 log = Log("warrenmq.amqp")
 
@@ -392,6 +394,11 @@ class AmqpIo:
         """Stop accepting; open connections stay."""
 
         async def stop() -> None:
+            # Sockets that were accepted just now: asyncio forgets to close them if their server is closed before.
+            while accepting := asyncio.all_tasks() - {asyncio.current_task()}:
+                _, slow = await asyncio.wait(accepting, timeout=_ACCEPTING)
+                if slow:
+                    break
             for server in self._servers:
                 server.close()
 
