@@ -34,7 +34,6 @@ class OpenState(Protocol):
     """Channels of running consumers, which get CLOSED at the end."""
     trace_path: str | None
     """The folder of the trace; None without one, and in a process that is not the broker's owner."""
-    """The folder that this process writes a trace to."""
 
     @property
     def is_open(self) -> bool: ...

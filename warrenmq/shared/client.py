@@ -43,7 +43,6 @@ class SharedEngine:
     def __init__(self, links: Links) -> None:
         self._links = links
         self.consumers: dict[int, Channel] = {}
-        self.trace_path: str | None = None
         self.trace_path: str | None = None  # the owner writes the trace
 
     @property
