@@ -67,6 +67,8 @@ LESSONS = {
 """Lines that are somewhere in the output, in this order, as regular expressions."""
 TESTED_WITH_ITS_WORKER = {
     "celery_app.py",  # tests/clients/test_celery.py
+    "dramatiq_app.py",  # tests/clients/test_task_libraries.py
+    "faststream_app.py",  # the same
     "gunicorn_app.py",  # tests/shared/test_gunicorn.py
 }
 MAKES_ITS_OWN_ENVIRONMENT = {"run_demo.py"}

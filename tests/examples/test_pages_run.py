@@ -18,12 +18,15 @@ PRINTS = {
     "README.md: Analyse a run, python 1": "ok\n",
     "README.md: Supervise your own actors, python 1": "mailed cat.jpg\n",
     "docs/alarms.md: What a publisher sees, python 1": "True\nTrue 1000000 publisher\n1\n",
+    "docs/embedding.md: OpenTelemetry, python 1": r"b'resize cat.jpg'\n",
     "docs/embedding.md: Several programs, one directory, python 1": "ready: 1\n",
     "docs/embedding.md: Testing a program, python 1": r"b'payload' after \d+ ms of virtual time\n",
     "docs/later-and-again.md: Later, python 1": "b'now' b'remind me'\n",
     "docs/later-and-again.md: x-delayed-message, python 1": "{'x-delay': -100}\n",
     "docs/later-and-again.md: Again, python 1": "3 attempts\n",
     "docs/durable-actors.md: Durable actors, python 1": "10\n",
+    "docs/operating.md: Operating a server, python 1": "RabbitMQ\n",
+    "docs/operating.md: Policies, python 1": r"b'2'\n",
     "docs/runtime.md: Servers, python 1": "",
     "docs/runtime.md: Simulation, python 1": "crash: the whole process\n",
     "docs/runtime.md: Supervisors, python 1": "",
@@ -98,6 +101,9 @@ def test_a_piece_of_python_runs_and_prints_what_is_said(name, tmp_path):
     block = named(name)
     if "import pika" in block.code:
         pytest.importorskip("pika")
+    for module, package in (("warrenmq.otel", "opentelemetry"), ("warrenmq.management", "uvicorn")):
+        if module in block.code:
+            pytest.importorskip(package)
     if "write_report" in block.code:
         pytest.importorskip("plotly")
     for conf in blocks("ini"):

@@ -58,6 +58,7 @@ MAY_IMPORT = {
     "amqp": FACE | {"erlang", "broker"},  # clients over the network, at a broker
     "management": FACE | {"amqp", "broker", "version"},  # the HTTP API of an AMQP server
     "shared": FACE | {"broker", "amqp"},  # many processes, one directory
+    "otel": FACE | {"broker", "version"},  # spans, for programs that have OpenTelemetry
     "bench": FACE | {"broker", "root", "terminal"},
     # readers
     "inspect": STATES | {"erlang", "message_store", "queue_index", "routing", "vhost", "terminal"},  # reads directories, knows no actor

@@ -1,0 +1,81 @@
+"""Libraries above the clients, with the real packages: Dramatiq, FastStream, and Flower's look into the HTTP API."""
+
+import asyncio
+import importlib.util
+import os
+import sys
+
+import pytest
+
+from tests.support.limits import LIMIT
+from tests.support.served import Served
+from tests.support.source_tree import ROOT
+
+
+def example(name, url, monkeypatch):
+    """A module of examples/, made anew with this broker."""
+    monkeypatch.setenv("BROKER_URL", url)
+    spec = importlib.util.spec_from_file_location(name, os.path.join(ROOT, "examples", f"{name}.py"))
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.filterwarnings("default")
+def test_dramatiq_retries_and_delays(server, monkeypatch, tmp_path):
+    dramatiq = pytest.importorskip("dramatiq")
+    app = example("dramatiq_app", server.url, monkeypatch)
+    broker = dramatiq.get_broker()
+    worker = dramatiq.Worker(broker, worker_timeout=50, worker_threads=2)
+    worker.start()
+    try:
+        app.resize.send("cat.jpg", str(tmp_path / "cat"))
+        app.resize.send_with_options(args=("dog.jpg", str(tmp_path / "dog")), delay=100)
+        for name in ("cat", "dog"):
+            waited = 0
+            while not (tmp_path / name).exists():
+                asyncio.run(asyncio.sleep(0.05))  # another thread's file has no other sign
+                waited += 0.05
+                assert waited < LIMIT
+        broker.join("pictures", timeout=LIMIT * 1000)
+    finally:
+        worker.stop()
+        broker.close()
+    assert (tmp_path / "dog").read_text() == "small dog.jpg"
+
+
+@pytest.mark.filterwarnings("default")
+def test_faststream_answers_into_another_queue(server, monkeypatch):
+    pytest.importorskip("faststream")
+    app = example("faststream_app", f"{server.url}/", monkeypatch)
+    bills = asyncio.Queue()
+
+    async def run():
+        @app.broker.subscriber("bills")
+        async def take(bill: dict[str, int]) -> None:
+            await bills.put(bill)
+
+        async with app.broker:
+            await app.broker.start()
+            await app.broker.publish({"cat food": 3, "lamp": 20}, app.orders)
+            return await asyncio.wait_for(bills.get(), LIMIT)
+
+    assert asyncio.run(run()) == {"total": 23}
+
+
+@pytest.mark.filterwarnings("default")
+def test_flower_sees_the_queues(tmp_path):
+    broker = pytest.importorskip("flower.utils.broker")
+    served = Served(tmp_path / "data", "--management", "0")
+    try:
+        api = served.management.replace("http://", "http://guest:guest@") + "/api/"
+        seen = broker.RabbitMQ(f"{served.url}//".replace("amqp://", "amqp://guest:guest@"), api)
+        from kombu import Connection
+
+        with Connection(f"{served.url}//") as connection:
+            connection.SimpleQueue("celery").put("x")
+        (queue,) = asyncio.run(seen.queues(["celery", "nope"]))
+        assert (queue["name"], queue["messages"], queue["consumers"]) == ("celery", 1, 0)
+    finally:
+        assert served.stop() == 0
