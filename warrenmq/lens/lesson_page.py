@@ -81,13 +81,13 @@ def export(lessons: Sequence[Lesson], folder: str) -> list[str]:
 def index(lessons: Sequence[Lesson]) -> str:
     """The page that lists lessons."""
     items = "".join(
-        f'<li><a href="{escape(page_name(each))}"><span class="no">{escape(each.number)}</span><span><b>{_inline(each.title)}</b> '
+        f'<li><a href="{escape(page_name(each))}"><span class="no">{escape(each.number)}</span><span><strong>{_inline(each.title)}</strong> '
         f"{_inline(_first_sentence(each.introduction))}</span></a></li>"
         for each in lessons
     )
     return _html(
         "Lessons",
-        "<header><p class='home'><b>warrenmq</b> lessons</p></header><main><h1>How RabbitMQ keeps its messages</h1>"
+        "<header><p class='home'><strong>warrenmq</strong> lessons</p></header><main><h1>How RabbitMQ keeps its messages</h1>"
         "<p class='lead'>Each lesson is one mechanism, in some five minutes. What it shows was recorded from real actors in a simulation, row by row: "
         "pictures, places and right answers come from that trace.</p>"
         f"<ol class='lessons'>{items}</ol></main>",
@@ -134,7 +134,7 @@ def page(
     number = f'<p class="number">Lesson {escape(lesson.number)}</p>' if lesson.number else ""
     return _html(
         lesson.title,
-        f"<header><p class='home'><b>warrenmq</b> lessons</p><nav>{back}</nav></header><main>{number}<h1>{_inline(lesson.title)}</h1>"
+        f"<header><p class='home'><strong>warrenmq</strong> lessons</p><nav>{back}</nav></header><main>{number}<h1>{_inline(lesson.title)}</h1>"
         f"<div class='lead'>{_paragraphs(lesson.introduction)}</div>{_KEY}{''.join(body)}</main>{frame}<footer>{back}{onward}</footer>",
     )
 
@@ -181,7 +181,7 @@ def _question(each: PlayedStep, number: int) -> str:
     right = step.answers[each.right or 0]
     return (
         f'<div class="question"><p class="ask">{_inline(step.question)}</p><ul>{answers}</ul>'
-        f"<details><summary>What the trace says</summary><p><b>{_inline(right.text)}</b> {_inline(step.because)}</p></details></div>"
+        f"<details><summary>What the trace says</summary><p><strong>{_inline(right.text)}</strong> {_inline(step.because)}</p></details></div>"
     )
 
 

@@ -150,7 +150,7 @@ def _file(tables: Tables, store: str, number: int, value: tuple[Any, ...], longe
         else ""
     )
     return (
-        f'<div class="file"><p><b>{number}.rdq</b> {size:,} bytes{share}{", " + what if what else ""}</p>'
+        f'<div class="file"><p><strong>{number}.rdq</strong> {size:,} bytes{share}{", " + what if what else ""}</p>'
         f'<svg viewBox="0 0 {WIDTH} 28" role="img" aria-label="file {number}.rdq: {size:,} bytes{share}">{_HATCH}'
         f'<rect class="ground" x="0" y="1" width="{WIDTH}" height="26" rx="2"/>{hatched}'
         f"{''.join(boxes)}</svg></div>"
@@ -250,7 +250,7 @@ def _publisher(tables: Tables) -> str:
     blocked = f"<p>{len(tables['wait'])} wait for credit</p>" if tables["wait"] else ""
     return _part(
         "publisher",
-        f'<p class="figures"><b>{sent}</b> sent <b>{confirmed}</b> confirmed</p>{waits}{blocked}'
+        f'<p class="figures"><strong>{sent}</strong> sent <strong>{confirmed}</strong> confirmed</p>{waits}{blocked}'
         if sent
         else "",
         "has sent nothing",
@@ -288,7 +288,7 @@ def _queues(tables: Tables) -> str:
         its = _entries(tables, queue)
         cells = "".join(_cell(*entry) for entry in its[:MOST_CELLS])
         lines.append(
-            f'<div class="queue"><p><b>{name(queue)}</b> {len(its)} message{"" if len(its) == 1 else "s"}</p><p class="cells">{cells}</p>{_more(its, MOST_CELLS)}</div>'
+            f'<div class="queue"><p><strong>{name(queue)}</strong> {len(its)} message{"" if len(its) == 1 else "s"}</p><p class="cells">{cells}</p>{_more(its, MOST_CELLS)}</div>'
         )
     return _part("queues", "".join(lines), "none")
 
@@ -333,7 +333,7 @@ def _index(tables: Tables) -> str:
 
 def _alarms(tables: Tables) -> str:
     lines = "".join(
-        f"<p><b>{kind}</b> {measured:,} of {limit:,} bytes</p>"
+        f"<p><strong>{kind}</strong> {measured:,} of {limit:,} bytes</p>"
         for kind, (measured, limit) in tables["alarm"].items()
     )
     return _part("alarms", lines, "none is set")

@@ -51,6 +51,10 @@ class SharedEngine:
         return not self._links.is_closed
 
     @property
+    def trace_path(self) -> None:
+        """The process that owns the directory writes its trace; this one has none to read."""
+
+    @property
     def is_closed(self) -> bool:
         """True once it was closed."""
         return self._links.is_closed
