@@ -32,8 +32,6 @@ class OpenState(Protocol):
 
     consumers: dict[int, Channel]
     """Channels of running consumers, which get CLOSED at the end."""
-    trace_path: str | None
-    """The folder of the trace; None without one, and in a process that is not the broker's owner."""
 
     @property
     def is_open(self) -> bool: ...

@@ -43,7 +43,6 @@ class SharedEngine:
     def __init__(self, links: Links) -> None:
         self._links = links
         self.consumers: dict[int, Channel] = {}
-        self.trace_path: str | None = None  # the owner writes the trace
 
     @property
     def is_open(self) -> bool:
@@ -51,19 +50,15 @@ class SharedEngine:
         return not self._links.is_closed
 
     @property
-    def trace_path(self) -> None:
-        """The process that owns the directory writes its trace; this one has none to read."""
+    def trace_path(self) -> str | None:
+        """Where this process writes its trace; None while another one owns the directory."""
+        link = self._links.current
+        return link.broker.trace_path if isinstance(link, Owned) else None
 
     @property
     def is_closed(self) -> bool:
         """True once it was closed."""
         return self._links.is_closed
-
-    @property
-    def trace_path(self) -> str | None:
-        """Where this process writes its trace; None while another one owns the directory."""
-        link = self._links.current
-        return link.broker.trace_path if isinstance(link, Owned) else None
 
     def check_open(self) -> None:
         """Raise BrokerClosed once it is closed."""
