@@ -34,7 +34,7 @@ def add_parser(subparsers: Any) -> Any:
         does="Print a script for bash, zsh or fish that completes verbs and options with the tab key. Everything else is completed as "
         "file names.",
         example='eval "$(warrenmq completion bash)"  # in ~/.bashrc, or zsh in ~/.zshrc',
-        ends="0.",
+        ends="0 the script is printed, 2 there is no script for this shell.",
     )  # fmt: skip
     parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=f"one of {', '.join(SHELLS)}")
     parser.set_defaults(of=subparsers)

@@ -181,14 +181,17 @@ class DurableActor(ThreadingActor):
     # -- life
 
     def on_start(self) -> None:
-        """Take over the address: read the snapshot, subscribe."""
+        """Take over the address: read the snapshot, subscribe.
+
+        PreconditionFailed where another process owns the directory.
+        """
         broker, address = self.broker, self._own
         self._declare(broker)
         with _moving:
             tenants = _tenants.setdefault(broker, {})
             if (before := tenants.get(address)) is not None:
                 before.end()
-            self._snapshot = Snapshot(broker, address)
+            self._snapshot = Snapshot(broker.local(), address)
             if self._snapshot.state is None:
                 self.state = self.initial_state()
             else:
@@ -346,7 +349,7 @@ class DurableActor(ThreadingActor):
     def _declare(cls, broker: Broker) -> None:
         """Have its queue, the one for what it gave up, and the policy of retries."""
         name = cls._name()
-        if name in broker.vhost.router.queues and name in broker.client.retry_policies:
+        if name in broker.client.retry_policies:
             return
         if not is_a(cls.retries, Mapping):
             raise ArgumentTypeError("retries is the arguments of retry_policy, as in {'max_attempts': 5}")

@@ -20,9 +20,8 @@ from pykka import ThreadingFuture
 from warrenmq.broker.consumer import Consumer
 from warrenmq.errors import AskFailed
 from warrenmq.message.properties import Properties
-from warrenmq.message.stored import body_of, decode
+from warrenmq.message.stored import body_of
 from warrenmq.queue.messages import Deliveries
-from warrenmq.queue_index.record import HEADER_BYTES
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -124,14 +123,14 @@ class _Replies:
         self.ended = False
         """The queue is gone: the next question makes another one."""
         self._token = broker.runtime.token_bytes
-        declared = broker.declare_queue(exclusive=True)
+        declared = broker.declare_queue(durable=False, auto_delete=True)  # it goes with its consumer
         self.queue = declared.name
         self._consumer = Consumer(
             broker.client,
             declared.name,
             0,
             no_ack=True,
-            exclusive=True,
+            exclusive=False,
             priority=0,
             channel=self,
             ack_in_time=False,
@@ -156,8 +155,7 @@ class _Replies:
             self._end()
             return
         for fetched in item.messages:
-            message = decode(fetched.payload if fetched.in_store else fetched.payload[HEADER_BYTES:])
-            properties = message.properties
+            properties = fetched.decoded().properties
             codec, future = self._waiting.pop(properties.correlation_id or "", (None, None))
             if codec is None or future is None:
                 continue
