@@ -8,7 +8,7 @@ from itertools import islice
 import pytest
 
 from tests.broker.lives import long_life, trace_of
-from tests.support.simulated import BOTH_PROFILES
+from tests.support.simulated import BOTH_PROFILES, SimulatedHost
 from warrenmq.lens.captions import PLACEHOLDER, render
 from warrenmq.lens.fold import Fold, Folding
 from warrenmq.lens.scene import Landmarks
@@ -120,6 +120,35 @@ def test_rows_that_contradict_each_other_are_folded(trace):
                 render(folding.step(run, Row(*changed)).caption)
             if chosen.random() < 0.9:
                 render(folding.step(run, row).caption)
+
+
+def test_what_a_fold_keeps_depends_on_what_the_broker_holds_and_not_on_how_much_went_through_it():
+    host = SimulatedHost(3)
+    with host.open() as broker:
+        queues = [broker.declare_queue(name) for name in ("one", "two")]
+        broker.declare_exchange("both", "fanout")
+        for queue in queues:
+            broker.bind(queue, "both")
+        for number in range(250):
+            body = b"x" * (number % 5 * 60)
+            broker.publish("both", "", body)
+            queues[number % 2].publish(body, persistent=number % 3 > 0).result()
+            for queue in queues:
+                while (delivery := queue.get()) is not None:
+                    delivery.ack()
+    trace = open_memory(host.sink.files())
+    host.close()
+    folding, kept = Folding(trace.catalog.runs), []
+    for run, row in rows_in_order(trace):
+        folding.step(run, row)
+        scene = folding._scene
+        notes = [*vars(scene).values(), *scene.tables]
+        for each in (*scene.queues.values(), *scene.stores.values()):
+            notes += [getattr(each, name) for name in each.__slots__]
+            notes += [each.writes["p"], each.removes["p"]] if hasattr(each, "writes") else []
+        kept.append(sum(len(each) for each in notes if hasattr(each, "__len__")))
+    half = len(kept) // 2
+    assert max(kept[half:]) < max(kept[:half]) + 100
 
 
 def test_landmarks_are_the_latest_ones():

@@ -40,7 +40,8 @@ from warrenmq.trace.schema import Row
 _HANDLERS = merged(module.HANDLERS for module in (collector, index, lives, mail, queues, stores))
 _CHECKPOINT_ROWS = 1_000
 _MOST_CHECKPOINTS = 64
-_make = Step._make
+_new = tuple.__new__
+"""Makes a Step in half the time that its class takes."""
 
 
 class Folding:
@@ -82,14 +83,15 @@ class Folding:
         actor, event = who >> 16, who >> 8 & 0xFF
         if run != scene.run:
             scene.new_run(run)
-        scene.about = scene.message(row.msg)
+        msg = row.msg
+        scene.about = scene.message(msg) if msg else 0
         if actor not in scene.tables[ACTOR]:
             scene.meet(actor)
         scene.cause = scene.handling.get(actor, 0)
         handler = _HANDLERS.get(event)
         caption = _other(scene, actor, event) if handler is None else handler(scene, actor, row)
         scene.last_of[actor] = scene.number
-        return _make((changes, caption, scene.about, scene.move, scene.mark, scene.cause))
+        return _new(Step, (changes, caption, scene.about, scene.move, scene.mark, scene.cause))
 
 
 def _other(scene: Scene, actor: int, event: int) -> Caption:

@@ -135,6 +135,7 @@ class Scene:
         self.store_of: dict[int, str] = {}
         self.lives: defaultdict[str, int] = defaultdict(int)
         self.names: dict[int, str] = {}
+        self.anchors: dict[int, str] = {}
 
     def copied(self) -> Scene:
         """A scene that goes its own way from here."""
@@ -152,6 +153,7 @@ class Scene:
             "store_of",
             "lives",
             "names",
+            "anchors",
         ):
             setattr(other, name, deepcopy(getattr(self, name)))
         return other
@@ -192,23 +194,31 @@ class Scene:
         """An actor's name; a queue's without the word in front of it."""
         found = self.names.get(actor)
         if found is None:
-            found = self.runs[self.run].actor_name(actor).removeprefix("queue:") if actor else "somebody"
-            self.names[actor] = found
+            run = self.runs[self.run]
+            found = run.actor_name(actor).removeprefix("queue:") if actor else "somebody"
+            if actor in run.actors:  # of a live trace it may be told later
+                self.names[actor] = found
         return found
 
     def anchor(self, actor: int) -> str:
         """Where an actor stands on the page."""
-        entry = self.runs[self.run].actors.get(actor)
-        return "" if entry is None else f"pub/{actor}" if entry.kind == "client" else f"box/{actor}"
+        found = self.anchors.get(actor)
+        if found is None:
+            entry = self.runs[self.run].actors.get(actor)
+            if entry is None:
+                return ""
+            found = self.anchors[actor] = f"pub/{actor}" if entry.kind == "client" else f"box/{actor}"
+        return found
 
     def store(self, actor: int) -> str:
         """The store, p or t, that a store's process or its collector works on; "" of any other actor."""
         found = self.store_of.get(actor)
         if found is None:
             entry = self.runs[self.run].actors.get(actor)
-            is_store = entry is not None and entry.kind in {"MsgStore", "MsgStoreGc"}
-            found = entry.name.removeprefix("msg_store_")[0] if is_store and entry is not None else ""
-            self.store_of[actor] = found
+            if entry is None:
+                return ""
+            is_store = entry.kind in {"MsgStore", "MsgStoreGc"}
+            found = self.store_of[actor] = entry.name.removeprefix("msg_store_")[:1] if is_store else ""
         return found
 
     def is_open(self, store: str, actor: int) -> bool:

@@ -45,20 +45,21 @@ def take_mail(scene: Scene, actor: int, sender: int, send: int, sends: int = 1) 
     """A row is the receive of `sends` SENDs of a sender, from its row `send` on; 0 = of none."""
     if not send:
         return
-    mail = scene.tables[MAIL]
-    for seq in span(send, max(sends, 1)):
+    mail, sent = scene.tables[MAIL], scene.sent
+    for seq in span(send, sends) if sends > 1 else (send,):
         key = f"{sender}:{seq}"
-        if (found := mail.get(key)) is not None and found[0] in {0, actor}:
+        found = mail.get(key)
+        if found is not None and (found[0] == actor or not found[0]):
             scene.about = scene.about or found[2]
-            scene.set(MAIL, key, None)
-        row = scene.sent.pop((sender, seq), 0)
-        scene.cause = row or scene.cause
+            del mail[key]
+            scene.changes.append((MAIL, key, None, found))
+        scene.cause = sent.pop((sender, seq), scene.cause)
     scene.handling[actor] = scene.number
 
 
 def many(message: int, count: int) -> tuple[str, tuple[int, ...]]:
     """Words for `count` messages from one on; the placeholders are {m1} and {n2}."""
-    return ("{m1}", (message, count)) if count <= 1 else ("{n2:message} from {m1} on", (message, count))
+    return ("{m1}", (message, count)) if count <= 1 else ("{n2:message} ({m1} first)", (message, count))
 
 
 def words(type_: type[Worded], value: int, otherwise: str) -> str:

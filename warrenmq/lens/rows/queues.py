@@ -82,8 +82,10 @@ def _taken_in(scene: Scene, actor: int, row: Row) -> Caption:
 def _confirmed(scene: Scene, actor: int, row: Row) -> Caption:
     kind, first, count = _confirm(row)
     name, message = scene.name(actor), scene.about
-    for each in span(message, count):
-        scene.paid(each)
+    entries = scene.tables[ENTRY]
+    for place, seq in enumerate(span(first, count)):
+        found = entries.get(scene.entry_key(name, seq))  # confirmed together need not mean published together
+        scene.paid(found[0] if found is not None and found[0] else message + place)
     marks = scene.landmarks
     scene.cause = max(marks.get(("on_disk", name, message + count - 1)), marks.get(("qi_sync", name)))
     actor_, next_seq, confirmed, *rest = queue_row(scene, name, actor)
@@ -120,7 +122,12 @@ def _delivered(scene: Scene, actor: int, row: Row) -> Caption:
     if gone:
         text = " to a consumer that does not acknowledge: with that it is gone from the queue."
         return "{0} gives " + words + again + text, name, *what
-    return "{0} delivers " + words + again + " and keeps it until it is acknowledged.", name, *what
+    keeps = (
+        " and keeps it until it is acknowledged."
+        if count <= 1
+        else " and keeps them until they are acknowledged."
+    )
+    return "{0} delivers " + words + again + keeps, name, *what
 
 
 def _leaves(scene: Scene, name: str, seq: int, key: str, value: tuple[Any, ...]) -> None:
