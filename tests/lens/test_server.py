@@ -143,6 +143,7 @@ def test_a_window_begins_where_the_whole_trace_has_that_row(trace, monkeypatch):
         before, coming = rows_from(trace, wanted)
         assert before <= wanted
         assert list(coming) == rows[before:]
+    monkeypatch.setattr(sources, "WHOLE_ROWS", 100)
     monkeypatch.setattr(sources, "WINDOW_ROWS", 100)
     warm, _ = lines(recorded(trace, "t", at=300).tape())
     assert (warm["first"], sum(warm["segments"])) == (250, 100)

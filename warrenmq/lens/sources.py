@@ -20,7 +20,9 @@ from warrenmq.trace.reader import Trace
 from warrenmq.trace.schema import Row
 from warrenmq.trace.tail import Place, Tail, read_parts
 
-WINDOW_ROWS = 200_000
+WHOLE_ROWS = 200_000
+"""Traces up to this are shown whole."""
+WINDOW_ROWS = 60_000
 """Of a longer trace this many rows are shown, around the one that was asked for."""
 WARM_ROWS = 500_000
 """A window that begins later than this is shown without what was there before: to fold all of it would take seconds."""
@@ -51,7 +53,7 @@ def recorded(trace: Trace, title: str, at: int = 0) -> Feed:
     if not 0 <= at <= rows:
         raise CallerError(f"the trace has rows 1 to {rows}; there is no row {at}.")
     evidence = Evidence.of_findings(replay_trace(trace).violations if rows <= CHECKED_ROWS else ())
-    if rows <= WINDOW_ROWS:
+    if rows <= WHOLE_ROWS:
         feed = Feed(trace.catalog.runs, title, evidence=evidence)
         feed.add(rows_in_order(trace))
         return feed

@@ -31,6 +31,7 @@ export class Lens {
     this.unfolded = new Set();
     this.names = Object.fromEntries(tape.head.tables.map((name, i) => [name, i]));
     this.width = 600;
+    this.scale = 1;
     this.way = null;
   }
 
@@ -63,8 +64,10 @@ export class Lens {
 
   measure() {
     const strip_ = this.root.querySelector(".strip");
+    const size = parseFloat(getComputedStyle(document.documentElement).fontSize), scale = Math.max(1, Math.min(3, size / 15));
     const width = strip_ ? Math.max(160, Math.floor(strip_.clientWidth)) : 600;
-    if (width !== this.width) { this.width = width; this.render(false); } else this.draw(false);
+    document.documentElement.style.setProperty("--strip", scale);
+    if (width !== this.width || scale !== this.scale) { this.width = width; this.scale = scale; this.render(false); } else this.draw(false);
   }
 
   // -- where we are
@@ -248,7 +251,7 @@ export class Lens {
     return el("footer.deck", { key: "deck" },
       el("div.told", {},
         el("p.meta", {}, row && named(this.called(row.actor), { class: "who" }), el("span.ev", {}, row ? (head.events[row.event] ?? "event " + row.event).toLowerCase().replaceAll("_", " ") : ""), el("span.when", {}, row ? `boot ${head.runs[row.run]?.boot ?? "?"}, ${clock(row.t - (head.runs[row.run]?.t ?? 0))}` : "")),
-        el("div.say", {}, shown && el("p.stage", { "aria-hidden": "true" }, el("span", {}, shown.from || "disk"), el("i", {}, shown.message), el("span", {}, shown.to)),
+        el("div.say", {}, shown && el("p.stage", { "aria-hidden": "true" }, el("span", {}, shown.from || "disk"), el("i", {}, shown.message && el("b", {}, shown.message)), el("span", {}, shown.to)),
           el("p.caption", { "aria-live": "polite" }, row ? this.caption(state.at, now) : "No row has come yet."),
           broken && el("p.broken", {}, el("b", {}, broken.rule), " ", plain(broken.text))),
         el("button.ask", { "aria-expanded": String(state.why), disabled: !row?.cause && !state.why, title: "the rows that led to this one (w)", on: { click: () => this.toggle("why") } }, "why?")),
@@ -260,8 +263,8 @@ export class Lens {
           el("span.until", {}, el("button", { title: "until (u)", on: { click: () => this.step(1, "until") } }, "until"), el("select", { value: state.until, "aria-label": "until what", on: { change: (e) => { state.until = e.target.value; } } }, Object.entries(UNTIL).map(([value, words]) => el("option", { value }, words)))),
           el("button.speed", { title: "speed", on: { click: () => { state.speed = SPEEDS[(SPEEDS.indexOf(state.speed) + 1) % SPEEDS.length]; this.render(false); } } }, (state.speed === 0.5 ? "\u00bd" : state.speed) + "\u00d7")),
         el("div.names", { "aria-hidden": "true" }, ["syncs", "confirms", "cancelled", "files"].map((name) => el("span", {}, name))),
-        el("div.strip", {}, el("div.chapters", {}, places(tape, this.width).map((x, i) => el("button", { class: i === here ? "here" : "", style: { left: x + "px" }, title: head.chapters[i][1], on: { click: () => this.go(head.chapters[i][0]) } }, i + 1))),
-          strip(tape, state.at, this.width, row ? this.words(state.at) : "", this.scrub)),
+        el("div.strip", {}, el("div.chapters", {}, places(tape, this.width, this.scale).map((x, i) => el("button", { class: i === here ? "here" : "", style: { left: x + "px" }, title: head.chapters[i][1], on: { click: () => this.go(head.chapters[i][0]) } }, i + 1))),
+          strip(tape, state.at, this.width, this.scale, row ? this.words(state.at) : "", this.scrub)),
         el("p.count", {}, el("b", {}, num(state.at)), ` of ${num(tape.last)}`, el("small", {}, here >= 0 ? `${here + 1} ${head.chapters[here][1]}` : ""))));
   }
 }

@@ -108,7 +108,7 @@ function queue(name, q, list, T, now) {
     el("div.qhead", {}, el("h3", { on: { click: () => now.select({ kind: "actor", id: q[0] }) } }, named(name)), mailbox(q[0], now, true),
       waits && el("span.fact.hot", {}, "waits for credit"),
       ram && ram[0] >= 0 && el("span.fact", { title: "the memory monitor's target" }, el("b", {}, num(ram[0])), " may stay in memory"),
-      journal && el("span.fact", { title: "segment files written from the journal" }, el("b", {}, num(journal[1])), " to segments"),
+      journal && journal[1] > 0 && el("span.fact", { title: "from the journal to segment files" }, el("b", {}, num(journal[1])), journal[1] === 1 ? " segment written" : " segments written"),
       el("span.fact", {}, el("b", {}, num(ready)), " ready"), el("span.fact", {}, el("b", {}, num(unacked)), " unacked")),
     el("div.cells", { role: "img", "aria-label": `${plain(name)}: ${plural(ready, "message")} ready, ${unacked} unacked` },
       left > 0 && el("b.more", {}, `${num(left)} more between`),

@@ -20,21 +20,23 @@ function paths(tape, width) {
   return drawn.paths;
 }
 
-export function strip(tape, at, width, words, go) {
+// `scale`: how much larger than on a small screen everything is; what is drawn counts in units of it
+export function strip(tape, at, pixels, scale, words, go) {
+  const width = pixels / scale;
   const x = (at - tape.first) / Math.max(1, tape.last - tape.first) * width;
   const to = (event) => {
     const box = event.currentTarget.getBoundingClientRect();
     go(tape.first + Math.round(Math.max(0, Math.min(1, (event.clientX - box.left) / box.width)) * (tape.last - tape.first)));
   };
-  return el("svg.line", { viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "slider", tabindex: "0", "aria-label": "row", "aria-valuemin": tape.first, "aria-valuemax": tape.last, "aria-valuenow": at, "aria-valuetext": words,
+  return el("svg.line", { viewBox: `0 0 ${width} ${HEIGHT}`, width: pixels, height: HEIGHT * scale, role: "slider", tabindex: "0", "aria-label": "row", "aria-valuemin": tape.first, "aria-valuemax": tape.last, "aria-valuenow": at, "aria-valuetext": words,
     on: { pointerdown: (e) => { e.currentTarget.setPointerCapture(e.pointerId); to(e); }, pointermove: (e) => { if (e.buttons & 1) to(e); } } },
     el("rect.past", { x: 0, y: 0, width: Math.max(0, x), height: HEIGHT }), paths(tape, width),
     el("g.head", { transform: `translate(${x} 0)` }, el("path", { d: `M0 0V${HEIGHT}` }), el("circle", { r: 5, cy: 26 })));
 }
 
 // of the chapters' numbers: at their rows, but never on top of each other
-export function places(tape, width) {
-  const gap = 19, x = tape.head.chapters.map(([row]) => (row - tape.first) / Math.max(1, tape.last - tape.first) * width);
+export function places(tape, width, scale) {
+  const gap = 19 * scale, x = tape.head.chapters.map(([row]) => (row - tape.first) / Math.max(1, tape.last - tape.first) * width);
   for (let pass = 0; pass < 40; pass++) {
     for (let i = 1; i < x.length; i++) {
       const lack = gap - (x[i] - x[i - 1]);

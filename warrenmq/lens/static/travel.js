@@ -10,6 +10,7 @@ const at = (anchor) => visible(document.querySelector(`[data-a="${CSS.escape(anc
 // the element of an anchor, or of the nearest thing around it that is shown
 export function find(anchor, T) {
   const found = at(anchor);
+  if (found?.classList.contains("box")) return found.querySelector(".mail.foc") ?? found.firstElementChild ?? found;
   if (found || !anchor) return found;
   const [kind, ...rest] = anchor.split("/");
   if (kind === "box") {

@@ -1,0 +1,191 @@
+"""The lens in figures: the fold, the size of a saved page, and a real Chromium that opens it and jumps about in it.
+
+    python -m benchmarks.lens [--rows 100000] [--jumps 200] [--long 10000000 --dir SCRATCH] [--out lens.json]
+
+The trace is a simulated broker's: fan-out and direct publishes of small and large bodies, acks, rejects, idle times in which the
+collector works, and a power cut.  Fold and export are processor time; what the browser does is wall time, from the start of the page's own script to
+its first picture, and for each jump until the new state is drawn and laid out.  `--long` writes a trace of so many rows and opens a
+window in its middle, as `warrenmq lens --at` does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.replay.trace_periods import write_large
+from warrenmq.lens.fold import Folding
+from warrenmq.lens.saved import save
+from warrenmq.lens.sources import recorded
+from warrenmq.replay.export.selection import rows_in_order
+from warrenmq.settings import Settings
+from warrenmq.testing import SimulatedMachine
+from warrenmq.trace.reader import open_trace
+
+WANTED = "wanted: 300,000 rows/s folded, 1.2 MB for 100,000 rows, open in 0.8 s, jumps within 50 ms at p95, a window of 10^8 rows in 3 s"
+QUEUES = ("orders", "audit", "billing")
+_JUMPS = """
+(jumps) => {
+  const took = [], chance = (n) => 1 + Math.floor(Math.random() * n);
+  for (let i = 0; i < jumps; i++) {
+    const begin = performance.now();
+    lens.show(chance(lens.tape.last), {}, false, false);
+    document.body.getBoundingClientRect();
+    took.push(performance.now() - begin);
+  }
+  return took;
+}
+"""
+
+
+def life(machine: SimulatedMachine, rows: int) -> None:
+    """One boot that writes at least so many rows."""
+    choose = random.Random(machine.seed)
+    broker = machine.open()
+    broker.declare_exchange("mail", "fanout")
+    queues = [broker.declare_queue(name) for name in QUEUES]
+    for queue in queues:
+        broker.bind(queue, "mail")
+    published = 0
+    while published < rows // 20:
+        confirms = []
+        for _ in range(choose.randrange(1, 30)):
+            published += 1
+            body = bytes(choose.choice((200, 700, 5_000, 9_000, 12_000)))
+            if choose.random() < 0.4:
+                confirms.append(broker.publish("mail", "", body))
+            else:
+                confirms.append(choose.choice(queues).publish(body, persistent=choose.random() < 0.85))
+        for confirm in confirms:
+            confirm.result()
+        for queue in queues:
+            held = [delivery for _ in range(choose.randrange(30)) if (delivery := queue.get()) is not None]
+            for delivery in held:
+                (delivery.ack if choose.random() < 0.95 else delivery.nack)()
+        machine.sleep(choose.choice((0.01, 0.3, 8.0)))
+
+
+def traced(rows: int, folder: str) -> None:
+    """Write a trace of about so many rows."""
+    settings = Settings(msg_store_file_size_limit=262_144, classic_queue_index_v2_segment_entry_count=256)
+    with SimulatedMachine(1, settings, traced=True) as machine:
+        machine.sim.run(lambda: life(machine, rows))
+        machine.crash(power_cut=True)
+        machine.sim.run(lambda: machine.open().close())
+        machine.save_trace(folder)
+
+
+def folded(folder: str) -> dict[str, Any]:
+    """Rows, and rows a second of processor time."""
+    with open_trace(folder) as trace:
+        rows = list(rows_in_order(trace))
+        best = float("inf")
+        for _ in range(3):
+            step, begin = Folding(trace.catalog.runs).step, time.process_time()
+            for run, row in rows:
+                step(run, row)
+            best = min(best, time.process_time() - begin)
+    return {"rows": len(rows), "folded_per_second": round(len(rows) / best)}
+
+
+def exported(folder: str, page: str) -> dict[str, Any]:
+    """Size, and processor time."""
+    begin = time.process_time()
+    with open_trace(folder) as trace:
+        rows = save(trace, page, "benchmark")
+    size = os.path.getsize(page)
+    return {
+        "export_seconds": round(time.process_time() - begin, 2),
+        "bytes": size,
+        "bytes_per_100000_rows": round(size / rows * 100_000),
+    }
+
+
+def browsed(page: str, jumps: int) -> dict[str, Any]:
+    """A real Chromium: opening and jumping; empty where there is none."""
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        program = None
+    if program is None:
+        return {}
+    with sync_playwright() as playwright:
+        options = ["--no-sandbox"] if os.getuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=program, args=options)
+        opened = []
+        for _ in range(3):
+            shown = browser.new_page(viewport={"width": 1280, "height": 800})
+            shown.goto(f"file://{page}")
+            shown.wait_for_selector("body[data-ready]")
+            opened.append(shown.evaluate("lens.opened"))
+            if len(opened) < 3:
+                shown.close()
+        shown.wait_for_selector("body[data-warm]", timeout=120_000)
+        took = sorted(shown.evaluate(_JUMPS, jumps))
+        browser.close()
+    return {
+        "open_ms": round(statistics.median(opened)),
+        "jump_p50_ms": round(statistics.median(took), 1),
+        "jump_p95_ms": round(took[int(len(took) * 0.95)], 1),
+    }
+
+
+def windowed(rows: int, folder: str) -> dict[str, Any]:
+    """Open the middle of a long trace."""
+    path = os.path.join(folder, "long")
+    if not os.path.isdir(path):
+        write_large(Path(path), rows)
+    begin = time.process_time()
+    with open_trace(path) as trace:
+        indexed = time.process_time() - begin
+        feed = recorded(trace, "long", at=trace.catalog.rows // 2)
+        there = trace.catalog.rows
+    took = time.process_time() - begin
+    return {
+        "long_rows": there,
+        "long_index_seconds": round(indexed, 2),
+        "long_open_seconds": round(took, 2),
+        "long_last": feed.last,
+    }
+
+
+def main() -> int:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--jumps", type=int, default=200)
+    parser.add_argument("--long", type=int, default=0)
+    parser.add_argument("--dir", default=None, help="where the long trace is kept")
+    parser.add_argument("--out", default=None)
+    parser.add_argument("--smoke", action="store_true", help="a small trace, to see that it runs")
+    args = parser.parse_args()
+    rows, jumps = (2_000, 5) if args.smoke else (args.rows, args.jumps)
+    with tempfile.TemporaryDirectory(dir=args.dir) as scratch:
+        folder, page = os.path.join(scratch, "trace"), os.path.join(scratch, "page.html")
+        traced(rows, folder)
+        found = folded(folder) | exported(folder, page) | browsed(page, jumps)
+        if args.long:
+            found |= windowed(args.long, args.dir or scratch)
+    for name, value in found.items():
+        print(f"{name:24} {value:>14,}")
+    print(WANTED)
+    if args.out:
+        with open(args.out, "w", encoding="utf-8") as file:
+            json.dump(found, file, indent=1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
