@@ -66,7 +66,7 @@ MAY_IMPORT = {
     "rabbit_logs": {"errors", "erlang", "latency", "terminal"},
     "replay": {"errors", "trace", "latency", "rabbit_logs", "terminal", "location"},
     "lens": FACE | {"broker", "replay", "testing"},  # the drive runs the real actors in the simulation
-    "cli": FACE | {"amqp", "bench", "broker", "inspect", "lens", "management", "mend", "rabbit_logs", "remote", "replay", "simulate", "root", "version", "terminal"},
+    "cli": FACE | {"amqp", "bench", "broker", "inspect", "lens", "management", "mend", "rabbit_logs", "remote", "replay", "simulate", "root", "shared", "version", "terminal"},
     "__main__": {"cli"},
 }  # fmt: skip
 """For each package, the others that it may import."""

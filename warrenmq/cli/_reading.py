@@ -29,6 +29,14 @@ def add_directory(parser: Any) -> None:
     add_now(parser)
 
 
+def add_files(parser: Any) -> None:
+    parser.add_argument(
+        "--files", action="store_true",
+        help="look at the files alone: what the next start would give back. Otherwise an owner that shares the directory, "
+        "or serves it, is asked for the state now",
+    )  # fmt: skip
+
+
 def add_now(parser: Any) -> None:
     parser.add_argument(
         "--now", metavar="TIME", type=moment,

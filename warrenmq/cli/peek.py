@@ -7,8 +7,9 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from warrenmq.cli._live import owners_looks, show_messages
 from warrenmq.cli._parsers import add_verb, whole
-from warrenmq.cli._reading import add_directory, complain, note_broker, now
+from warrenmq.cli._reading import add_directory, add_files, complain, note_broker, now
 from warrenmq.errors import NotFound, PreconditionFailed
 
 if TYPE_CHECKING:
@@ -16,18 +17,21 @@ if TYPE_CHECKING:
     from warrenmq.inspect.layout import QueueFolder
 
 _SHOWN = 10
+_SHOWN_AS_JSON = 1000
+"""Of a running owner, which reads them into memory; of files it is all."""
 
 
 def add_parser(subparsers: Any) -> Any:
     parser = add_verb(
         subparsers, "peek",
         summary="show the messages of a queue without taking them",
-        does="Show the first messages of a queue in the order of delivery. Nothing is taken or changed, and "
+        does="Show the first messages of a queue in the order of delivery, from the files, or of a process that shares or serves the directory. Nothing is taken or changed, and "
         "the directory may be in use.",
         example="warrenmq peek data/ jobs --limit 3",
         ends="0 nothing is wrong, 1 a problem was found, 2 there is no such directory or queue.",
     )  # fmt: skip
     add_directory(parser)
+    add_files(parser)
     parser.add_argument(
         "queue",
         metavar="QUEUE",
@@ -40,13 +44,27 @@ def add_parser(subparsers: Any) -> Any:
     parser.add_argument(
         "--limit",
         metavar="N",
-        type=whole(0, 1 << 62),
-        help=f"how many messages (default: {_SHOWN}, with --json all of them)",
+        type=whole(0, (1 << 31) - 1),
+        help=f"how many messages (default: {_SHOWN}, with --json all of them, 1,000 of a running owner)",
     )
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
+    with owners_looks(args.directory, files=args.files) as looks:
+        if looks:
+            return show_messages(looks, args.queue, args.vhost, _most(args), as_json=args.json)
+    return _of_files(args)
+
+
+def _most(args: argparse.Namespace) -> int:
+    """Messages that a running owner is asked for."""
+    if args.limit is not None:
+        return int(args.limit)
+    return _SHOWN_AS_JSON if args.json else _SHOWN
+
+
+def _of_files(args: argparse.Namespace) -> int:
     from warrenmq.inspect.as_json import JsonWriter
     from warrenmq.inspect.inspection import Inspection
 

@@ -6,8 +6,9 @@ import argparse
 import json
 from typing import Any
 
+from warrenmq.cli._live import owners_looks, show_stats
 from warrenmq.cli._parsers import add_verb
-from warrenmq.cli._reading import add_directory, complain, note_broker, now
+from warrenmq.cli._reading import add_directory, add_files, complain, note_broker, now
 
 
 def add_parser(subparsers: Any) -> Any:
@@ -15,15 +16,23 @@ def add_parser(subparsers: Any) -> Any:
         subparsers, "stats",
         summary="say how the bytes of a directory are used",
         does="Count files, live bytes and garbage of each store, and messages and segments of each queue, "
-        "from the files alone. Nothing is written, and the directory may be in use.",
+        "from the files alone; where a process shares or serves the directory, it is asked. Nothing is written, and the directory may be in use.",
         example="warrenmq stats data/",
         ends="0 nothing is wrong, 1 a file is damaged, 2 it is no data directory.",
     )  # fmt: skip
     add_directory(parser)
+    add_files(parser)
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
+    with owners_looks(args.directory, files=args.files) as looks:
+        if looks:
+            return show_stats(looks, as_json=args.json)
+    return _of_files(args)
+
+
+def _of_files(args: argparse.Namespace) -> int:
     from warrenmq.inspect.inspection import Inspection
     from warrenmq.inspect.store import summary
     from warrenmq.inspect.summary import as_dict, queue_line, queue_table, store_table

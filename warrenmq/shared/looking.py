@@ -1,0 +1,59 @@
+"""Looking into a directory while its owner runs: the calls of amqp/channel/rpc.py, over the directory's socket."""
+
+from __future__ import annotations
+
+import glob
+import os
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from warrenmq.amqp.net.local_socket import SOCKET
+from warrenmq.directory.layout import VHOSTS
+from warrenmq.errors import AccessRefused
+from warrenmq.shared.calling import CallChannel
+from warrenmq.shared.connection import ClientConnection
+from warrenmq.shared.errors import LinkLost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Look:
+    """A connection to the owner for one virtual host."""
+
+    def __init__(self, directory: str, vhost: str) -> None:
+        """LinkLost when nobody serves the directory's socket, AccessRefused when not this virtual host."""
+        self.vhost = vhost
+        self._connection = ClientConnection(directory, vhost, lambda _ended: None, lambda _blocked: None)
+        self._channel = CallChannel(self._connection)
+
+    def ask(self, call: str, **arguments: Any) -> Any:
+        """Make a call; raises what the owner refuses with."""
+        return self._channel.ask(call, **arguments)
+
+    def close(self) -> None:
+        """Go away."""
+        self._connection.close()
+
+
+@contextmanager
+def looks(directory: str) -> Iterator[list[Look]]:
+    """The virtual hosts of a directory that its owner serves, by name; none when it has no owner that serves its socket."""
+    found: list[Look] = []
+    try:
+        if os.path.exists(os.path.join(directory, SOCKET)):
+            for vhost in sorted(_vhosts(directory)):
+                with suppress(
+                    AccessRefused, LinkLost
+                ):  # one that is not served, or a socket that was left over
+                    found.append(Look(directory, vhost))
+        yield found
+    finally:
+        for each in found:
+            each.close()
+
+
+def _vhosts(directory: str) -> Iterator[str]:
+    for path in glob.glob(f"{glob.escape(directory)}/{VHOSTS}/*/.vhost"):
+        with open(path, encoding="utf-8", errors="replace") as file:
+            yield file.read()
