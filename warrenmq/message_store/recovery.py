@@ -108,6 +108,8 @@ class _Reader:
         self._damage = damage
         self._bad: dict[bytes, tuple[int, bytes, CorruptFile]] = {}
         """Messages of which a copy is damaged: its file, its bytes, and what is wrong with it."""
+        self._unclaimed: dict[bytes, tuple[int, int, int]] = {}
+        """Records that no queue refers to: message id -> file, offset, size."""
 
     def run(self) -> Recovered:
         self._put_away()
@@ -116,6 +118,7 @@ class _Reader:
             self._files.add(number)
             self._read(number)
         self._set_aside_damaged()
+        self._set_aside_misnamed()
         self._rewrite_last()
         self._owners.forget({m for m in self._refs if m not in self._entries})
         clean = False
@@ -153,6 +156,8 @@ class _Reader:
                     for record in found.records:
                         if record[0] in refs:
                             self._claim(file, number, record)
+                        else:
+                            self._unclaimed[record[0]] = number, record[1], record[2]
             self._set_aside(file, number, damaged)
         finally:
             file.close()
@@ -212,6 +217,33 @@ class _Reader:
             if msg_id not in self._entries:
                 self._damage.append(error)
                 keep_record(self._disk, self._quarantine, self._kind, number, error.offset, record)
+
+    def _set_aside_misnamed(self) -> None:
+        """Tell records whose message id has a flipped bit, and keep their bytes: queues miss the message that it was.
+
+        Most messages that are missed were not on disk yet when the process ended, and most records that no queue refers to are
+        garbage; the checksum, which is bound to the message id, says which record is neither.
+        """
+        missed = [msg_id for msg_id in self._refs if msg_id not in self._entries and msg_id not in self._bad]
+        for msg_id in missed if self._unclaimed else ():
+            as_number = int.from_bytes(msg_id, "big")
+            for bit in range(8 * rdq.ID_SIZE):
+                near = (as_number ^ 1 << bit).to_bytes(rdq.ID_SIZE, "big")
+                if (place := self._unclaimed.get(near)) is not None:
+                    self._check_unclaimed(near, *place)
+
+    def _check_unclaimed(self, msg_id: bytes, number: int, offset: int, total: int) -> None:
+        path = f"{self._directory}/{rdq.file_name(number)}"
+        file = self._disk.open_read(path)
+        try:
+            record = file.pread(total, offset)
+        finally:
+            file.close()
+        try:
+            rdq.body_of(record, msg_id, path, offset)
+        except CorruptFile as error:
+            self._damage.append(error)
+            keep_record(self._disk, self._quarantine, self._kind, number, offset, record)
 
     def _is_unfinished_copy(self, file: File, number: int, offset: int, length: int) -> bool:
         """True if damage begins with the head of a message that has its place further behind in the same file.

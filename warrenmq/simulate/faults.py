@@ -99,19 +99,19 @@ class Faults:
         self._space()
         self._relax()
 
-    def flip(self, kind: str, bit: int) -> bool:
-        """Flip one bit of a file whose path has `kind` in it, while no broker runs; False if there is none with any bytes."""
+    def flip(self, kind: str, bit: int) -> str | None:
+        """Flip one bit of a file whose path has `kind` in it, while no broker runs; returns its path, None if there is none with any bytes."""
         disk = self._machine.disk
         paths = [path for path in self._files(DATA) if kind in path and disk.size(path)]
         if not paths:
-            return False
+            return None
         path = paths[bit % len(paths)]
         place, mask = bit // 8 % disk.size(path), 1 << bit % 8
         file = disk.open(path)
         (byte,) = file.pread(1, place)
         file.pwrite(bytes([byte ^ mask]), place)
         file.datasync()
-        return True
+        return path
 
     def _files(self, folder: str) -> list[str]:
         disk = self._machine.disk

@@ -65,6 +65,8 @@ class Copy:
     state: State = State.READY
     is_certain: bool = True
     """It is there, or on its way; False after a nack, and once it may have expired."""
+    awaits_confirm: bool = False
+    """It may be refused until its confirm comes, and is certain from then on."""
     is_redelivered: bool | None = False
     """The flag that its next delivery must have; None: either."""
     was_found: bool = False
@@ -96,12 +98,20 @@ class QueueModel:
     """False with priorities: each has an index of its own, so a later confirm says nothing of an earlier ack."""
 
     def sent(self, message: Message, *, may_be_refused: bool = False) -> None:
-        self.copies[message.number] = Copy(message, is_certain=not self.expires and not may_be_refused)
+        is_certain = not self.expires and not may_be_refused
+        self.copies[message.number] = Copy(message, is_certain=is_certain, awaits_confirm=may_be_refused)
+
+    def may_refuse(self) -> None:
+        """From here on what is not confirmed yet may be refused."""
+        for copy in self.copies.values():
+            if copy.is_certain and not copy.is_confirmed:
+                copy.is_certain, copy.awaits_confirm = False, True
 
     def confirmed(self, messages: Iterable[Message]) -> None:
         for message in messages:
-            if (copy := self.copies.get(message.number)) is not None:
-                copy.is_certain = not self.expires
+            copy = self.copies.get(message.number)
+            if copy is not None and copy.awaits_confirm:
+                copy.is_certain, copy.awaits_confirm = not self.expires, False
 
     def settled_so_far(self) -> set[int]:
         """What a confirm of a message that is sent now will prove to be gone."""
@@ -175,7 +185,7 @@ class QueueModel:
                 if copy.message.number in self.arrived:
                     copy.state = State.SETTLED
                 else:  # it may have come a moment later
-                    copy.is_certain = False
+                    copy.is_certain = copy.awaits_confirm = False
 
     def found(
         self, bodies: Sequence[bytes], sent: set[int], *, clean: bool, may_lose: bool = False
