@@ -110,3 +110,18 @@ def test_the_queue_in_which_messages_wait_cannot_be_reached(server):
             with pytest.raises(ChannelClosedByBroker) as refused:
                 attempt(channel)
             assert refused.value.reply_code == 404
+
+
+def test_a_message_of_a_transaction_is_delayed_from_its_commit(channel):
+    channel.exchange_declare(
+        "tx-delays", "x-delayed-message", durable=True, arguments={"x-delayed-type": "fanout"}
+    )
+    channel.queue_declare("tx-delayed", durable=True)
+    channel.queue_bind("tx-delayed", "tx-delays")
+    channel.tx_select()
+    properties = pika.BasicProperties(delivery_mode=2, headers={"x-delay": 50})
+    channel.basic_publish("tx-delays", "", b"1", properties)
+    channel.tx_commit()
+    [(body, _)] = received(channel, "tx-delayed", 1)
+    channel.tx_commit()
+    assert body == b"1"

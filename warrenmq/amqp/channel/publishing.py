@@ -121,7 +121,7 @@ class ChannelPublishing:
         """Send a run that was routed a while ago; queues deleted since then do not count (rabbit_amqqueue:lookup)."""
         self.deliver(
             routed._replace(
-                queues=tuple(name for name in routed.queues if self._vhost.queue(name) is not None)
+                queues=tuple(name for name in routed.queues if self._vhost.record(name) is not None)
             )
         )
 
