@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import threading
 
 import httpx
@@ -11,6 +14,7 @@ import pytest
 import warrenmq
 from tests.support.limits import LIMIT
 from tests.support.simulated import SimulatedHost
+from tests.support.source_tree import ROOT
 from warrenmq import lens
 from warrenmq.cli import main
 from warrenmq.errors import CallerError
@@ -242,3 +246,18 @@ class Taken:
 
     def __exit__(self, *_):
         self.socket.close()
+
+
+def test_the_command_serves_until_ctrl_c(tmp_path):
+    host = SimulatedHost(1)
+    host.open().close()
+    host.save_trace(tmp_path)
+    host.close()
+    command = [sys.executable, "-m", "warrenmq", "lens", str(tmp_path), "--live"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().removeprefix("ready ").strip()
+        assert httpx.get(url).status_code == 200
+        assert httpx.get(f"{url}tape").text.startswith('{"title"')
+        process.send_signal(signal.SIGINT)
+        assert process.wait(LIMIT) == 0

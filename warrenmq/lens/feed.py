@@ -22,6 +22,7 @@ from warrenmq.trace.catalog import Run
 from warrenmq.trace.schema import Row
 
 GENERATION_ROWS = 100_000
+_SLICE = 4_096
 
 
 @dataclass(slots=True)
@@ -59,19 +60,22 @@ class Feed:
         self._folding = Folding(runs, first)
         self._chapters, self._marked = Chapters(), Marked(evidence)
         self._generations = [_Generation(first, _copied(self._folding.tables))]
+        self._last = first
         self._lock = threading.Lock()
 
     @property
     def last(self) -> int:
         """The number of the last row that pages can have."""
-        with self._lock:
-            return sum(n for n, _ in self._generations[-1].segments) + self._generations[-1].first
+        return self._last
 
     def add(self, rows: Iterable[tuple[int, Row]]) -> None:
-        """Fold rows, in their order; pages get them from now on."""
+        """Fold rows, in their order; pages get them from now on.  Between two slices of them others may read."""
+        coming = iter(rows)
+        while slice_ := list(islice(coming, _SLICE)):
+            with self._lock:
+                for run, row in slice_:
+                    self._add(run, row)
         with self._lock:
-            for run, row in rows:
-                self._add(run, row)
             self._cut()
 
     def skip(self, rows: Iterable[tuple[int, Row]], count: int) -> None:
@@ -82,6 +86,7 @@ class Feed:
                 step = self._folding.step(run, row)
                 self._marked.look(self._folding.number, run, row, step)
             self._generations = [_Generation(self._folding.number, _copied(self._folding.tables))]
+            self._last = self._folding.number
         self.add(coming)
 
     def _add(self, run: int, row: Row) -> None:
@@ -105,6 +110,7 @@ class Feed:
         now = self._generations[-1]
         if count := len(now.packer):
             now.segments.append((count, now.packer.segment()))
+            self._last += count
 
     def tape(self, *, reads_bytes: bool = False) -> str:
         """The lines that the page begins with: the header, and a segment each; `reads_bytes` = the server can read records."""
