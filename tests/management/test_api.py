@@ -2,6 +2,8 @@
 
 import pytest
 
+from warrenmq.management import messages
+
 ROOT = "%2F"
 
 
@@ -208,9 +210,13 @@ def test_health_checks_and_overview(api):
     }
 
 
-def test_an_alarm_fails_the_health_check(api):
+def test_an_alarm_fails_the_health_check(api, monkeypatch):
+    monkeypatch.setattr(messages, "BLOCKED_TIMEOUT", 0.01)
+    declare(api)
     broker = api.management.site.brokers()[0]
     broker.set_vm_memory_high_watermark(0.0)
+    status, body = publish(api, "jobs")
+    assert (status, body["error"]) == (503, "service_unavailable")
     status, body = api("GET", "health/checks/alarms")
     assert (status, body["status"], body["alarms"][0]["resource"]) == (503, "failed", "memory")
     broker.set_vm_memory_high_watermark(1.0)

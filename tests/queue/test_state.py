@@ -37,6 +37,7 @@ from warrenmq.queue.messages import (
     Consume,
     Get,
     MsgsOnDisk,
+    NewArguments,
     Publish,
     Publisher,
     Purge,
@@ -192,6 +193,8 @@ class QueueMachine(RuleBasedStateMachine):
         if one_priority:
             vq = PriorityQueue([vq], None)
         self.limit, self.overflow, self.ttl = limit, overflow, ttl
+        self.most_bytes: int | None = None
+        self.sizes: dict[int, int] = {}
         self.state = QueueState(vq, QueueSetting(
             name="q", vhost="/", ref=cast("Any", "q"), durable=True,
             arguments=QueueArguments(max_length=limit, overflow=overflow, message_ttl=ttl,
@@ -236,7 +239,7 @@ class QueueMachine(RuleBasedStateMachine):
                         assert all(self.expires(number) <= self.now for number in numbers)
                         left += numbers
                     elif effect.reason == MAXLEN:
-                        assert self.limit is not None
+                        assert (self.limit, self.most_bytes) != (None, None)
                         if self.overflow == "drop-head":
                             left += numbers
                         for number in numbers if self.overflow != "drop-head" else ():
@@ -284,7 +287,7 @@ class QueueMachine(RuleBasedStateMachine):
     @property
     def may_drop(self) -> bool:
         """True if a message may leave by itself."""
-        return bool(self.expiry) or self.limit is not None
+        return bool(self.expiry) or (self.limit, self.most_bytes) != (None, None)
 
     def expires(self, number: int) -> float:
         """The time at which a message expires: time passes only when the buffer is empty, so it counts from its publish."""
@@ -301,6 +304,7 @@ class QueueMachine(RuleBasedStateMachine):
     def publish(self, count: int, size: int, persistent: bool, expiration: int | None) -> None:
         numbers = range(self.number, self.number + count)
         self.number += count
+        self.sizes.update(dict.fromkeys(numbers, size))
         bodies = [number.to_bytes(4, "big").ljust(size, b".") for number in numbers]
         publication = Publication(b"warrenmq", numbers[0], HEAD, 0, bodies, persistent, expiration)
         promise = Promise(self.syncs if persistent else -1)
@@ -415,6 +419,27 @@ class QueueMachine(RuleBasedStateMachine):
         self.state.call(Cancel(holder.number, handed_out), None)
         self.carry_out()
 
+    @rule(
+        limit=st.sampled_from([None, 0, 3]),
+        most_bytes=st.sampled_from([None, 40, 450]),
+        overflow=st.sampled_from(["drop-head", "reject-publish-dlx"]),
+        ttl=st.sampled_from([None, 0, 5]),
+    )
+    def new_arguments(
+        self, limit: int | None, most_bytes: int | None, overflow: str, ttl: int | None
+    ) -> None:
+        """A policy changes: limits hold for what is there, a time to live for what comes."""
+        self.catch_up()
+        self.limit, self.most_bytes, self.overflow, self.ttl = limit, most_bytes, overflow, ttl
+        arguments = QueueArguments(
+            max_length=limit, max_length_bytes=most_bytes, overflow=overflow, message_ttl=ttl
+        )
+        self.state.cast(NewArguments(arguments), 0, 0)
+        self.carry_out()
+        if overflow == "drop-head":
+            assert limit is None or len(self.waiting) <= limit
+            assert most_bytes is None or sum(map(self.sizes.__getitem__, self.waiting)) <= most_bytes
+
     @rule()
     def purge(self) -> None:
         self.catch_up()
@@ -454,6 +479,9 @@ class QueueMachine(RuleBasedStateMachine):
         held = sum(len(holder.held) for holder in self.holders.values())
         assert self.state.vq.unacked == held
         assert self.state.vq.ready + self.state.buffer.count == len(self.waiting)
+        if self.state.vq.ready_bytes is not None:
+            ready = self.waiting[: len(self.waiting) - self.state.buffer.count]
+            assert self.state.vq.ready_bytes == sum(map(self.sizes.__getitem__, ready))
         assert all(len(promise.answers) <= promise.owed for promise in self.promises)
         assert self.number - MORE_CREDIT_AFTER - self.state.buffer.count < self.sender.credit <= self.number
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 CONFIRM_TIMEOUT = 30.0
 """Seconds to wait for the confirm of a message that is published."""
+BLOCKED_TIMEOUT = 1.0
+"""Seconds to wait while an alarm blocks publishers; then the answer is 503, so that health checks find a thread free."""
 _NUMBERS = ("delivery_mode", "priority", "timestamp")
 _NAMES = tuple(field.name for field in fields(Properties))
 
@@ -88,7 +90,7 @@ def publish(site: Site, request: Request) -> Any:
         raise bad_request(f"404 NOT_FOUND - no exchange '{name}' in vhost '{vhost}'")
     confirm = broker.publish(
         exchange, key, data, properties=properties, persistent=properties.delivery_mode == 2, mandatory=True,
-        timeout=CONFIRM_TIMEOUT,
+        timeout=BLOCKED_TIMEOUT,
     )  # fmt: skip
     try:
         confirm.result(timeout=CONFIRM_TIMEOUT)
