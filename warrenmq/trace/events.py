@@ -540,7 +540,7 @@ class QiWrite(Event[T], event=Ev.QI_WRITE, says="{actor} wrote {records} index r
 class QiSync(
     Event[T], event=Ev.QI_SYNC, says="{actor} synced its index: {records} records ({size})[ {trigger}]"
 ):
-    """Everything written to the index so far is on disk (with durability=os: in the kernel)."""
+    """Everything written to the index so far is safe: on disk, or in the commit log (with durability=os: in the kernel)."""
 
     trigger: T = in_flag(Trigger, "why")
     size: T = in_a(SIZE, "bytes since the last sync")
@@ -960,7 +960,7 @@ class FileWrite(
 class FileSync(
     Event[T], event=Ev.FILE_SYNC, says="{actor} synced file {file} up to {synced_to} ({size})[ {trigger}]"
 ):
-    """The current file is on disk up to here (with durability=os: in the kernel)."""
+    """The current file is safe up to here: on disk, or in the commit log (with durability=os: in the kernel)."""
 
     trigger: T = in_flag(Trigger, "why")
     file: T = in_a(FILE, "file")
