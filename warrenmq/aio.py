@@ -37,10 +37,12 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from warrenmq.actors.sending.confirms import Confirm
-    from warrenmq.broker.consumer import Delivery
+    from warrenmq.broker.consumer import Delivery, Message
     from warrenmq.broker.message_options import MessageOptions
+    from warrenmq.broker.retry import Backoff, RetryPolicy
     from warrenmq.broker.stats import Stats
     from warrenmq.message.properties import Properties
+    from warrenmq.queue.messages import QueueInfo
     from warrenmq.runtime import Channel
     from warrenmq.settings import Settings
     from warrenmq.vhost.policies import Policy
@@ -102,36 +104,74 @@ class Broker:
         self._sync.runtime.check_process()  # here: in a forked child a worker thread may never come
         return self._sync
 
-    async def declare_queue(self, name: str = "", **options: Any) -> Queue:
+    @property
+    def is_open(self) -> bool:
+        """True if it takes calls: False before `start`, once closed, or when its supervision tree gave up."""
+        return self._sync is not None and self._sync.is_open
+
+    @property
+    def is_owner(self) -> bool:
+        """As `warrenmq.Broker.is_owner`."""
+        return self.sync.is_owner
+
+    async def declare_queue(self, name: str = "", *, durable: bool = True, exclusive: bool = False,
+                            auto_delete: bool = False, arguments: Mapping[str, Any] | None = None) -> Queue:  # fmt: skip
         """As `warrenmq.Broker.declare_queue`."""
-        queue = await asyncio.to_thread(self.sync.declare_queue, name, **options)
-        return Queue(self, queue)
+        declare = partial(self.sync.declare_queue, name, durable=durable, exclusive=exclusive, auto_delete=auto_delete,
+                          arguments=arguments)  # fmt: skip
+        return Queue(self, await asyncio.to_thread(declare))
 
-    async def declare_exchange(self, name: str, type: str = "direct", **options: Any) -> str:
-        """As `warrenmq.Broker.declare_exchange`; returns the name."""
-        return str(await asyncio.to_thread(self.sync.declare_exchange, name, type, **options))
+    async def declare_exchange(self, name: str, type: str = "direct", *, durable: bool = True,
+                               auto_delete: bool = False, internal: bool = False,
+                               arguments: Mapping[str, Any] | None = None) -> Exchange:  # fmt: skip
+        """As `warrenmq.Broker.declare_exchange`."""
+        declare = partial(self.sync.declare_exchange, name, type, durable=durable, auto_delete=auto_delete,
+                          internal=internal, arguments=arguments)  # fmt: skip
+        return Exchange(self, (await asyncio.to_thread(declare)).name)
 
-    async def bind(self, destination: Queue | str, source: str, routing_key: str = "",
-                   arguments: Mapping[str, Any] | None = None, *, destination_type: str = "queue") -> None:  # fmt: skip
+    async def bind(self, destination: Named | str, source: Named | str, routing_key: str = "",
+                   arguments: Mapping[str, Any] | None = None, *, destination_type: str | None = None) -> None:  # fmt: skip
         """As `warrenmq.Broker.bind`."""
+        kind = _kind(destination, destination_type)
         await asyncio.to_thread(
-            self.sync.bind, destination, source, routing_key, arguments, destination_type=destination_type
+            self.sync.bind, destination, source, routing_key, arguments, destination_type=kind
         )
 
-    async def unbind(self, destination: Queue | str, source: str, routing_key: str = "",
-                     arguments: Mapping[str, Any] | None = None, *, destination_type: str = "queue") -> None:  # fmt: skip
+    async def unbind(self, destination: Named | str, source: Named | str, routing_key: str = "",
+                     arguments: Mapping[str, Any] | None = None, *, destination_type: str | None = None) -> None:  # fmt: skip
         """As `warrenmq.Broker.unbind`."""
+        kind = _kind(destination, destination_type)
         await asyncio.to_thread(
-            self.sync.unbind, destination, source, routing_key, arguments, destination_type=destination_type
+            self.sync.unbind, destination, source, routing_key, arguments, destination_type=kind
         )
+
+    async def queue(self, name: str) -> Queue:
+        """As `warrenmq.Broker.queue`."""
+        return Queue(self, await asyncio.to_thread(self.sync.queue, name))
+
+    async def queues(self) -> list[Queue]:
+        """As `warrenmq.Broker.queues`."""
+        return [Queue(self, each) for each in await asyncio.to_thread(self.sync.queues)]
+
+    async def delete_exchange(self, name: Named | str, *, if_unused: bool = False) -> None:
+        """As `warrenmq.Broker.delete_exchange`."""
+        await asyncio.to_thread(self.sync.delete_exchange, name, if_unused=if_unused)
+
+    def tx(self) -> Transaction:
+        """An async context manager: what is published and acknowledged through it takes effect together at its end, none
+        of it on an exception.
+
+        A task has no thread of its own, so what belongs to the transaction is said to it: `tx.publish`, `tx.ack`, `tx.nack`.
+        """
+        return Transaction(self)
 
     async def delete_queue(
-        self, name: Queue | str, *, if_unused: bool = False, if_empty: bool = False
+        self, name: Named | str, *, if_unused: bool = False, if_empty: bool = False
     ) -> int:
         """As `warrenmq.Broker.delete_queue`."""
         return await asyncio.to_thread(self.sync.delete_queue, name, if_unused=if_unused, if_empty=if_empty)
 
-    async def purge(self, name: Queue | str) -> int:
+    async def purge(self, name: Named | str) -> int:
         """As `warrenmq.Broker.purge`."""
         return await asyncio.to_thread(self.sync.purge, name)
 
@@ -276,7 +316,7 @@ class Queue(Named):
                                         mandatory=mandatory, timeout=timeout, **options)  # fmt: skip
 
     async def get(self, timeout: float | None = None, *, no_ack: bool = False) -> Delivery | None:  # noqa: ASYNC109
-        """As `warrenmq.broker.broker.Queue.get`."""
+        """As `warrenmq.QueueHandle.get`."""
         self._broker.sync.check_open()
         timeout = seconds("timeout", timeout)
         if not timeout:
@@ -289,13 +329,111 @@ class Queue(Named):
 
     def consume(self, prefetch: int = DEFAULT_PREFETCH, no_ack: bool = False, *,
                 exclusive: bool = False, priority: int = 0) -> Consumer:  # fmt: skip
-        """As `warrenmq.broker.broker.Queue.consume`: an async iterator over deliveries, and an async context manager; it
+        """As `warrenmq.QueueHandle.consume`: an async iterator over deliveries, and an async context manager; it
         subscribes at the first use.
         """
         return Consumer(self._broker, self.name, consume_options(prefetch, no_ack, exclusive, priority))
 
+    async def retry_policy(self, max_attempts: int = 5, backoff: Backoff = 1.0,
+                           dead_letter: str | Named | None = None) -> RetryPolicy:  # fmt: skip
+        """As `warrenmq.QueueHandle.retry_policy`."""
+        handle = self._broker.sync
+        to = _broker.Exchange(handle, dead_letter.name) if isinstance(dead_letter, Exchange) else dead_letter
+        target = to if to is None or isinstance(to, str | _broker.Exchange) else to.name
+        return await asyncio.to_thread(self._queue.retry_policy, max_attempts, backoff, target)
+
+    async def peek(self, n: int = 1) -> list[Message]:
+        """As `warrenmq.QueueHandle.peek`."""
+        return await asyncio.to_thread(self._queue.peek, n)
+
+    async def info(self) -> QueueInfo:
+        """As `warrenmq.QueueHandle.info`."""
+        return await asyncio.to_thread(self._queue.info)
+
+    async def length(self) -> int:
+        """Ready messages; `len` cannot be awaited."""
+        return (await self.info()).ready
+
+    async def purge(self) -> int:
+        """As `warrenmq.QueueHandle.purge`."""
+        return await asyncio.to_thread(self._queue.purge)
+
+    async def delete(self, *, if_unused: bool = False, if_empty: bool = False) -> int:
+        """As `warrenmq.QueueHandle.delete`."""
+        return await asyncio.to_thread(self._queue.delete, if_unused=if_unused, if_empty=if_empty)
+
     def __str__(self) -> str:
         return self.name
+
+
+class Exchange(Named):
+    """A declared exchange."""
+
+    def __init__(self, broker: Broker, name: str) -> None:
+        self._broker = broker
+        self.name = name
+
+    async def publish(self, routing_key: str, body: bytes, *, properties: Properties | None = None,
+                      persistent: bool = True, mandatory: bool = False, timeout: float | None = None,  # noqa: ASYNC109
+                      **options: Unpack[MessageOptions]) -> None:  # fmt: skip
+        """Publish to this exchange, and return when it is confirmed (see Broker.publish)."""
+        await self._broker.publish(self.name, routing_key, body, properties=properties, persistent=persistent,
+                                   mandatory=mandatory, timeout=timeout, **options)  # fmt: skip
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Transaction:
+    """What `Broker.tx` returns."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._steps: list[Callable[[], object]] = []
+
+    def publish(self, exchange: str | Named, routing_key: str, body: bytes, *, properties: Properties | None = None,
+                persistent: bool = True, mandatory: bool = False) -> None:  # fmt: skip
+        """Publish at the end; what is wrong with the message is raised there."""
+        to = exchange if isinstance(exchange, str) else exchange.name
+        self._steps.append(
+            partial(
+                self._broker.sync.publish,
+                to,
+                routing_key,
+                body,
+                properties=properties,
+                persistent=persistent,
+                mandatory=mandatory,
+            )
+        )
+
+    def ack(self, delivery: Delivery, multiple: bool = False) -> None:
+        """Acknowledge a delivery at the end."""
+        self._steps.append(partial(delivery.ack, multiple))
+
+    def nack(self, delivery: Delivery, requeue: bool = True, multiple: bool = False) -> None:
+        """Give a delivery back, or drop it, at the end."""
+        self._steps.append(partial(delivery.nack, requeue, multiple))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        traceback: TracebackType | None) -> None:  # fmt: skip
+        steps, self._steps = self._steps, []
+        if kind is None:
+            await asyncio.to_thread(self._commit, steps)
+
+    def _commit(self, steps: list[Callable[[], object]]) -> None:
+        with self._broker.sync.tx():
+            for step in steps:
+                step()
+
+
+def _kind(destination: Named | str, given: str | None) -> str:
+    if given is not None:
+        return given
+    return "exchange" if isinstance(destination, Exchange) else "queue"
 
 
 class _WakingChannel:

@@ -177,6 +177,20 @@ class Queue:
             self._in_hands -= 1
         self._finished(1)
 
+    def nack(self) -> None:
+        """The oldest item that this thread got, and is not done with, goes back to its place; somebody gets it again.
+
+        ValueError if there is none.
+        """
+        self._broker.runtime.check_process()
+        got = self._got()
+        if not got:
+            msg = "nack() called more often than get() in this thread"
+            raise ValueError(msg)
+        got.popleft().nack()
+        with self._all_done:
+            self._in_hands -= 1
+
     def join(self) -> None:
         """Wait until every item that was put is task_done."""
         self._broker.runtime.check_process()
