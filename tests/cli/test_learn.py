@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from html import unescape
 
 import httpx
@@ -130,8 +131,9 @@ def test_what_is_wrong_is_one_sentence_and_exit_2(arguments, text, said, tmp_pat
 
 def test_a_lesson_is_served_with_its_lens_and_its_drive():
     lesson = find_lesson("flying-counter")
-    with Driven(lesson.folder) as driven:
-        asyncio.run(use(lesson_site(play(lesson), driven, "secret")))
+    # in a thread: a browser of another test may keep a loop in this one
+    with Driven(lesson.folder) as driven, ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, use(lesson_site(play(lesson), driven, "secret"))).result()
 
 
 async def use(app):
@@ -139,7 +141,14 @@ async def use(app):
     publish = {"do": "publish", "queue": "orders", "size": 9}
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
         assert "Flying counters" in (await client.get("/")).text
-        for path in ("/lessons.css", "/lens/", "/lens/tape", "/lens/static/app.js"):
+        for path in (
+            "/lessons.css",
+            "/lens/",
+            "/lens/tape",
+            "/lens/static/app.js",
+            "/lens/static/drive.js",
+            "/drive/",
+        ):
             assert (await client.get(path)).status_code == 200
         assert (await client.get("/", headers={"Host": "evil.example"})).status_code == 403
         assert (await client.post("/drive", json=publish)).status_code == 403

@@ -86,7 +86,7 @@ def _serve(chosen: Any, args: argparse.Namespace) -> int:
     token, played = secrets.token_urlsafe(16), play(chosen)
 
     def said(url: str) -> None:
-        print(f"ready {url}\ntoken {token} (for commands to {url}drive)", flush=True)
+        print(f"ready {url}\ndrive {url}drive/#token={token}", flush=True)
         if args.open:
             webbrowser.open(url)
 

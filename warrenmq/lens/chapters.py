@@ -27,23 +27,33 @@ _CRASHES = {
     int(Ev.CHILD_EXIT): "an actor dies",
 }
 MOST = 16
+MOST_MARKS = 100
 
 
 class Chapters:
     """Found while the rows of one trace are folded."""
 
     def __init__(self) -> None:
-        self.found: list[tuple[int, str]] = []
-        """(row, title)."""
+        self._found: list[tuple[int, str]] = []
+        self._marks: list[tuple[int, str]] = []
         self._met: set[str] = set()
+
+    @property
+    def found(self) -> list[tuple[int, str]]:
+        """(row, title): the marks, where an application, a test or a lesson has written some."""
+        return self._marks or self._found
 
     def look(self, number: int, event: int, step: Step) -> None:
         """One row."""
+        if event == Ev.MARK:
+            if len(self._marks) < MOST_MARKS:
+                self._marks.append((number, step.caption[1]))
+            return
         title = _OF_EVENTS.get(event)
         if title is None and step.mark:
             title = _CRASHES.get(event) if step.mark == CRASH else _OF_MARKS.get(step.mark)
         if title is None and event == Ev.SEND and step.caption[0].startswith("{0} publishes"):
             title = "one message"
-        if title is not None and title not in self._met and len(self.found) < MOST:
+        if title is not None and title not in self._met and len(self._found) < MOST:
             self._met.add(title)
-            self.found.append((number, title))
+            self._found.append((number, title))

@@ -28,7 +28,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from warrenmq.lens.rows import collector, index, lives, mail, queues, stores
+from warrenmq.lens.rows import collector, index, lives, mail, queues, routing, stores
 from warrenmq.lens.rows.handler import merged
 from warrenmq.lens.scene import Scene
 from warrenmq.lens.tables import ACTOR, Caption, Change, Key, Step, Tables, named
@@ -37,7 +37,7 @@ from warrenmq.trace.catalog import Run
 from warrenmq.trace.reader import Trace
 from warrenmq.trace.schema import Row
 
-_HANDLERS = merged(module.HANDLERS for module in (collector, index, lives, mail, queues, stores))
+_HANDLERS = merged(module.HANDLERS for module in (collector, index, lives, mail, queues, routing, stores))
 _CHECKPOINT_ROWS = 1_000
 _MOST_CHECKPOINTS = 64
 _new = tuple.__new__

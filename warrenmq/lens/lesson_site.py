@@ -5,6 +5,7 @@
 
     GET  /                   the lesson
     GET  /lens/              the lens on its trace
+    GET  /drive/             the lens on the drive's run, with its buttons
     POST /drive              a command of the drive (drive_commands.py), as JSON; the answer has the link of the run, too
     POST /drive/again        {"link": ...}: that run is made again, in the place of this one
     POST /drive/fork         {"row": ...}: another run that went the same way to this row, in the place of this one
@@ -39,6 +40,13 @@ from warrenmq.replay.export.selection import rows_in_order
 from warrenmq.trace.reader import open_memory
 
 T = TypeVar("T")
+_DRIVE = (
+    '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
+    '<meta name="color-scheme" content="light dark"><title>the drive</title><link rel="icon" href="data:,">'
+    '<link rel="stylesheet" href="../lens/static/style.css"><link rel="stylesheet" href="../lens/static/drive.css"></head>'
+    '<body><div id="app"><p class="wait">The actors start.</p></div><script type="module" src="../lens/static/drive.js"></script></body></html>'
+)
+_KINDS = {"js": "text/javascript", "css": "text/css"}
 LARGEST_COMMAND = 1 << 16
 """Bytes of a command."""
 
@@ -101,6 +109,15 @@ def lesson_site(played: Played, driven: Driven, token: str = "") -> Starlette:
     async def style(_: Request) -> Response:
         return Response(static(STYLE), media_type="text/css")
 
+    async def steer(_: Request) -> Response:
+        return HTMLResponse(_DRIVE)
+
+    async def asset(request: Request) -> Response:
+        kind = _KINDS.get(request.path_params["name"])
+        if kind is None:
+            return Response("there is no such file.", status_code=404)
+        return Response(static(f"drive.{request.path_params['name']}"), media_type=kind)
+
     async def drive(request: Request) -> Response:
         command = await _asked(request)
         return await _answer(lambda: driven.ask(lambda drive: _done(drive, command)))
@@ -139,6 +156,8 @@ def lesson_site(played: Played, driven: Driven, token: str = "") -> Starlette:
         routes=[
             Route("/", show),
             Route(f"/{STYLE}", style),
+            Route("/drive/", steer),
+            Route("/lens/static/drive.{name:str}", asset),
             Route("/drive", drive, methods=["POST"]),
             Route("/drive/again", again, methods=["POST"]),
             Route("/drive/fork", fork, methods=["POST"]),

@@ -1,0 +1,74 @@
+"""Rows of exchanges, bindings and routes, and marks: they have captions, and no table."""
+
+from __future__ import annotations
+
+from warrenmq.lens.rows.handler import Handlers, words
+from warrenmq.lens.scene import Scene
+from warrenmq.lens.tables import Caption
+from warrenmq.trace import events as e
+from warrenmq.trace.events import Bound, Ev, ExchangeType
+from warrenmq.trace.schema import Row
+
+HANDLERS = Handlers()
+_of = HANDLERS.of
+
+_routed, _unrouted = (
+    e.Routed.getter("exchange", "routing_key"),
+    e.Unrouted.getter("count", "exchange", "routing_key"),
+)
+_declared, _deleted = e.ExchangeDeclared.getter("type", "exchange"), e.ExchangeDeleted.getter("exchange")
+_ends = e.BindingMade.getter("to", "exchange", "destination", "routing_key")
+_mark = e.Mark.getter("text")
+
+
+def _text(scene: Scene, number: int) -> str:
+    return scene.runs[scene.run].texts.get(number, "")
+
+
+@_of(Ev.MARK)
+def _marked(scene: Scene, _: int, row: Row) -> Caption:
+    return "Mark: {0}.", _text(scene, _mark(row)[0])
+
+
+@_of(Ev.ROUTED)
+def _route(scene: Scene, actor: int, row: Row) -> Caption:
+    exchange, key = (_text(scene, number) for number in _routed(row))
+    if not exchange:
+        return "{0} publishes through the default exchange from here on.", scene.name(actor)
+    if not key:
+        return "{0} publishes to exchange {1} from here on.", scene.name(actor), exchange
+    return "{0} publishes to exchange {1} with the key {2} from here on.", scene.name(actor), exchange, key
+
+
+@_of(Ev.UNROUTED)
+def _routed_nowhere(scene: Scene, actor: int, row: Row) -> Caption:
+    count, exchange, key = _unrouted(row)
+    where = _text(scene, exchange) or "the default exchange"
+    said = "{0} publishes {n1:message} to {2}, and no queue is bound for that."
+    if key:
+        said = "{0} publishes {n1:message} to {2} with the key {3}, and no queue is bound for that."
+    return said, scene.name(actor), count, where, _text(scene, key)
+
+
+@_of(Ev.EXCHANGE_DECLARED)
+def _exchange_there(scene: Scene, _: int, row: Row) -> Caption:
+    kind, exchange = _declared(row)
+    return "The {0} exchange {1} is there.", words(ExchangeType, kind, "new"), _text(scene, exchange)
+
+
+@_of(Ev.EXCHANGE_DELETED)
+def _exchange_gone(scene: Scene, _: int, row: Row) -> Caption:
+    return "Exchange {0} is deleted.", _text(scene, _deleted(row)[0])
+
+
+@_of(Ev.BOUND, Ev.UNBOUND)
+def _binding(scene: Scene, _: int, row: Row) -> Caption:
+    to, exchange, destination, key = _ends(row)
+    said = (
+        "Exchange {0} leads to {1} {2}"
+        if row.event == Ev.BOUND
+        else "Exchange {0} no longer leads to {1} {2}"
+    )
+    name = _text(scene, key)
+    said += " for the key {3}." if name else "."
+    return said, _text(scene, exchange), words(Bound, to, "what"), _text(scene, destination), name
