@@ -58,6 +58,9 @@ FOUND = {
     "a queue whose declare was cut off has no other arguments later": (
         "classic", 112, "publish to=d\ncrash_at operation=55 cut=0\nget queue=d\npublish to=p size=1500\nrestart\npublish to=p",
     ),
+    "a queue whose definition was torn in its declare is no damage": (
+        "classic", 2268, "crash_at operation=34\nget queue=p\npublish to=p",
+    ),
     "a flipped bit in the message id of a record is told": (
         "modern", 1037, "publish size=103 wait=1\nflip bit=77\nget",
     ),

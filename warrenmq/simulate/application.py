@@ -57,8 +57,8 @@ class Application:
         """Confirms that are due: their messages, and per queue what was settled before they were sent."""
         self._being_deleted = ""
         """The queue whose deletion has not returned: it may be there or not."""
-        self._deleted = False
-        """A queue was deleted, which may nack what had been sent to it."""
+        self._may_nack = False
+        """A queue was deleted or killed, which may nack what had been sent to it."""
         self._rejected: Counter[int] = Counter()
         self._is_silent = False
         """The bit was in a file whose entries have no checksum, in RabbitMQ's layout: what it cost nothing can tell."""
@@ -220,14 +220,14 @@ class Application:
         if not self._faults.may_refuse:
             for confirm, _, _ in list(self._waiting):
                 self._wait_for(confirm)
-            self._deleted = False
+            self._may_nack = False
         self._note_confirms()
 
     def _wait_for(self, confirm: Confirm) -> None:
         try:
             confirm.result(timeout=PATIENCE)
         except (Nacked, Blocked):
-            if not self._faults.ever_refused and not self._deleted:
+            if not self._faults.ever_refused and not self._may_nack:
                 raise
         except TimeoutError:
             raise PromiseBroken("no confirm", f"a publish had no answer within {PATIENCE:g} s") from None
@@ -354,7 +354,7 @@ class Application:
         self._broker.delete_queue(name)
         self._being_deleted = ""
         del self.models[name]
-        self._deleted = True
+        self._may_nack = True
         self.held = [each for each in self.held if each[0] != name]
 
     def sleep(self, step: Step) -> None:
@@ -400,6 +400,7 @@ class Application:
             return  # it is being restarted already
         names = (victim,) if one_queue else tuple(self.models)
         sent = {each: set(self.models[each].copies) for each in names}
+        self._may_nack = True
         before = sim.whereis(last)
         sim.kill(sim.whereis(name))
         self._machine.wait_until(lambda: sim.is_registered(last) and sim.whereis(last) is not before)

@@ -171,9 +171,13 @@ def fate_of_nameless(*, deleted: bool, persistent: bool, damaged: bool, log_is_w
     return Fate.SET_ASIDE if damaged else Fate.REMOVED
 
 
-def only_a_name(sizes: Mapping[str, int]) -> bool:
-    """True if a queue's folder (file name -> bytes) has nothing in it but the queue's name, perhaps half written."""
-    return not any(size for name, size in sizes.items() if name not in _OF_A_NAME)
+def only_a_name(sizes: Mapping[str, int], told: QueueName) -> bool:
+    """True if a queue's folder (file name -> bytes) has nothing in it but the queue's name, perhaps half written.
+
+    A `.definition` that makes no sense, so that `told` has no record, was being written as well.
+    """
+    half = _OF_A_NAME if told.record is not None else (*_OF_A_NAME, DEFINITION)
+    return not any(size for name, size in sizes.items() if name not in half)
 
 
 def never_used(sizes: Mapping[str, int]) -> bool:
