@@ -24,7 +24,7 @@ def test_every_lesson_is_walked_to_its_end_offline(site, watched):
     page.goto(f"file://{site}/index.html")
     assert page.locator(".lessons a").count() == len(NAMES)
     for lesson in lessons():
-        page.goto(f"file://{site}/{lesson.name}.html")
+        page.goto(f"file://{site}/{lesson.name}.html", wait_until="domcontentloaded")
         played = play(lesson)
         assert page.locator("article").count() == len(lesson.steps)
         for number, each in enumerate(played.steps, 1):

@@ -14,6 +14,7 @@ from tests.support.trace_writer import RunRows, write_trace
 from warrenmq.replay.drive.engine import replay_trace
 from warrenmq.replay.rules.registry import RULES
 from warrenmq.replay.rules.sql import violations
+from warrenmq.trace.events import Ev
 from warrenmq.trace.reader import open_memory
 
 QUERIES = {rule.id: rule.sql for rule in RULES.values() if rule.sql}
@@ -23,8 +24,12 @@ TOGETHER = 6
 """Traces that are one trace for a while: a query costs more than twice as much of twice as many rows."""
 EVERY = 9
 """Of the mutations one in so many is tried, and others each time that there are more or fewer of them."""
-MIXED_UP = {("msg", "PUBLISH", "C1"), ("a", "PUBLISH", "C3"), ("b", "DELIVER", "C2"), ("b", "PUBLISH", "C2")}
+MIXED_UP = {("msg", "PUBLISH", "C1"), ("a", "PUBLISH", "C3"), ("b", "DELIVER", "C2")}
 """A wrong that gives one message the number of another one: the machine follows the rows, the query joins by numbers."""
+
+FOR_PICTURES = {Ev.ROUTED, Ev.EXCHANGE_DECLARED, Ev.EXCHANGE_DELETED, Ev.BOUND, Ev.UNBOUND, Ev.MARK}
+SAID_BESIDES = {("pseq", Ev.SEND), ("msg", Ev.RECOVERED), ("a", Ev.UNROUTED), ("c", Ev.UNROUTED)}
+"""Events and columns that no rule reads, by a machine or in SQL."""
 
 Found = set[tuple[str, str]]
 """(trace, rule)"""
@@ -61,7 +66,8 @@ def test_they_agree_on_every_planted_violation_and_nothing_is_found_in_consisten
 
 @pytest.mark.parametrize("first", range(2))
 def test_they_agree_on_random_histories(first: int) -> None:
-    for number, mutation in list(enumerate(mutations()))[first * 4 + len(PLANTS) % 4 :: EVERY]:
+    read = [each for each in mutations() if each[1] not in FOR_PICTURES and each not in SAID_BESIDES]
+    for number, mutation in list(enumerate(read))[first * 4 + len(PLANTS) % 4 :: EVERY]:
         runs = mutated(mutation, number % 3, STEPS)
         if runs is None:
             continue
