@@ -312,3 +312,24 @@ def test_a_deleted_file_that_comes_back_has_its_bytes(monkeypatch):
             assert raw.read(f"{ROOT}/Q/0.qs") == b"bytes of its own"
             came_back += 1
     assert came_back
+
+
+def test_a_removed_folder_leaves_nothing_to_sync_and_its_files_can_be_made_again():
+    for seed in range(20):
+        raw = new_disk(seed)
+        disk = begin(raw)
+        file = new_file(disk, "0.qi")
+        file.append(b"synced")
+        file.datasync()
+        file.append(b"not synced")
+        disk.rmtree(f"{ROOT}/Q")
+        assert not disk.unsynced
+        disk.mkdir(f"{ROOT}/Q")
+        again = new_file(disk, "0.qi")
+        again.append(b"new")
+        seen = syncs_of(raw)
+        again.datasync()
+        assert [name.rpartition(".")[0] for name in seen] == ["warrenmq.log"]
+        raw.power_cut()
+        replay(raw, ROOT)
+        assert raw.read(f"{ROOT}/Q/0.qi") == b"new"

@@ -149,7 +149,6 @@ class LoggedDisk:
         self.sync_dir = disk.sync_dir
         self.free_space = disk.free_space
         self.room = disk.room
-        self.rmtree = disk.rmtree
         self.unsynced: dict[str, LoggedFile] = {}
         self._disk = disk
         self._root = root
@@ -183,6 +182,12 @@ class LoggedDisk:
     def unlink(self, path: str) -> None:
         self._disk.unlink(path)
         self._loses_its_name(self._relative(path))
+
+    def rmtree(self, path: str) -> None:
+        self._disk.rmtree(path)
+        folder = f"{self._relative(path)}/"
+        for name in [each for each in list(self.unsynced) if each.startswith(folder)]:
+            self._loses_its_name(name)
 
     def rename(self, src: str, dst: str) -> None:
         source, target = self._relative(src), self._relative(dst)
