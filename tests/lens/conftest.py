@@ -17,9 +17,9 @@ def chromium() -> str | None:
     return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """One browser for all tests of a process."""
+    """One browser for the tests of a file; its event loop must not run on while other files are tested."""
     playwright = pytest.importorskip(
         "playwright.sync_api", reason="the page is tested with playwright, which is not installed"
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -48,13 +50,12 @@ def client(app, host="127.0.0.1:5000"):
 
 
 def asked(app, method="GET", path="/", host="127.0.0.1:5000", **headers):
-    import asyncio
-
     async def ask():
         async with client(app, host) as each:
             return await each.request(method, path, headers=headers)
 
-    return asyncio.run(ask())
+    with ThreadPoolExecutor(1) as thread:  # Playwright's loop may be running in this one
+        return thread.submit(asyncio.run, ask()).result()
 
 
 @pytest.mark.parametrize(

@@ -69,8 +69,8 @@ function raw(found) {
   if (!found) return el("p.void", {}, "Reading the file.");
   if (found.error) return el("p.void", {}, found.error);
   const lines = [];
-  for (let i = 0; i < found.data.length; i += 16) {
-    const part = found.data.slice(i, i + 16), cls = (n) => (n < 8 ? "b0" : n < 24 ? "b1" : n < found.size - 1 ? "b2" : "b3");
+  for (let i = 0; i < found.data.length; i += 8) {
+    const part = found.data.slice(i, i + 8), cls = (n) => (n < 8 ? "b0" : n < 24 ? "b1" : n < found.size - 1 ? "b2" : "b3");
     lines.push(el("div", { key: i }, el("span.no", {}, num(found.offset + i)), el("span.hex", {}, part.map((byte, n) => el("i", { class: cls(i + n) }, byte.toString(16).padStart(2, "0")))),
       el("span.text", {}, part.map((byte) => (byte > 31 && byte < 127 ? String.fromCharCode(byte) : "\u00b7")).join(""))));
   }

@@ -51,7 +51,7 @@ function file(store, number, f, records, scale, limit, T, now) {
     el("div.fstate", {}, el("b", {}, size ? share + "\u2009%" : "\u2013"), el("small", {}, said || (size ? "garbage" : "empty"))));
 }
 
-function store(id, T, now, files, records, limit, scale) {
+function store(id, T, now, files, records, limit, wide, scale) {
   const s = T.store.get(id), gc = T.gc.get(id);
   if (!s && !files.some(([, f]) => f[0])) return el("section.store.none", { key: id }, el("div.shead", {}, el("h2", {}, NAMES[id]), el("span.void", {}, "not there yet")));
   let live = 0, all = 0, waste = 0, unsynced = 0;
@@ -68,18 +68,27 @@ function store(id, T, now, files, records, limit, scale) {
     gc && el("p.gc", {}, el("span", {}, "Collector"), gc[0] === gc[1] ? ` ${gc[0]}.rdq, in place ` : ` ${gc[0]}.rdq into ${gc[1]}.rdq `,
       gc[2] > 0 && el("i.bar", {}, el("i", { style: { width: Math.min(100, 100 * gc[3] / gc[2]) + "%" } })), ` ${bytes(gc[3])} copied`),
     !bare && el("div.files", { style: { "--n": Math.max(2, Math.min(8, chosen.length)) } },
-      el("div.axis", { "aria-hidden": "true" }, limit > 0 && [0, 0.25, 0.5, 0.75, 1].map((p) => el("span", { style: { left: p * limit * scale / 10 + "%" } }, p ? bytes(p * limit) : "0"))),
+      el("div.axis", { "aria-hidden": "true" }, [0, 0.25, 0.5, 0.75, 1].map((p) => el("span", { style: { left: p * wide * scale / 10 + "%" } }, p ? bytes(p * wide) : "0"))),
+      limit > wide * 1.16 && el("p.void.others", { key: "limit" }, `The next file begins at ${bytes(limit)}.`),
       others.length > 0 && el("p.void.others", { key: "others" }, `${plural(others.length, "other file")}, ${bytes(others.reduce((n, [, f]) => n + f[0], 0))}, ${bytes(others.reduce((n, [, f]) => n + f[3], 0))} of it garbage`),
-      chosen.map(([n, f]) => file(id, n, f, records.get(n) ?? [], scale, limit, T, now)),
+      chosen.map(([n, f]) => file(id, n, f, records.get(n) ?? [], scale, limit <= wide * 1.16 ? limit : 0, T, now)),
       id === "p" && el("ul.legend", { key: "legend" }, [["w0", "in the write buffer"], ["w1", "written, not synced"], ["w2", "synced"], ["g", "garbage"]].map(([kind, words]) => el("li", {}, el("i.key", { class: kind }), words)),
         el("li", {}, el("i.pips", {}, el("s"), el("s")), "references"), el("li", {}, el("i.key.f"), "this row's message"))));
 }
 
+// how many bytes the maps are wide: up to where a file is full, or, while all are far from that, the next power of two
+function extent(largest, limit) {
+  if (largest * 4 > limit && limit) return limit;
+  let wide = 4096;
+  while (wide < largest) wide *= 2;
+  return limit ? Math.min(wide, limit) : wide;
+}
+
 export function stores(T, now) {
   const limit = T.run.get("settings")?.[1] ?? 0;
-  let largest = limit;
+  let largest = 0;
   for (const f of T.file.values()) largest = Math.max(largest, f[0]);
-  const scale = UNITS / Math.max(largest, limit * 1.16, 1), records = { p: new Map(), t: new Map() }, files = { p: [], t: [] };
+  const wide = extent(largest, limit), scale = UNITS / Math.max(largest, wide * 1.16), records = { p: new Map(), t: new Map() }, files = { p: [], t: [] };
   for (const [key, f] of T.file) files[key[0]]?.push([+key.slice(2), f]);
   for (const [key, r] of T.rec) {
     const a = key.indexOf("/"), b = key.lastIndexOf("/"), of = records[key.slice(0, a)], n = +key.slice(a + 1, b);
@@ -87,5 +96,5 @@ export function stores(T, now) {
     const list = of.get(n), each = [+key.slice(b + 1), r];
     if (list) list.push(each); else of.set(n, [each]);
   }
-  return ["p", "t"].map((id) => store(id, T, now, files[id].sort((x, y) => x[0] - y[0]), records[id], limit, scale));
+  return ["p", "t"].map((id) => store(id, T, now, files[id].sort((x, y) => x[0] - y[0]), records[id], limit, wide, scale));
 }

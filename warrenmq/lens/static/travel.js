@@ -10,6 +10,7 @@ const at = (anchor) => visible(document.querySelector(`[data-a="${CSS.escape(anc
 // the element of an anchor, or of the nearest thing around it that is shown
 export function find(anchor, T) {
   const found = at(anchor);
+  if (found?.matches(".end")) return visible(found.querySelector(".big")) ?? found;
   if (found?.classList.contains("box")) return found.querySelector(".mail.foc") ?? found.firstElementChild ?? found;
   if (found || !anchor) return found;
   const [kind, ...rest] = anchor.split("/");
@@ -21,7 +22,7 @@ export function find(anchor, T) {
   }
   if (kind === "entry") return at("queue/" + rest.slice(0, -1).join("/"));
   if (kind === "rec") return visible(document.querySelector(`[data-a="file/${rest[0]}/${rest[1]}"] .map`)) ?? at("store/" + rest[0]);
-  if (kind === "pub" || kind === "con" || kind === "flying" || kind === "cache") return at(kind);
+  if (kind === "pub" || kind === "con" || kind === "flying" || kind === "cache") return kind === anchor ? null : find(kind, T);
   return null;
 }
 
