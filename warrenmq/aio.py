@@ -25,7 +25,7 @@ from warrenmq.broker.arguments import Named, check_bodies
 from warrenmq.broker.broker import QueueHandle as _Queue
 from warrenmq.broker.consumer import DEFAULT_PREFETCH, DOWN, ConsumeOptions, consume_options
 from warrenmq.broker.consumer import Consumer as _Consumer
-from warrenmq.checks import seconds
+from warrenmq.checks import is_a, seconds
 from warrenmq.errors import Blocked, BrokerClosed
 from warrenmq.node.alarms import BlockedPublisher
 from warrenmq.trace.events import AlarmBlocked, AlarmUnblocked
@@ -337,10 +337,10 @@ class Queue(Named):
     async def retry_policy(self, max_attempts: int = 5, backoff: Backoff = 1.0,
                            dead_letter: str | Named | None = None) -> RetryPolicy:  # fmt: skip
         """As `warrenmq.QueueHandle.retry_policy`."""
-        handle = self._broker.sync
-        to = _broker.Exchange(handle, dead_letter.name) if isinstance(dead_letter, Exchange) else dead_letter
-        target = to if to is None or isinstance(to, str | _broker.Exchange) else to.name
-        return await asyncio.to_thread(self._queue.retry_policy, max_attempts, backoff, target)
+        to: Any = dead_letter
+        if is_a(dead_letter, Exchange):
+            to = _broker.Exchange(self._broker.sync, to.name)
+        return await asyncio.to_thread(self._queue.retry_policy, max_attempts, backoff, to)
 
     async def peek(self, n: int = 1) -> list[Message]:
         """As `warrenmq.QueueHandle.peek`."""
@@ -394,7 +394,7 @@ class Transaction:
     def publish(self, exchange: str | Named, routing_key: str, body: bytes, *, properties: Properties | None = None,
                 persistent: bool = True, mandatory: bool = False) -> None:  # fmt: skip
         """Publish at the end; what is wrong with the message is raised there."""
-        to = exchange if isinstance(exchange, str) else exchange.name
+        to: Any = exchange  # any handle will do
         self._steps.append(
             partial(
                 self._broker.sync.publish,
@@ -433,7 +433,7 @@ class Transaction:
 def _kind(destination: Named | str, given: str | None) -> str:
     if given is not None:
         return given
-    return "exchange" if isinstance(destination, Exchange) else "queue"
+    return "exchange" if is_a(destination, Exchange) else "queue"
 
 
 class _WakingChannel:

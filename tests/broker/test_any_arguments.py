@@ -40,14 +40,14 @@ PATIENCE = 60.0
 """Seconds after which a call that has not ended is taken for one that hangs."""
 
 OUR_OWN = {
-    "Confirm": {"confirm", "fail", "nack", "parts"}, "Consumer": {"lapse"}, "Broker": {"local", "stats_for"},
+    "Confirm": {"confirm", "fail", "nack", "parts"}, "Consumer": {"lapse"}, "Broker": {"local", "stats_for", "have_delayed", "hold_delayed", "share_directory"},
 }  # fmt: skip
 """Methods without an underscore that are for this package's other modules ("for Queue, Consumer and Publishing")."""
 
 GOOD: dict[str, Any] = {
     "name": "scratch", "type": "direct", "destination": "target", "source": "amq.topic", "routing_key": "target", "exchange": "",
     "body": b"body", "bodies": [b"body"], "item": b"item", "items": [b"item"], "most": 1, "watermark": 0.9, "limit": 1_000_000,
-    "callback": lambda _confirm: None,
+    "callback": lambda _confirm: None, "text": "a mark", "pattern": "^none$", "definition": {"max-length": 5},
 }  # fmt: skip
 """What each required parameter is while another one is odd."""
 
