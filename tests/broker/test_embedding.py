@@ -19,7 +19,7 @@ def broker(tmp_path: Path) -> Iterator[warrenmq.Broker]:
         yield made
 
 
-def drain(queue: warrenmq.broker.broker.Queue) -> list[bytes]:
+def drain(queue: warrenmq.QueueHandle) -> list[bytes]:
     got = []
     while (delivery := queue.get()) is not None:
         got.append(delivery.body)

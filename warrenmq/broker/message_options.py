@@ -116,9 +116,9 @@ def _due(delay: object, at: object, now: Callable[[], int]) -> int:
     return due if due > current else 0
 
 
-def _milliseconds(what: str, value: object) -> int:
+def _milliseconds(what: str, value: Any) -> int:
     """Whole milliseconds, rounded up."""
-    number = value.total_seconds() if isinstance(value, timedelta) else number_of_seconds(what, value)
+    number = timedelta.total_seconds(value) if is_a(value, timedelta) else number_of_seconds(what, value)
     if number is None or not 0 <= number <= LONGEST_DELAY / 1_000:
         raise wrong_value(what, shown(value), "seconds or a timedelta, from 0 to ten years")
     return -int(-number * 1_000 // 1)

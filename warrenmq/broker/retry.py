@@ -86,9 +86,9 @@ def exponential(
     return seconds
 
 
-def seconds_of(what: str, value: object) -> float:
+def seconds_of(what: str, value: Any) -> float:
     """A delay in seconds, from 0 to ten years."""
-    number = value.total_seconds() if isinstance(value, timedelta) else number_of_seconds(what, value)
+    number = timedelta.total_seconds(value) if is_a(value, timedelta) else number_of_seconds(what, value)
     if number is None or not 0 <= number <= _LONGEST:
         raise wrong_value(what, str(value), "seconds or a timedelta, from 0 to ten years")
     return number
