@@ -31,8 +31,4 @@ class OnSpark:
 def _run_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`: do the tasks of each batch."""
     for batch in batches:
-        tasks = [
-            Task(**{**each, "faults": tuple(filter(None, each["faults"].split(",")))})
-            for each in batch.to_pylist()
-        ]
-        yield batch_of(map(do, tasks))
+        yield batch_of(do(Task(**each)) for each in batch.to_pylist())
