@@ -46,14 +46,14 @@ def main() -> None:
     parser.add_argument("--dir", type=Path, help="where traces are made, and kept")
     args = parser.parse_args()
 
-    from benchmarks.replay import synthetic
+    from benchmarks.replay import made
     from warrenmq.replay import replay
     from warrenmq.replay.spark.session import spark_session
 
-    with tempfile.TemporaryDirectory() as made, spark_session(master="local[2]") as spark:
+    with tempfile.TemporaryDirectory() as folder, spark_session(master="local[2]") as spark:
         for size in args.scale.split(","):
             events = int(float(size) * MILLION)
-            subject = synthetic(events, (args.dir or Path(made)) / f"periods-{events}", [])
+            subject = made(events, (args.dir or Path(folder)) / f"events-{events}", [])
             with collecting() as bytes_of:
                 found = replay(subject.trace, engine="spark")
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10

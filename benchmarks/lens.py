@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.replay.trace_periods import write_large
+from tests.support.simulated_trace import write_large
 from warrenmq.lens.fold import Folding
 from warrenmq.lens.saved import save
 from warrenmq.lens.sources import recorded

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 from benchmarks import ROOT
 from benchmarks.process_tree import ProcessTree
 from benchmarks.replay_engine import ENGINES
-from tests.replay.trace_periods import write_large
+from tests.support.simulated_trace import write_large
 from warrenmq.trace.reader import open_trace
 
 MILLION = 1_000_000
@@ -92,12 +92,15 @@ def subject(trace: Path, scratch: Path, engines: Sequence[str]) -> Subject:
         return Subject(sum(each.rows for each in read.catalog.coverage.values()), trace, rows)
 
 
-def synthetic(events: int, scratch: Path, engines: Sequence[str]) -> Subject:
-    """A consistent trace, kept in `scratch` for the next time."""
+def made(events: int, scratch: Path, engines: Sequence[str]) -> Subject:
+    """A trace of about so many events, kept in `scratch` for the next time: of a simulation, or of a real run if it is long."""
     scratch.mkdir(parents=True, exist_ok=True)
     trace = scratch / "trace"
-    if not trace.exists():
-        write_large(trace, events, queues=2 if events < MILLION else 16)
+    if not trace.exists() and events < MILLION:
+        write_large(trace, events)
+    elif not trace.exists():
+        command = [sys.executable, "-m", "benchmarks.trace_run", str(scratch), "--events", str(events)]
+        subprocess.run(command, cwd=ROOT, check=True)
     return subject(trace, scratch, engines)
 
 
@@ -209,9 +212,7 @@ def main() -> None:
     parser.add_argument("--engines", default=",".join(ENGINES))
     parser.add_argument("--cores", default="1,2")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument(
-        "--scale", metavar="MILLIONS", help="synthetic traces of these sizes instead of TRACE"
-    )
+    parser.add_argument("--scale", metavar="MILLIONS", help="runs of these sizes instead of TRACE")
     parser.add_argument("--pin", action="store_true", help="no more processors than cores")
     parser.add_argument("--smoke", action="store_true", help="a few thousand events, one round")
     parser.add_argument("--dir", type=Path, help="where traces and Parquet are made, and kept")
@@ -222,12 +223,12 @@ def main() -> None:
     engines = args.engines.split(",")
     wanted = plans(engines, [int(count) for count in args.cores.split(",")])
     with folder(args.dir) as scratch:
-        warm = synthetic(SMALL, scratch / f"periods-{SMALL}", engines)
+        warm = made(SMALL, scratch / f"events-{SMALL}", engines)
         if args.smoke:
             subjects = [warm]
         elif args.scale:
             sizes = [int(float(size) * MILLION) for size in args.scale.split(",")]
-            subjects = [synthetic(events, scratch / f"periods-{events}", engines) for events in sizes]
+            subjects = [made(events, scratch / f"events-{events}", engines) for events in sizes]
         else:
             subjects = [subject(args.trace, scratch, engines)]
         found = [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.trace_model import consistent_trace
+from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_plants import a_restart_beyond_intensity
 from tests.support.trace_writer import T, write_trace
 from warrenmq.cli import main
@@ -191,7 +191,7 @@ def test_the_chain_of_a_violation_is_on_the_terminal_in_json_and_on_the_page(tmp
     code, answer = told(trace, capsys)
     assert code == 1
     (finding,) = answer["violations"]
-    assert [link["row"] for link in finding["chain"]][-2:] == ["CHILD_EXIT CRASH", "RESTART"]
+    assert [link["row"] for link in finding["chain"]][-2:] == ["CHILD_EXIT KILLED", "RESTART"]
     assert main(["replay", str(trace), "--engine", "python"]) == 1
     lines = capsys.readouterr().out.splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith("violated  R1"))
@@ -199,4 +199,4 @@ def test_the_chain_of_a_violation_is_on_the_terminal_in_json_and_on_the_page(tmp
     pytest.importorskip("plotly")
     write_report(replay(str(trace), engine="python"), tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
-    assert "ended because it crashed" in page[page.index('"chains": [{') : page.index('"undecided": {')]
+    assert "ended because it was killed" in page[page.index('"chains": [{') : page.index('"undecided": {')]

@@ -149,7 +149,7 @@ def test_names_and_bodies_cannot_become_markup(watched, tmp_path):
 
 
 def test_a_violated_rule_is_a_mark_that_is_told(watched, tmp_path):
-    from tests.support.trace_model import consistent_trace
+    from tests.support.simulated_trace import consistent_trace
     from tests.support.trace_plants import a_restart_beyond_intensity
     from tests.support.trace_writer import write_trace
 
@@ -187,7 +187,7 @@ def test_the_command_writes_the_page(tmp_path, capsys):
 
 
 def test_a_trace_of_a_later_version_is_refused(tmp_path, capsys):
-    from tests.support.trace_model import consistent_trace
+    from tests.support.simulated_trace import consistent_trace
     from tests.support.trace_writer import write_trace
     from warrenmq.trace.segment import decode_header, encode_header
 

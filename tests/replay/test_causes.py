@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.support.trace_model import consistent_trace
+from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_plants import (
     PLANTS,
     Plant,

@@ -6,7 +6,7 @@ import pytest
 
 import warrenmq
 from tests.support.simulated import BOTH_PROFILES, SimulatedHost
-from tests.support.trace_model import consistent_trace
+from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_plants import a_queue_that_begins_again_with_other_ids
 from tests.support.trace_writer import A, Actor, B, C, RunRows, become, event, flag, set_flag, write_trace
 from warrenmq.replay.drive.engine import replay_memory
@@ -90,7 +90,7 @@ def test_with_a_run_missing_in_between_nothing_can_be_said():
     runs = consistent_trace(4)
     assert a_queue_that_begins_again_with_other_ids(runs)
     runs[-1].boot += 1
-    for row in runs[-1].actors[0].rows:
+    for row in runs[-1].of("broker")[0].rows:
         if event(row) in {Ev.RUN_START, Ev.RUN_END}:
             row[A] += 1
     result = replay_memory(write_trace(runs))

@@ -11,8 +11,9 @@ from functools import cache
 
 import pytest
 
+from tests.replay.trace_mutations import mutated
 from tests.support.simulated import SMALL, SimulatedHost
-from tests.support.trace_model import consistent_trace
+from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_plants import PLANTS
 from tests.support.trace_union import planted
 from tests.support.trace_writer import write_trace
@@ -89,10 +90,15 @@ def of_a_broker() -> frozenset[tuple[int, int]]:
 
 @cache
 def seen() -> frozenset[tuple[int, int]]:
-    """(event, flag) of every row of the traces that the tests replay."""
+    """(event, flag) of every row of the traces that the tests replay: consistent ones, and a few of the wrong ones."""
     traces = [consistent_trace(seed) for seed in range(12)]
-    traces += [runs for seed in range(12) for _, plant, _ in PLANTS if "escalation" in plant.__name__
-               and plant(runs := consistent_trace(seed))]  # fmt: skip
+    traces += [
+        planted(plant)
+        for _, plant, _ in PLANTS
+        if "escalation" in plant.__name__ or "damaged" in plant.__name__
+    ]
+    flagged = (Ev.FILE_SYNC, Ev.FILE_WRITE, Ev.DROP, Ev.CONSUMER_GONE)
+    traces += [mutated(("flag", event), seed, 8) or [] for event in flagged for seed in range(40)]
     return of_a_broker() | frozenset(
         (row[8] >> 8 & 0xFF, row[8] & 0xFF)
         for runs in traces

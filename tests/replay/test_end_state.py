@@ -10,7 +10,7 @@ import pytest
 
 import warrenmq
 from tests.support.simulated import BOTH_PROFILES, SMALL, SimulatedHost
-from tests.support.trace_model import consistent_trace
+from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_writer import A, write_trace
 from warrenmq.replay.drive.engine import replay, replay_memory
 from warrenmq.replay.drive.result import Result

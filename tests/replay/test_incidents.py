@@ -8,8 +8,8 @@ import random
 import pytest
 
 from tests.support.simulated import BOTH_PROFILES, SimulatedHost
-from tests.support.trace_model import consistent_trace
-from tests.support.trace_writer import insert, spread, write_trace
+from tests.support.simulated_trace import consistent_trace
+from tests.support.trace_writer import insert, write_trace
 from warrenmq.replay.drive import engine
 from warrenmq.replay.drive.batch_summary import batches, summarise_batch
 from warrenmq.replay.drive.incidents import incidents_line
@@ -83,9 +83,8 @@ def test_a_confirmed_message_that_was_lost_to_damage_breaks_c2(tmp_path, profile
 
 def test_incidents_are_counted_when_no_rule_is_broken():
     runs = consistent_trace(1)
-    spread(runs)
     before = engine.replay_memory(write_trace(runs)).figures["incidents"]["crashes"]
-    insert(runs[0], runs[0].actors[0], 1, Ev.CHILD_EXIT, Reason.CRASH)
+    insert(runs[0], runs[0].of("broker")[0], 1, Ev.CHILD_EXIT, Reason.CRASH)
     result = engine.replay_memory(write_trace(runs))
     assert (result.verdict, result.figures["incidents"]["crashes"]) == ("ok", before + 1)
     assert incidents_line(result.figures["incidents"]).startswith(f"{before + 1} crashes and")

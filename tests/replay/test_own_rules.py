@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.trace_model import consistent_trace
+from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_union import with_a_gap, write_directory
 from warrenmq.errors import CallerError
 from warrenmq.replay import SqlRule, replay

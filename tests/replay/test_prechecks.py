@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("numpy")
 
 from tests.replay.trace_mutations import jumbled, mutated_somewhere, mutations
-from tests.support.trace_model import consistent_trace
+from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_plants import PLANTS
 from tests.support.trace_union import planted, with_a_gap
 from tests.support.trace_writer import RunRows, write_trace
@@ -21,7 +21,7 @@ from warrenmq.trace.reader import open_memory
 
 SIZES = (1, 23, 1 << 17)
 """Rows after which a unit is closed.  What a replay costs goes with the number of units, so most traces are tried with one size."""
-STEPS = 60
+STEPS = 25
 
 
 @pytest.fixture

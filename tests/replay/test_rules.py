@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.support.trace_model import consistent_trace
+from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_plants import PLANTS, Plant, each_plant
 from tests.support.trace_union import planted
 from tests.support.trace_writer import write_trace

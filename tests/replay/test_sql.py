@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.replay.trace_mutations import mutated, mutations
-from tests.support.trace_model import consistent_trace
+from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_plants import PLANTS
 from tests.support.trace_union import every_plant, side_by_side
 from tests.support.trace_writer import RunRows, write_trace
@@ -19,13 +19,18 @@ from warrenmq.trace.reader import open_memory
 
 QUERIES = {rule.id: rule.sql for rule in RULES.values() if rule.sql}
 IN_PART = {rule.id for rule in RULES.values() if rule.sql and rule.not_in_sql}
-STEPS = 40
+STEPS = 20
 TOGETHER = 6
 """Traces that are one trace for a while: a query costs more than twice as much of twice as many rows."""
 EVERY = 9
 """Of the mutations one in so many is tried, and others each time that there are more or fewer of them."""
-MIXED_UP = {("msg", "PUBLISH", "C1"), ("a", "PUBLISH", "C3"), ("b", "DELIVER", "C2")}
-"""A wrong that gives one message the number of another one: the machine follows the rows, the query joins by numbers."""
+MIXED_UP = {
+    ("msg", "PUBLISH", "C1"), ("a", "PUBLISH", "C3"), ("a", "PUBLISH", "C4"), ("b", "DELIVER", "C2"), ("b", "PUBLISH", "C2"), ("peer", "RECV", "T4"),
+    ("flag", "DELIVER", "C2"), ("b", "DROP", "A1"), ("drop", "APPEND", "S7"), ("twice", "PUBLISH", "C1"), ("twice", "PUBLISH", "C3"),
+    ("drop", "DELIVER", "A1"), ("drop", "PUBLISH", "C1"), ("flag", "DELIVER", "A1"), ("a", "FILE_SYNC", "S7"), ("late", "COMPACT_MOVE", "S5"),
+}  # fmt: skip
+"""A wrong that gives one message, row or file the number of another one, or takes away the row that the next ones speak of: the
+machine follows the rows, the query joins by numbers."""
 
 FOR_PICTURES = {Ev.ROUTED, Ev.EXCHANGE_DECLARED, Ev.EXCHANGE_DELETED, Ev.BOUND, Ev.UNBOUND, Ev.MARK}
 SAID_BESIDES = {("pseq", Ev.SEND), ("msg", Ev.RECOVERED), ("a", Ev.UNROUTED), ("c", Ev.UNROUTED)}

@@ -6,7 +6,7 @@ import pytest
 
 import warrenmq
 from tests.support.limits import LIMIT
-from tests.support.trace_model import consistent_trace
+from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_writer import write_trace
 from warrenmq.cli import main
 from warrenmq.replay.report.measures import Measures, measure_trace

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from tests.replay.live_trace import grow
-from tests.support.trace_model import consistent_trace
+from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_plants import PLANTS
 from tests.support.trace_union import planted, side_by_side, with_a_gap
 from warrenmq.replay.drive import engine

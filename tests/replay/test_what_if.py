@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import warrenmq
 from tests.support.limits import LIMIT
-from tests.support.trace_model import consistent_trace
+from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_writer import write_trace
 from warrenmq.cli import main
 from warrenmq.latency import delay_class

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.simulated import EVERY_KIND, SimulatedHost
-from tests.support.trace_model import consistent_trace
+from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_plants import PLANTS
 from tests.support.trace_writer import RunRows, write_trace
 from warrenmq.broker.broker import Broker
@@ -26,7 +26,7 @@ from warrenmq.trace.reader import NotATrace
 from warrenmq.trace.recorder import Recorder
 from warrenmq.trace.segment import decode_header
 
-STEPS = 40
+STEPS = 20
 Files = dict[str, bytes]
 
 

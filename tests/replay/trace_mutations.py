@@ -18,11 +18,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from tests.support.trace_model import consistent_trace
+from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_writer import (
     MSG,
     PEER,
     PSEQ,
+    RECEIVES,
     SEQ,
     WHO,
     A,
@@ -36,7 +37,6 @@ from tests.support.trace_writer import (
     flag,
     insert,
     set_flag,
-    spread,
 )
 from warrenmq.trace.events import Ev
 from warrenmq.trace.schema import EVENTS
@@ -46,7 +46,6 @@ COLUMN = {"msg": MSG, "peer": PEER, "pseq": PSEQ, "a": A, "b": B, "c": C}
 _FLAGS: dict[int, list[int]] = {}
 for _event, _flag in flag_names({}):
     _FLAGS.setdefault(_event, []).append(_flag)
-_RECEIVES = frozenset({Ev.RECV, Ev.PUBLISH, Ev.ACK, Ev.UNDELIVERED})
 
 Mutation = tuple[str, Ev]
 
@@ -64,7 +63,6 @@ def mutations() -> Iterator[Mutation]:
 def mutated(mutation: Mutation, seed: int, steps: int) -> list[RunRows] | None:
     """A consistent trace with one such wrong in it, somewhere; None when it has no row of this event."""
     runs = consistent_trace(seed, steps)
-    spread(runs)
     what, which = mutation
     rng = random.Random(f"{seed} {what} {which.name}")
     rows = [
@@ -76,7 +74,7 @@ def mutated(mutation: Mutation, seed: int, steps: int) -> list[RunRows] | None:
 
 def mutated_somewhere(mutation: Mutation) -> list[RunRows] | None:
     """The smallest of some consistent traces that has such a row; None for events that only other traces have."""
-    sizes = (steps for steps in (15, 40) for _ in range(6))
+    sizes = (steps for steps in (8, 25) for _ in range(6))
     traces = (mutated(mutation, seed % 6, steps) for seed, steps in enumerate(sizes))
     return next((runs for runs in traces if runs is not None), None)
 
@@ -121,14 +119,14 @@ def _renumber(run: RunRows, actor: Actor, new: dict[int, int]) -> None:
         row[SEQ] = new.get(row[SEQ], row[SEQ])
     for other in run.actors:
         for row in other.rows:
-            if event(row) in _RECEIVES and (row[PEER] or other.id) == actor.id and row[PSEQ]:
+            if event(row) in RECEIVES and (row[PEER] or other.id) == actor.id and row[PSEQ]:
                 row[PSEQ] = new.get(row[PSEQ], row[PSEQ])
 
 
 def jumbled(seed: int) -> list[RunRows]:
     """A consistent trace with up to a dozen wrongs of any kind: no broker would ever write it."""
     rng = random.Random(seed)
-    runs = consistent_trace(rng.randrange(50), rng.choice((10, 30, 60)))
+    runs = consistent_trace(rng.randrange(50), rng.choice((5, 12, 25)))
     for _ in range(rng.choice((1, 2, 3, 6, 12))):
         run = rng.choice(runs)
         actor = rng.choice([each for each in run.actors if each.rows])

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.support.trace_model import consistent_trace
+from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_union import a_plant_of_each_rule, side_by_side, with_a_gap, write_directory
 
 CHEAP = {
@@ -61,7 +61,7 @@ def clean_trace(tmp_path_factory):
 @pytest.fixture(scope="session")
 def small_trace(tmp_path_factory):
     """One consistent trace, with a crash."""
-    return write_directory(tmp_path_factory.mktemp("small") / "trace", consistent_trace(0, 40))
+    return write_directory(tmp_path_factory.mktemp("small") / "trace", consistent_trace(0, 20))
 
 
 @pytest.fixture(scope="session")

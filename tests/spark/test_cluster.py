@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.limits import LIMIT
+from tests.support.simulated_trace import consistent_trace
 from tests.support.source_tree import ROOT
-from tests.support.trace_model import consistent_trace
 from tests.support.trace_union import write_directory
 from warrenmq.replay import SparkUnavailable
 from warrenmq.replay.drive import engine
@@ -67,7 +67,7 @@ with spark_session(master=sys.argv[2], short=True, memory="512m", partitions=2) 
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory):
-    return write_directory(tmp_path_factory.mktemp("shared") / "trace", consistent_trace(0, 40))
+    return write_directory(tmp_path_factory.mktemp("shared") / "trace", consistent_trace(0, 20))
 
 
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

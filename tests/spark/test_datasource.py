@@ -7,7 +7,7 @@ import os
 import pytest
 
 from tests.support.kept_rows import emit
-from tests.support.trace_model import consistent_trace
+from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_union import side_by_side, write_directory
 from warrenmq.errors import CallerError
 from warrenmq.replay import read, register

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.replay.hand_made import hand_made
-from tests.support.trace_model import consistent_trace
+from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_plants import PLANTS
 from tests.support.trace_union import write_directory
 from tests.support.trace_writer import write_trace
@@ -82,7 +82,7 @@ def test_they_agree_on_waits(spark, tmp_path):
 def test_they_agree_on_copies_missing_files_and_later_versions(spark, tmp_path):
     folder = tmp_path / "trace"
     folder.mkdir()
-    for name, content in write_trace(consistent_trace(3, 60), piece=20, a_file=8).items():
+    for name, content in write_trace(consistent_trace(3, 25), piece=20, a_file=8).items():
         (folder / name).write_bytes(content)
     first, gone, *_, last = sorted(folder.glob("*.wtr"))
     (folder / "copy.wtr").write_bytes(first.read_bytes())

@@ -48,7 +48,7 @@ def rows(spark, broken_trace):
 
 
 def test_rows_have_names(spark, clean_trace):
-    found = read(spark, clean_trace).where("ev = 'QI_SYNC' and actor like '%queue/a'").limit(1).collect()[0]
+    found = read(spark, clean_trace).where("ev = 'QI_SYNC' and actor like '%queue:a'").limit(1).collect()[0]
     assert found.kind == "QueueProcess"
     assert found.flag in {"MAILBOX_EMPTY", "TIMER", "JOURNAL_FLUSH", "CLOSE", "BUFFER_FULL"}
     assert found.peer is None

@@ -11,8 +11,8 @@ import pytest
 
 import warrenmq
 from tests.support.limits import LIMIT
+from tests.support.simulated_trace import consistent_trace
 from tests.support.source_tree import ROOT
-from tests.support.trace_model import consistent_trace
 from tests.support.trace_union import side_by_side, write_directory
 from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.rabbit_logs.lifecycles import lifecycles as tracing_lives

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from tests.replay.hand_made import hand_made
-from tests.support.trace_model import consistent_trace
+from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_union import side_by_side, write_directory
 from warrenmq.cli import main
 from warrenmq.errors import CallerError
@@ -119,7 +119,7 @@ def test_the_terminal_shows_the_busiest_queues_and_counts_the_others(tmp_path):
     runs = side_by_side([consistent_trace(seed) for seed in range(5)])
     for run in runs:
         for actor in run.of("QueueProcess"):
-            actor.name = actor.name.replace("queue/a", "a" * 200 + "z")
+            actor.name = actor.name.replace("queue:a", "a" * 200 + "z")
     lines = summary_lines(replay(write_directory(tmp_path / "trace", runs), engine="python", picture=False))
     assert "queues    and 2 more (--json lists all)" in lines
     shortened = [line.split()[0] for line in lines if "aaa" in line and line[0].isdigit()]

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from tests.replay.live_trace import grow
-from tests.support.trace_model import consistent_trace
+from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_plants import PLANTS
 from tests.support.trace_union import planted, side_by_side
 from warrenmq.errors import CallerError

@@ -11,11 +11,12 @@ from itertools import pairwise
 
 import pytest
 
-from tests.support.trace_model import BUFFER, LIMIT
+from tests.support.simulated_trace import BUFFER, LIMIT
 from tests.support.trace_writer import (
     MSG,
     PEER,
     PSEQ,
+    RECEIVES,
     SEQ,
     WHO,
     A,
@@ -30,7 +31,6 @@ from tests.support.trace_writer import (
     flag,
     insert,
     set_flag,
-    spread,
 )
 from warrenmq.replay.rules.no_confirm_is_overdue import OVERDUE
 from warrenmq.replay.rules.passes.settlements import CONSUMER_SHIFT
@@ -41,6 +41,7 @@ from warrenmq.trace.events import (
     DEAD_LETTERED,
     DIRECT,
     DIRTY,
+    DROP_EXPIRED,
     DROP_LOST,
     DROP_MAXLEN,
     DROP_PURGED,
@@ -66,7 +67,7 @@ Plant = Callable[[Runs], bool]
 PLANTS: list[tuple[str, Plant, frozenset[str]]] = []
 """(rule, plant, other rules that the same change breaks of necessity)"""
 
-QUEUE, STORE, COLLECTOR, CLIENT, SUPERVISOR = "QueueProcess", "MsgStore", "MsgStoreGC", "client", "Supervisor"
+QUEUE, STORE, COLLECTOR, CLIENT, SUPERVISOR = "QueueProcess", "MsgStore", "MsgStoreGc", "client", "QueueSup"
 
 
 def plant(rule: str, *implied: str) -> Callable[[Callable[[Runs], Places]], Plant]:
@@ -84,8 +85,8 @@ def plant(rule: str, *implied: str) -> Callable[[Callable[[Runs], Places]], Plan
 
 
 def every(runs: Runs, kind: str) -> Iterator[tuple[RunRows, Actor]]:
-    """Actors of a kind, each with its run."""
-    return ((run, actor) for run in runs for actor in run.of(kind))
+    """Actors of a kind, each with its run; the transient store, which forgets all that it had, is left out."""
+    return ((run, actor) for run in runs for actor in run.of(kind) if "transient" not in actor.name)
 
 
 def rows(runs: Runs, kind: str, what: int, **columns: int) -> Iterator[Row]:
@@ -144,7 +145,7 @@ def more(column: int, by: int = 1) -> Callable[[Row], int]:
 
 in_place("C1", "a_report_that_no_store_made", STORE, Ev.STORE_CONFIRM, where=having(WRITTEN), peer=9999)
 in_place("C1", "a_persistent_message_confirmed_at_once", QUEUE, Ev.CONFIRM, where=having(CONFIRM_DURABLE), flag=CONFIRM_TRANSIENT)  # fmt: skip
-in_place("Q3", "a_message_that_expires_too_soon", QUEUE, Ev.EXPIRY, c=more(C))
+in_place("Q3", "a_message_that_expires_too_soon", QUEUE, Ev.DROP, where=lambda row: flag(row) & ~DEAD_LETTERED == DROP_EXPIRED, c=1)  # fmt: skip
 in_place("Q5", "a_message_that_is_stuck", QUEUE, Ev.QUEUE_RESTS, where=lambda row: row[B] == 0, b=1)
 in_place("A1", "an_ack_of_another_tag", QUEUE, Ev.ACK, where=having(0), c=more(C))
 in_place(
@@ -157,7 +158,7 @@ in_place(
 )
 in_place("D1", "a_direct_read_beside_the_record", QUEUE, Ev.READ, where=having(DIRECT), b=more(B))
 in_place("D1", "a_direct_read_of_another_file", QUEUE, Ev.READ, where=having(DIRECT), a=more(A))
-in_place("S1", "a_count_that_jumps", STORE, Ev.STORE_WRITE, where=lambda row: flag(row) == Decision.CONFIRM and row[B] > 1, b=more(B))  # fmt: skip
+in_place("S1", "a_count_that_jumps", STORE, Ev.STORE_WRITE, "E1", where=lambda row: flag(row) == Decision.CONFIRM and row[B] > 1, b=more(B))  # fmt: skip
 in_place("S2", "a_write_done_against_the_counter", STORE, Ev.STORE_WRITE, where=having(Decision.WRITE), a=0)
 in_place(
     "S2", "a_remove_done_against_the_counter", STORE, Ev.STORE_REMOVE, where=having(Decision.REMOVE), a=0, c=0
@@ -175,6 +176,7 @@ in_place(
 )
 in_place("S7", "a_buffer_called_full_that_is_not", STORE, Ev.FILE_WRITE,
          where=lambda row: flag(row) == Trigger.MAILBOX_EMPTY and row[C] <= BUFFER, flag=Trigger.BUFFER_FULL)  # fmt: skip
+in_place("S7", "a_write_for_a_roll_over_that_does_not_come", STORE, Ev.FILE_WRITE, where=having(Trigger.MAILBOX_EMPTY), flag=Trigger.ROLL_OVER)  # fmt: skip
 in_place("S7", "a_sync_of_more_than_was_written", STORE, Ev.FILE_SYNC, where=having(Trigger.MAILBOX_EMPTY), b=more(B), c=more(C))  # fmt: skip
 in_place("E1", "a_queue_that_counts_wrong_when_it_stops", QUEUE, Ev.QUEUE_CLOSED, a=more(A))
 in_place("E1", "a_store_that_counts_wrong_when_it_stops", STORE, Ev.STORE_CLOSED, b=more(B, -1))
@@ -209,7 +211,7 @@ def a_time_that_stands_still(runs: Runs) -> Places:
 
 @plant("T1")
 def a_row_that_is_there_twice(runs: Runs) -> Places:
-    sup = runs[1].of("Supervisor")[0]
+    sup = runs[1].of("QueueSup")[0]
     index = sup.rows.index(sup.find(Ev.CHILD_START)[0])
     sup.rows.insert(index, list(sup.rows[index]))
     sup.last += 1
@@ -292,7 +294,6 @@ def a_store_confirm_before_the_sync(runs: Runs) -> Places:
 
 @plant("C1")
 def a_confirm_given_twice(runs: Runs) -> Places:
-    spread(runs)
     for run, queue in every(runs, QUEUE):
         for row in queue.find(Ev.CONFIRM, flag=CONFIRM_DURABLE):
             insert(run, queue, row[SEQ], Ev.CONFIRM, CONFIRM_DURABLE, msg=row[MSG], a=row[A], b=row[B])
@@ -303,15 +304,16 @@ def lives(runs: Runs, name: str) -> list[Actor]:
     return [actor for _, actor in every(runs, QUEUE) if actor.name == name]
 
 
-@plant("C2", "E1")
+@plant("C2", "E1", "S1")
 def a_confirmed_message_that_is_lost(runs: Runs) -> Places:
-    for name in ("queue/a", "queue/b"):
+    for name in ("queue:a", "queue:b"):
         for before, after in pairwise(lives(runs, name)):
             safe = {row[A] for row in before.find(Ev.CONFIRM, flag=CONFIRM_DURABLE)}
             safe -= {
                 row[A] + i for row in before.find(Ev.PUBLISH) if row[WHO] & IN_STORE for i in range(row[B])
             }
-            touched = {row[A] for row in after.rows if event(row) in {Ev.DELIVER, Ev.DROP}}
+            touches = [row for row in after.rows if event(row) in {Ev.DELIVER, Ev.DROP}]
+            touched = {id_ for row in touches for id_ in range(row[A], row[A] + row[B])}
             for row in after.find(Ev.RECOVERED):
                 if row[A] in safe - touched:
                     become(row, Ev.QI_WRITE)
@@ -323,14 +325,14 @@ def a_confirmed_message_whose_body_is_damaged(runs: Runs) -> Places:
     for _, queue in every(runs, QUEUE):
         safe = {row[A] for row in queue.find(Ev.CONFIRM, flag=CONFIRM_DURABLE)}
         for row in queue.find(Ev.DROP):
-            if row[A] in safe and row[B] == 1 and flag(row) == DROP_PURGED:
+            if row[A] in safe and flag(row) == DROP_PURGED:
                 set_flag(row, DROP_LOST)
                 yield
 
 
 @plant("C2", "Q1")
 def a_message_confirmed_in_an_earlier_life_whose_body_is_damaged(runs: Runs) -> Places:
-    for name in ("queue/a", "queue/b"):
+    for name in ("queue:a", "queue:b"):
         for before, after in pairwise(lives(runs, name)):
             safe = {row[A] for row in before.find(Ev.CONFIRM, flag=CONFIRM_DURABLE)}
             recovered = {row[A] for row in after.find(Ev.RECOVERED)}
@@ -342,8 +344,7 @@ def a_message_confirmed_in_an_earlier_life_whose_body_is_damaged(runs: Runs) -> 
 
 @plant("C2", "E1")
 def an_acked_message_that_comes_back(runs: Runs) -> Places:
-    spread(runs)
-    for name in ("queue/a", "queue/b"):
+    for name in ("queue:a", "queue:b"):
         for before, after in pairwise(lives(runs, name)):
             synced = max((row[SEQ] for row in before.find(Ev.QI_SYNC)), default=0)
             for ack in before.find(Ev.ACK):
@@ -356,8 +357,7 @@ def an_acked_message_that_comes_back(runs: Runs) -> Places:
 
 @plant("C2", "E1")
 def a_transient_message_that_comes_back(runs: Runs) -> Places:
-    spread(runs)
-    for name in ("queue/a", "queue/b"):
+    for name in ("queue:a", "queue:b"):
         for before, after in pairwise(lives(runs, name)):
             for publish in before.find(Ev.PUBLISH):
                 gone = {row[A] for row in before.rows if event(row) in {Ev.ACK, Ev.DROP}}
@@ -397,7 +397,6 @@ def a_second_delivery_without_its_flag(runs: Runs) -> Places:
 
 @plant("Q1")
 def an_ack_of_what_is_gone(runs: Runs) -> Places:
-    spread(runs)
     for run, queue in every(runs, QUEUE):
         for row in queue.find(Ev.ACK):
             insert(run, queue, row[SEQ], Ev.ACK, peer=row[PEER], a=row[A], b=1)
@@ -406,7 +405,6 @@ def an_ack_of_what_is_gone(runs: Runs) -> Places:
 
 @plant("Q1")
 def a_delivery_of_what_is_unacked(runs: Runs) -> Places:
-    spread(runs)
     for run, queue in every(runs, QUEUE):
         for row in queue.find(Ev.DELIVER, flag=0):
             insert(run, queue, row[SEQ], Ev.DELIVER, REDELIVERED, a=row[A], b=1)
@@ -452,7 +450,8 @@ def a_reject_of_more_than_was_delivered_up_to_the_tag(runs: Runs) -> Places:
 def an_ack_of_one_tag_that_settles_more(runs: Runs) -> Places:
     for _, queue in every(runs, QUEUE):
         for one, two in pairwise(queue.rows):
-            if event(one) == event(two) == Ev.ACK and one[C] == two[C] and one[PSEQ]:
+            both = event(one) == event(two) == Ev.ACK and one[C] == two[C] and one[PSEQ]
+            if both and all(row[B] == 1 for row in queue.find(Ev.ACK, c=one[C])):
                 for row in queue.find(Ev.ACK, c=one[C]):
                     set_flag(row, 0)
                 yield
@@ -496,14 +495,13 @@ def a_younger_message_that_is_too_much(runs: Runs) -> Places:
     for _, queue in every(runs, QUEUE):
         for one, two in pairwise(row for row in queue.rows if event(row) != Ev.SEND):
             too_much = {flag(one) & ~DEAD_LETTERED, flag(two) & ~DEAD_LETTERED} == {DROP_MAXLEN}
-            if event(one) == event(two) == Ev.DROP and too_much:
+            if event(one) == event(two) == Ev.DROP and too_much and one[B] == two[B] == 1:
                 one[A], two[A] = two[A], one[A]
                 yield
 
 
 @plant("S1")
 def a_count_below_zero(runs: Runs) -> Places:
-    spread(runs)
     for run, store in every(runs, STORE):
         for row in store.find(Ev.STORE_REMOVE, flag=Decision.REMOVE):
             if row[B] == 0:
@@ -540,7 +538,6 @@ def a_write_ignored_against_the_counter(runs: Runs) -> Places:
 
 @plant("S3", "E1")
 def a_file_deleted_with_live_records(runs: Runs) -> Places:
-    spread(runs)
     for run, store in every(runs, STORE):
         for row in store.find(Ev.FILE_STATE):
             if row[B] and row[SEQ] == len(store.rows) - 3:
@@ -550,7 +547,6 @@ def a_file_deleted_with_live_records(runs: Runs) -> Places:
 
 @plant("S4")
 def an_append_to_a_locked_file(runs: Runs) -> Places:
-    spread(runs)
     for run, store in every(runs, STORE):
         for row in store.find(Ev.APPEND):
             insert(run, store, row[SEQ], Ev.UNLOCK, a=row[A])
@@ -560,7 +556,6 @@ def an_append_to_a_locked_file(runs: Runs) -> Places:
 
 @plant("S4")
 def a_current_file_that_is_locked(runs: Runs) -> Places:
-    spread(runs)
     for run, store in every(runs, STORE):
         for row in store.find(Ev.ROLL):
             insert(run, store, row[SEQ], Ev.UNLOCK, a=row[A])
@@ -571,7 +566,6 @@ def a_current_file_that_is_locked(runs: Runs) -> Places:
 @plant("S4", "E1")
 def a_current_file_that_is_deleted(runs: Runs) -> Places:
     """It was just opened: no record is lost."""
-    spread(runs)
     for run, store in every(runs, STORE):
         for one, two in pairwise(store.rows):
             if event(one) == Ev.ROLL and event(two) != Ev.APPEND:
@@ -582,7 +576,7 @@ def a_current_file_that_is_deleted(runs: Runs) -> Places:
 @plant("S4")
 def a_move_into_a_file_that_is_not_locked(runs: Runs) -> Places:
     for run, store in every(runs, STORE):
-        for collector in run.of("MsgStoreGC"):
+        for _, collector in every([run], COLLECTOR):
             for start in collector.find(Ev.GC_START):
                 lock = [row for row in store.find(Ev.LOCK, a=start[A]) if row[T] < start[T]][-1]
                 become(lock, Ev.READ)
@@ -592,7 +586,7 @@ def a_move_into_a_file_that_is_not_locked(runs: Runs) -> Places:
 @plant("S4")
 def a_compaction_without_a_lock(runs: Runs) -> Places:
     for run, store in every(runs, STORE):
-        for collector in run.of("MsgStoreGC"):
+        for _, collector in every([run], COLLECTOR):
             for move in collector.find(Ev.COMPACT_MOVE):
                 lock = [row for row in store.find(Ev.LOCK, a=move[A]) if row[T] < move[T]][-1]
                 become(lock, Ev.READ)
@@ -602,7 +596,7 @@ def a_compaction_without_a_lock(runs: Runs) -> Places:
 @plant("S5", "D1")
 def a_record_moved_onto_its_own_old_place(runs: Runs) -> Places:
     for run in runs:
-        for collector in run.of("MsgStoreGC"):
+        for _, collector in every([run], COLLECTOR):
             for one, two in zip(collector.rows, collector.rows[1:], strict=False):
                 if event(one) == Ev.COMPACT_MOVE and event(two) == Ev.COMPACT_DONE:
                     one[B] = one[PSEQ] - one[C] + 1
@@ -612,7 +606,7 @@ def a_record_moved_onto_its_own_old_place(runs: Runs) -> Places:
 @plant("S8")
 def a_truncation_that_did_not_wait_for_a_reader(runs: Runs) -> Places:
     for run in runs:
-        for collector in run.of("MsgStoreGC"):
+        for _, collector in every([run], COLLECTOR):
             for cut in collector.find(Ev.TRUNCATE):
                 for queue in run.of("QueueProcess"):
                     for read in queue.find(Ev.READ, flag=DIRECT):
@@ -666,7 +660,7 @@ def a_file_left_because_of_garbage_that_it_has_not(runs: Runs) -> Places:
                 yield
 
 
-@plant("S5", "C1", "S3", "S7")
+@plant("S5", "C1", "D1", "S3", "S7")
 def a_record_that_leaves_a_gap(runs: Runs) -> Places:
     for one, two in neighbours(runs, STORE, Ev.APPEND):
         if one[A] == two[A]:
@@ -674,7 +668,7 @@ def a_record_that_leaves_a_gap(runs: Runs) -> Places:
             yield
 
 
-@plant("S5")
+@plant("S5", "D1", "S3")
 def a_record_moved_to_a_wrong_place(runs: Runs) -> Places:
     for one, two in neighbours(runs, COLLECTOR):
         if event(one) == event(two) == Ev.GC_MOVE:
@@ -685,7 +679,6 @@ def a_record_moved_to_a_wrong_place(runs: Runs) -> Places:
 @plant("S6")
 def an_append_to_a_full_file(runs: Runs) -> Places:
     """The roll-over came one record too late."""
-    spread(runs)
     for run, store in every(runs, STORE):
         for roll in store.find(Ev.ROLL):
             last = [row for row in store.find(Ev.APPEND, a=roll[B]) if row[SEQ] < roll[SEQ]]
@@ -725,9 +718,9 @@ def a_thread_that_sends_while_it_waits(runs: Runs) -> Places:
                     and one[PEER] == two[PEER]
                 ):
                     exchange(one, two)
-                    for queue in run.of("QueueProcess"):
-                        for row in queue.rows:
-                            if row[PEER] == client.id and row[PSEQ] == two[SEQ]:
+                    for actor in run.actors:
+                        for row in actor.rows:
+                            if event(row) in RECEIVES and row[PEER] == client.id and row[PSEQ] == two[SEQ]:
                                 row[PSEQ] = one[SEQ]
                     yield
 
@@ -736,9 +729,8 @@ def a_thread_that_sends_while_it_waits(runs: Runs) -> Places:
 def a_queue_that_waits_twice(runs: Runs) -> Places:
     for _, queue in every(runs, QUEUE):
         for row in queue.find(Ev.CREDIT_UNBLOCKED):
-            if len(queue.find(Ev.CREDIT_BLOCKED)) > 1:
-                become(row, Ev.CREDIT_BLOCKED)
-                yield
+            become(row, Ev.CREDIT_BLOCKED)
+            yield
 
 
 @plant("W1")
@@ -751,14 +743,12 @@ def a_queue_that_goes_on_and_had_not_waited(runs: Runs) -> Places:
 
 @plant("R2")
 def a_row_of_the_dead(runs: Runs) -> Places:
-    spread(runs)
     for run in runs:
         for dead in run.of("QueueProcess"):
-            later = [
-                actor for actor in run.of("QueueProcess") if actor.name == dead.name and actor.id > dead.id
-            ]
-            if later and flag(dead.rows[-1]) == Reason.CRASH:
-                started = later[0].find(Ev.ACTOR_START)[0][T]
+            others = [each for each in run.of("QueueProcess") if each.name == dead.name and each.id > dead.id]
+            starts = [row for each in others for row in each.find(Ev.ACTOR_START)]
+            if starts and flag(dead.rows[-1]) == Reason.KILLED:
+                started = starts[0][T]
                 dead.rows[-1][T] = started + 20
                 insert(run, dead, len(dead.rows) - 1, Ev.QI_WRITE, t=started + 10)
                 yield

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.trace_model import consistent_trace
+from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_plants import PLANTS, Plant
 from tests.support.trace_writer import MSG, RunRows, write_trace
 
-STEPS = 40
-"""Of a trace with a plant: few, because the time of a test goes with rows, but enough for most plants to find a place at once."""
+SIZES = ((8, 12), (25, 40))
+"""(steps, seeds) of traces with a plant: short ones first, because the time of a test goes with rows."""
 APART = 1 << 40
 """Message ids are unique in a directory: each trace gets its own range."""
 
@@ -38,14 +38,15 @@ def a_plant_of_each_rule() -> list[list[RunRows]]:
 
 def planted(plant: Plant) -> list[RunRows]:
     """A small consistent trace with this plant in it."""
-    for seed in range(40):
-        runs = consistent_trace(seed, STEPS)
-        if plant(runs):
-            return runs
+    for steps, seeds in SIZES:
+        for seed in range(seeds):
+            runs = consistent_trace(seed, steps)
+            if plant(runs):
+                return runs
     raise AssertionError(f"no consistent trace has a place for {plant.__name__}")
 
 
-def with_a_gap(seed: int, steps: int = 150) -> list[RunRows]:
+def with_a_gap(seed: int, steps: int = 50) -> list[RunRows]:
     """A consistent trace that lost ten rows of its busiest queue."""
     runs = consistent_trace(seed, steps)
     queue = max(runs[0].of("QueueProcess"), key=lambda actor: len(actor.rows))

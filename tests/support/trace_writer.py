@@ -15,6 +15,7 @@ Row = list[int]
 """t, seq, msg, peer, pseq, a, b, c, who."""
 
 T, SEQ, MSG, PEER, PSEQ, A, B, C, WHO = range(9)
+RECEIVES = frozenset({Ev.RECV, Ev.PUBLISH, Ev.ACK, Ev.UNDELIVERED})
 
 
 def event(row: Row) -> int:
@@ -129,7 +130,7 @@ def insert(
 ) -> None:
     """Put a row before the actor's row `at`, and count on: later rows, and receives of their messages, are renumbered.
 
-    Without `t` it goes halfway to the next row, so times must have been spread.
+    Without `t` it goes halfway to the next row.
     """
     names = {name: i for i, name in enumerate(COLUMNS)}
     row = [0] * len(COLUMNS)
@@ -143,7 +144,7 @@ def insert(
         later[SEQ] += 1
     for other in run.actors:
         for receive in other.rows:
-            is_receive = event(receive) in {Ev.RECV, Ev.PUBLISH, Ev.ACK, Ev.UNDELIVERED} and receive[PSEQ]
+            is_receive = event(receive) in RECEIVES and receive[PSEQ]
             if is_receive and (receive[PEER] or other.id) == actor.id and receive[PSEQ] > at:
                 receive[PSEQ] += 1
     actor.rows.insert(at, row)
@@ -153,11 +154,3 @@ def insert(
 def become(row: Row, what: int, flag_: int = 0) -> None:
     """Turn a row into one of another event, one that no rule reads closely."""
     row[WHO] = row[WHO] >> 16 << 16 | what << 8 | flag_
-
-
-def spread(runs: list[RunRows]) -> None:
-    """Make room between the times of rows."""
-    for run in runs:
-        for actor in run.actors:
-            for row in actor.rows:
-                row[T] *= 1000

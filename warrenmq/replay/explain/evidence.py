@@ -182,7 +182,10 @@ def _pick(want: Want, rows: Sequence[Row]) -> Iterable[Row]:
             for row in rows:
                 if row.t <= t and speaks_of_file(row, file):
                     last.setdefault(row.event, []).append(row)
-            return sorted((row for its in last.values() for row in its[-STATE_ROWS:]), key=attrgetter("t"))
+            # one more than a chain shows: the row that broke the rule is among them, and is not shown twice
+            return sorted(
+                (row for its in last.values() for row in its[-STATE_ROWS - 1 :]), key=attrgetter("t")
+            )
 
 
 def _receives(row: Row, sender: int, seq: int) -> bool:
