@@ -13,8 +13,12 @@ pytest.importorskip("pyspark")
 pytestmark = pytest.mark.spark
 
 
-def test_four_times_the_rows_and_files_collect_little_more(spark, tmp_path):
+def test_four_times_the_rows_and_files_collect_little_more(spark, tmp_path, monkeypatch):
     from benchmarks.collected import collecting
+    from warrenmq.replay.drive import levels
+
+    # A short trace does not fill the slices that it may have: fewer, so that the small one fills them, too.
+    monkeypatch.setattr(levels, "SLICES", 10)
 
     collected, events = [], []
     for name, rows in (("small", 20_000), ("large", 80_000)):
@@ -26,11 +30,13 @@ def test_four_times_the_rows_and_files_collect_little_more(spark, tmp_path):
         collected.append(bytes_of)
     small, large = collected
     assert events[1] > 3 * events[0]
-    # there are about as many slices in a trace of any length, which a short one has not filled
-    of_slices = {columns for columns in large if "slice" in columns}
-    assert all(large[columns] < 1_000_000 for columns in of_slices)
-    others = {columns: (small[columns], n) for columns, n in large.items() if columns not in of_slices}
-    assert not {columns: both for columns, both in others.items() if both[1] > 3 * both[0] + 2_000}
+    allowed = {columns: 1.5 if "slice" in columns else 3 for columns in large}
+    grown = {
+        columns: (small[columns], n)
+        for columns, n in large.items()
+        if n > allowed[columns] * small[columns] + 2_000
+    }
+    assert not grown
 
 
 def test_of_many_findings_the_first_are_kept_and_all_are_counted(spark, tmp_path, monkeypatch):
