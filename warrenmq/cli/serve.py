@@ -107,6 +107,8 @@ def run(args: argparse.Namespace) -> int:
     file = args.users or conf.load_definitions
     users = load_users(args.data, file, _default_user(Users, conf))
     sockets = _systemd.inherited(os.environ)
+    # before anything is made, so that a certificate that cannot be used leaves nothing behind
+    listeners = _listeners(args, conf, sockets)
     with ExitStack() as stack:
         try:
             brokers = open_vhosts(args.data, settings, users.vhosts, args.trace)
@@ -118,7 +120,7 @@ def run(args: argparse.Namespace) -> int:
         if file:
             import_file(brokers, file, read_definitions(file), quorum_as_classic=settings.quorum_as_classic)
         stack.enter_context(serve_locally(brokers))
-        server = _listen(stack, brokers, users, _listeners(args, conf, sockets))
+        server = _listen(stack, brokers, users, listeners)
         if (management := _management(args, conf, server, sockets)) is not None:
             stack.enter_context(management)
             print(f"management {management.url}", flush=True)
