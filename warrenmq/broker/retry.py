@@ -19,10 +19,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from warrenmq.broker.arguments import name as name_of
 from warrenmq.checks import is_a, number_of_seconds, whole, wrong_type, wrong_value
+from warrenmq.errors import ArgumentValueError
 from warrenmq.queue.x_death import REJECTED, X_DEATH
 from warrenmq.routing.delayed import LONGEST_DELAY
 
@@ -88,20 +89,25 @@ def exponential(
 
 def seconds_of(what: str, value: Any) -> float:
     """A delay in seconds, from 0 to ten years."""
+    wanted = "seconds or a timedelta, from 0 to ten years"
+    if value is None:
+        raise wrong_type(what, value, wanted)
     number = timedelta.total_seconds(value) if is_a(value, timedelta) else number_of_seconds(what, value)
     if number is None or not 0 <= number <= _LONGEST:
-        raise wrong_value(what, str(value), "seconds or a timedelta, from 0 to ten years")
+        raise wrong_value(what, number, wanted)
     return number
 
 
-def _checked(backoff: object) -> Backoff:
-    if callable(backoff):
-        return backoff
+def _checked(backoff: Any) -> Backoff:
+    """A backoff of Python's own types, or the application's function."""
     if is_a(backoff, (list, tuple)):
-        chosen: Any = backoff
+        kind: Any = list if is_a(backoff, list) else tuple
+        chosen = kind.__getitem__(backoff, slice(None))
         if not chosen:
-            raise wrong_value("backoff", "[]", "at least one delay")
+            raise ArgumentValueError("backoff is an empty list; give at least one delay")
         return [seconds_of("backoff", each) for each in chosen]
+    if callable(backoff) and not is_a(backoff, (int, float, str, bytes, timedelta)):
+        return cast("Backoff", backoff)
     if backoff is None or is_a(backoff, (str, bytes)):
         raise wrong_type(
             "backoff",

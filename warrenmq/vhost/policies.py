@@ -79,6 +79,8 @@ _WITHOUT_EFFECT = (
     "max-in-memory-bytes",
 )
 _CLASSIC_MIRRORS = "ha-"
+_LONGEST_SAID = 200
+"""Characters of what a caller gave that an error repeats."""
 
 
 class Policy(NamedTuple):
@@ -130,18 +132,19 @@ def check_parameter(component: str, name: str, value: Any) -> None:
         if key not in value:
             raise _invalid(f'Key "{key}" not found in {name}')
     if unknown := sorted(value.keys() - {"pattern", "definition", "priority", "apply-to", "name", "vhost"}):
-        raise _invalid(f"Unrecognised terms {unknown} in policy")
+        raise _invalid(f"Unrecognised terms {_short(unknown)} in policy")
     pattern, apply_to = value["pattern"], value.get("apply-to", "all")
     try:
         re.compile(pattern if type(pattern) is str else "")
-    except re.error as why:
-        raise _invalid(f"pattern should be regular expression but is invalid: {why}") from None
+    except (re.error, OverflowError, RecursionError) as why:
+        raise _invalid(f"pattern should be regular expression but is invalid: {_short(why)}") from None
     if type(pattern) is not str:
-        raise _invalid(f"pattern should be binary, actually was {pattern!r}")
+        raise _invalid(f"pattern should be binary, actually was {_short(repr(pattern))}")
     if type(value.get("priority", 0)) is not int:
-        raise _invalid(f"priority should be number, actually was {value['priority']!r}")
-    if apply_to not in APPLY_TO:
-        raise _invalid(f"apply-to should be one of {', '.join(APPLY_TO)}, actually was {apply_to!r}")
+        raise _invalid(f"priority should be number, actually was {_short(repr(value['priority']))}")
+    if type(apply_to) is not str or apply_to not in APPLY_TO:
+        known = ", ".join(APPLY_TO)
+        raise _invalid(f"apply-to should be one of {known}, actually was {_short(repr(apply_to))}")
     _check_definition(value["definition"], operator=component == OPERATOR_POLICY)
 
 
@@ -155,12 +158,18 @@ def _check_definition(definition: Any, *, operator: bool) -> None:
         elif known := key in _KEYS and (not operator or key in _SMALLER):
             _, valid, words = _KEYS[key]
             if not valid(value):
-                raise _invalid(f"{value!r} is not a valid {words}")
+                raise _invalid(f"{_short(repr(value))} is not a valid {words}")
         if not known:
             unknown.append((key, value))
     if unknown:
         kind = "operator policy" if operator else "policy"
-        raise _invalid(f"{unknown} are not recognised {kind} settings")
+        raise _invalid(f"{_short(repr(unknown))} are not recognised {kind} settings")
+
+
+def _short(said: object) -> str:
+    """Text of the caller's in an error: cut, as it may be of any length."""
+    text = str(said)
+    return text if len(text) <= _LONGEST_SAID else f"{text[: _LONGEST_SAID - 3]}..."
 
 
 def _invalid(reason: str) -> PreconditionFailed:
