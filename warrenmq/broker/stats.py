@@ -87,7 +87,7 @@ class ActorStats:
     mailbox: int
     """Messages that wait."""
     restarts: int
-    """Times that an actor of this name was started again since the broker was opened."""
+    """Times that it was started again since the broker was opened, or, of a queue, since it was declared."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class ActorInfo(NamedTuple):
     mailbox: int
     """Messages that wait."""
     restarts: int
-    """The number of incarnations of this name before it since `count_anew`."""
+    """The number of incarnations of this name before it since `count_anew`, or since `retire`."""
 
 
 class Runtime(ABC):
@@ -64,6 +64,8 @@ class Runtime(ABC):
         self._counts: dict[str, int] = {}
         """Actors without a name, by class."""
         self._incarnations: dict[str, int] = {}
+        self._retired: dict[str, int] = {}
+        """Label -> its incarnations up to the last `retire`."""
         """By name, of the system that runs now."""
         self._counting = threading.Lock()
 
@@ -188,11 +190,23 @@ class Runtime(ABC):
         """
         with self._counting:
             self._incarnations.clear()
+            self._retired.clear()
+
+    def retire(self, name: Name) -> None:
+        """The actor of this name is gone for good: one that gets the name later is another, and no restart of it."""
+        label = str(name)
+        with self._counting:
+            self._retired[label] = self._incarnations.get(label, 0)
 
     def living(self) -> list[ActorInfo]:
         """The living actors, in order of start."""
         return [
-            ActorInfo(life.label, ref.actor_class.__name__, inbox_of(ref).length(), life.incarnation - 1)
+            ActorInfo(
+                life.label,
+                ref.actor_class.__name__,
+                inbox_of(ref).length(),
+                max(0, life.incarnation - 1 - self._retired.get(life.label, 0)),
+            )
             for ref, life in list(self._living.items())
         ]
 
