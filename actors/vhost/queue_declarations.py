@@ -228,7 +228,7 @@ class QueueDeclarations:
         with suppress(ActorDeadError):
             delete = Delete(if_unused=False, if_empty=False, commit=lambda: None)
             self._process.call(queue_name(record.name), delete, timeout=None)
-        self._remove_folders(record)
+        self._remove(record)
 
     def _delete(self, record: QueueRecord, *, if_unused: bool, if_empty: bool) -> int:
         vhost, name = self._vhost, record.name
@@ -251,9 +251,10 @@ class QueueDeclarations:
         vhost.owners.pop(name, None)
         vhost.router.remove_queue(name)
         self._exchanges.forget(gone)
-        self._remove_folders(record)
+        self._remove(record)
         return int(reply)
 
-    def _remove_folders(self, record: QueueRecord) -> None:
+    def _remove(self, record: QueueRecord) -> None:
+        self._process.runtime.retire(queue_name(record.name))
         for folder in self._vhost.folders(record):
             self._disk.rmtree(folder)

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from tests.broker.odd_arguments import HostileInt, HostileList, HostileStr
 from tests.support.simulated import SimulatedHost
 from warrenmq.broker.retry import attempts, exponential
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError, NotFound, PreconditionFailed
@@ -127,6 +128,9 @@ def test_a_retry_is_a_settlement_and_refuses_what_an_ack_refuses(host):
         ((3, None), ArgumentTypeError),
         ((3, []), ArgumentValueError),
         ((3, "1"), ArgumentTypeError),
+        ((3, [1, HostileInt(1)]), ArgumentValueError),
+        ((3, HostileList()), ArgumentValueError),
+        ((3, HostileStr("1")), ArgumentTypeError),
         ((3, 1, "nowhere"), NotFound),
         ((3, 1, 5), ArgumentTypeError),
     ],

@@ -72,6 +72,12 @@ def test_a_policy_joins_the_arguments(declared, definition, found):
         (POLICY, {"pattern": "", "definition": {"max-length": 1}, "apply-to": "x"}, "apply-to should be one of"),
         (POLICY, {"pattern": "", "definition": {"max-length": 1}, "priority": "1"}, "priority should be number"),
         (OPERATOR_POLICY, {"pattern": "", "definition": {"overflow": "drop-head"}}, "not recognised operator policy"),
+        (POLICY, {"pattern": "a{99999999999999999999}", "definition": {"max-length": 1}}, "pattern should be regular expression"),
+        (POLICY, {"pattern": "(" * 100_000, "definition": {"max-length": 1}}, "pattern should be regular expression"),
+        (POLICY, {"pattern": f"(?P={'x' * 9_999})", "definition": {"max-length": 1}}, r"unknown group name 'x+\.\.\.$"),
+        (POLICY, {"pattern": "", "definition": {"max-length": "a" * 9_999}}, r"'a+\.\.\. is not a valid maximum length"),
+        (POLICY, {"pattern": "", "definition": dict.fromkeys(map(str, range(9_999)))}, r"\.\.\. are not recognised"),
+        (POLICY, {"pattern": "", "definition": {"max-length": 1}, "apply-to": "x" * 9_999}, r"'x+\.\.\.$"),
         ("vhost-limits", {"max-queue": 1}, "max-queue = 1 is no limit"),
     ],
 )  # fmt: skip
@@ -79,6 +85,7 @@ def test_a_policy_that_makes_no_sense_is_refused(component, value, said):
     with pytest.raises(warrenmq.PreconditionFailed, match=said) as refused:
         check_parameter(component, "p", value)
     assert refused.value.reply_text.startswith("Validation failed\n\n")
+    assert len(str(refused.value)) < 500
 
 
 def bodies(queue):
