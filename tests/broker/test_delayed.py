@@ -13,7 +13,7 @@ from warrenmq.errors import AccessRefused, ArgumentTypeError, ArgumentValueError
 from warrenmq.message.properties import Properties
 from warrenmq.routing.delayed import LATER, store_of
 
-SEEDS = range(30)
+SEEDS = range(20)
 IN_TIME = 0.05
 """Seconds within which a message comes that is due."""
 SIZES = (5, 60, 1_500)

@@ -15,7 +15,7 @@ from warrenmq.simulate.run import PROFILES, run
 from warrenmq.simulate.script import FAULTS, HONEST_FAULTS, VERBS, parse
 from warrenmq.testing.disk import SimulatedFile
 
-RUNS = 30
+RUNS = 12
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -71,7 +71,7 @@ FOUND = {
 @pytest.mark.parametrize("name", FOUND)
 def test_what_was_found_is_mended(name):
     profile, first, text = FOUND[name]
-    for seed in (first, *range(5)):
+    for seed in (first, 0, 1):
         assert run(seed, parse(text), profile).text == ""
 
 
