@@ -4,6 +4,9 @@ import importlib.util
 import re
 import shlex
 import shutil
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -25,6 +28,10 @@ PRINTS = {
     "docs/later-and-again.md: x-delayed-message, python 1": "{'x-delay': -100}\n",
     "docs/later-and-again.md: Again, python 1": "3 attempts\n",
     "docs/durable-actors.md: Durable actors, python 1": "10\n",
+    "docs/lens.md: The lens, python 1": "",
+    "docs/lens.md: The rule: nothing is on the screen that is not in the trace, python 1": r"(?s).*jobs.*",
+    "docs/lessons.md: Writing one, python 1": "",
+    "docs/lessons.md: Driving on, python 1": "",
     "docs/operating.md: Operating a server, python 1": "RabbitMQ\n",
     "docs/operating.md: Policies, python 1": r"b'2'\n",
     "docs/runtime.md: Servers, python 1": "",
@@ -35,11 +42,31 @@ PRINTS = {
     "docs/testing.md: A crash at any disk operation, python 1": "passed\n",
     "docs/testing.md: Time that passes, python 1": "passed\n",
     "docs/testing.md: Clients over AMQP, python 1": r"(?s).*1 passed.*",
+    "docs/simulate.md: From Python, python 1": "",
     "docs/settings.md: Settings, python 1": "67108864\nfsync\n",
 }
 """What each prints, as a regular expression."""
 
+_TRACED = """\
+import warrenmq, warrenmq.lens
+
+broker = warrenmq.open("data/", trace="trace/")
+broker.declare_queue("jobs").publish_many([b"job"] * 500).result()
+"""
+
 AROUND = {
+    "docs/lens.md: The lens, python 1": (
+        f"{_TRACED}\nfrom starlette.applications import Starlette\n\napp = Starlette()\n",
+        "broker.close()\n",
+    ),
+    "docs/lens.md: The rule: nothing is on the screen that is not in the trace, python 1": (
+        f"{_TRACED}broker.close()\n",
+        "",
+    ),
+    "docs/lessons.md: Writing one, python 1": (
+        "",
+        "\nfrom warrenmq.testing import SimulatedMachine\n\nscenario(SimulatedMachine(SEED, traced=True))\n",
+    ),
     "docs/runtime.md: Simulation, python 1": (
         """\
 from warrenmq.runtime import Server, Simulation
@@ -104,7 +131,12 @@ def test_a_piece_of_python_runs_and_prints_what_is_said(name, tmp_path):
     block = named(name)
     if "import pika" in block.code:
         pytest.importorskip("pika")
-    for module, package in (("warrenmq.otel", "opentelemetry"), ("warrenmq.management", "uvicorn")):
+    extras = (
+        ("warrenmq.otel", "opentelemetry"),
+        ("warrenmq.management", "uvicorn"),
+        ("warrenmq.lens", "starlette"),
+    )
+    for module, package in extras:
         if module in block.code:
             pytest.importorskip(package)
     if "write_report" in block.code:
@@ -137,15 +169,31 @@ def test_a_command_line_runs(line, tmp_path, trace):
         and importlib.util.find_spec("pyspark") is None
     ):
         pytest.skip("needs pyspark")
-    if arguments[0] in {"replay", "trace"}:
+    if arguments[0] in {"replay", "trace", "lens"}:
         shutil.copytree(trace, tmp_path / "trace")
         lay_out_logs(tmp_path)
     golden.lay_out("c02-v1-store-a", tmp_path / "rabbit")
     with warrenmq.open(tmp_path / "data") as broker:
         broker.declare_queue("jobs").publish_many([b"one", b"two"]).result()
+    if arguments[0] == "lens":
+        pytest.importorskip("uvicorn")
+        serves_until_interrupted(arguments, tmp_path)
+        return
     done = python("-m", "warrenmq", *arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout
+    if "-o" in arguments:
+        assert (tmp_path / arguments[arguments.index("-o") + 1]).stat().st_size
+    else:
+        assert done.stdout
+
+
+def serves_until_interrupted(arguments, folder):
+    command = [sys.executable, "-m", "warrenmq", *arguments]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as server:
+        address = server.stdout.readline()
+        server.send_signal(signal.SIGINT)
+        assert server.wait() == 0
+    assert "http://127.0.0.1" in address
 
 
 def test_every_piece_of_python_has_its_line_here():
