@@ -232,7 +232,7 @@ def test_nothing_promised_is_lost_whatever_operation_the_power_fails_at(profile:
 @PROFILES
 def test_nothing_promised_is_lost_by_a_second_power_cut_during_recovery(profile: str) -> None:
     chance = random.Random(profile)
-    for seed in range(1000, 1150):
+    for seed in range(1000, 1100):
         cut_at(seed, profile, chance.randint(1, 170), chance.randint(1, 60))
 
 
@@ -247,9 +247,9 @@ def _small_log(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @PROFILES_LOGGED
 @pytest.mark.usefixtures("_small_log")
 def test_nothing_promised_is_lost_with_a_commit_log(profile: str) -> None:
-    """One operation in five of a life in which everything happens, which ones depends on the profile; some again in the recovery."""
+    """One operation in nine of a life in which everything happens, which ones depends on the profile; some again in the recovery."""
     chance = random.Random(profile)
     full = ((seed, operations) for seed in SEEDS if (operations := operations_of(seed, profile)) is not None)
     seed, operations = next(full)
-    for operation in range(chance.randint(1, 5), operations + 1, 5):
+    for operation in range(chance.randint(1, 9), operations + 1, 9):
         cut_at(seed, profile, operation, chance.choice([0, 0, chance.randint(1, 60)]))

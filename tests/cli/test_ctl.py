@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from tests.management.conftest import api, start  # noqa: F401  # fixtures
+from tests.management.conftest import api, shared_api, start  # noqa: F401  # fixtures
 from tests.support.directories import say
 from tests.transcripts import rabbitmq
 from warrenmq.cli.ctl import shown
@@ -93,8 +93,9 @@ def test_users_policies_and_queues_are_changed(ctl, api, tmp_path):  # noqa: F81
         (("--url", "nonsense", "list_queues"), "nonsense is no address of a management API"),
     ],
 )
-def test_what_is_refused_is_one_sentence(ctl, api, capsys, words, said):  # noqa: F811
-    words = [word.replace("{port}", str(api.port)) if "http" in word else word for word in words]
+def test_what_is_refused_is_one_sentence(shared_api, capsys, monkeypatch, words, said):  # noqa: F811
+    monkeypatch.setenv("WARRENMQ_MANAGEMENT_URL", f"http://guest:guest@127.0.0.1:{shared_api.port}")
+    words = [word.replace("{port}", str(shared_api.port)) if "http" in word else word for word in words]
     status, out = say("ctl", *words)
     assert (status, out) == (2, "")
     assert re.search(said, capsys.readouterr().err)

@@ -1,4 +1,4 @@
-"""gunicorn with four workers, of which the owner of the directory is killed under load: no request that was answered is lost."""
+"""gunicorn with three workers, of which the owner of the directory is killed under load: no request that was answered is lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.source_tree import ROOT
 
 pytest.importorskip("gunicorn")
 
-REQUESTS, CLIENTS = 240, 4
+REQUESTS, CLIENTS = 120, 4
 
 
 def ask(url: str, body: bytes | None = None) -> bytes:
@@ -43,7 +43,7 @@ def test_workers_share_the_directory_and_survive_their_owner(tmp_path: Path, pre
         "-m",
         "gunicorn",
         "-w",
-        "4",
+        "3",
         "--bind",
         socket,
         "--graceful-timeout",

@@ -18,6 +18,7 @@ from warrenmq import aio
 from warrenmq.amqp import serve
 from warrenmq.amqp.net.local_socket import LONGEST_PATH, SOCKET
 from warrenmq.shared.broker import SharedBroker
+from warrenmq.shared.consuming import UNREAD
 
 
 class Pair(NamedTuple):
@@ -207,10 +208,11 @@ def test_acks_of_many_and_rejects(pair: Pair) -> None:
 
 @pytest.mark.parametrize("no_ack", [True, False])
 def test_a_consumer_without_a_limit_takes_no_more_than_it_can_hold(pair: Pair, no_ack: bool) -> None:
+    count = 3 * UNREAD
     queue = pair.attached.declare_queue("q")
-    queue.publish_many([b"x" * 2000] * 20_000).result(LIMIT)
+    queue.publish_many([b"x" * 2000] * count).result(LIMIT)
     with queue.consume(0, no_ack) as consumer:
-        for _ in range(20_000):
+        for _ in range(count):
             delivery = consumer.get(LIMIT)
             assert delivery is not None
             if not no_ack:
