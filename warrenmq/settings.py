@@ -24,6 +24,8 @@ from warrenmq.checks import exact, mapping, path_of, shown
 from warrenmq.errors import SettingsError
 
 ENVIRONMENT_PREFIX = "WARRENMQ_"
+_LONGEST_KEY = 100
+"""Characters of an unknown key that its error repeats."""
 MAX_SEGMENT_ENTRIES = 1 << 14
 """A position within a segment has 14 bits on disk."""
 _LARGEST = (1 << 31) - 1
@@ -339,7 +341,8 @@ def _kind(key: str, shown: str, spell: Callable[[str], str] = str) -> Kind:
         return kinds[key]
     near = difflib.get_close_matches(key, kinds, n=1, cutoff=0.5)
     advice = f"; did you mean {spell(near[0])}?" if near else "."
-    msg = f"{shown} is not a setting{advice}"
+    said = shown if len(shown) <= _LONGEST_KEY else f"{shown[: _LONGEST_KEY - 3]}..."
+    msg = f"{said} is not a setting{advice}"
     raise SettingsError(msg)
 
 
