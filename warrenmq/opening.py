@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from warrenmq.broker import broker as embedded
 from warrenmq.broker.broker import Broker
-from warrenmq.checks import flag, path_of, short_text, shown
+from warrenmq.checks import flag, path_of, short_text, shown, text
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError, CallerError
 
 if TYPE_CHECKING:
@@ -40,14 +40,14 @@ def open(  # noqa: A001  # the promised name
     Raises DirectoryInUse when another broker has the folder and does not share it, SettingsError for a bad setting, OSError when
     the folder cannot be used.  Damaged files never raise: their bad bytes go to quarantine/ and are reported.
     """
+    if text("unconfirmed", unconfirmed) not in ("fail", "repeat"):
+        raise ArgumentValueError(f"unconfirmed is {shown(unconfirmed)}; use 'fail' or 'repeat'")
     if not flag("shared", shared):
         return embedded.open(path, settings=settings, trace=trace, runtime=runtime, vhost=vhost)
     if runtime is not None:
         raise ArgumentTypeError(
             "shared=True takes no runtime; say with the setting scheduler how actors are scheduled"
         )
-    if unconfirmed not in ("fail", "repeat"):
-        raise ArgumentValueError(f"unconfirmed is {shown(unconfirmed)}; use 'fail' or 'repeat'")
     try:
         from warrenmq.shared.broker import SharedBroker  # noqa: PLC0415  # it needs an extra
     except ModuleNotFoundError as why:

@@ -14,15 +14,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
 import warrenmq
-from tests.broker.odd_arguments import HUGE_TABLES, Boom, odd_values
+from tests.broker.odd_arguments import HUGE_TABLES, Boom, HostileDatetime, HostileZone, odd_values
 from warrenmq import aio
 from warrenmq.broker.broker import QueueHandle
+from warrenmq.broker.message_options import MessageOptions
 from warrenmq.message.properties import Properties
 from warrenmq.runtime import Server, Threads
 from warrenmq.settings import Settings
@@ -52,6 +55,14 @@ GOOD: dict[str, Any] = {
 """What each required parameter is while another one is odd."""
 
 ALLOWED = (warrenmq.Error, TypeError, ValueError, queue.Empty, queue.Full, TimeoutError, StopAsyncIteration)
+
+
+ODD_TIMES: dict[str, Callable[[], Any]] = {
+    "a hostile time": lambda: HostileDatetime(9020, 1, 1, tzinfo=UTC), "a time of a hostile zone": lambda: datetime(2020, 1, 1, tzinfo=HostileZone()),
+    "the last time": lambda: datetime.max.replace(tzinfo=UTC), "a naive time": lambda: datetime(2020, 1, 1),  # noqa: DTZ001
+    "the longest span": lambda: timedelta.max, "the shortest span": lambda: timedelta.min, "a millisecond": lambda: timedelta(milliseconds=1),
+}  # fmt: skip
+"""More values for the keywords of a publish."""
 
 
 def public(kind: type) -> list[str]:
@@ -271,6 +282,22 @@ def test_huge_tables(world: World) -> None:
     world.run(calls)
 
 
+def test_the_keywords_of_a_publish(world: World) -> None:
+    good = {"exchange": "", "routing_key": "target", "body": b"body"}
+    every = {keyword: odd_values(keyword) | ODD_TIMES for keyword in MessageOptions.__annotations__}
+    every["x" * (1 << 20)] = {"0": lambda: 0}
+
+    def calls() -> None:
+        for keyword, values in every.items():
+            for name, make in values.items():
+                world.call(f"publish({keyword[:20]}={name})", world.broker.publish, good | {keyword: make()})
+        for name, make in odd_values("mandatory").items():
+            given = good | {"delay": 1, "mandatory": make()}
+            world.call(f"publish(delay=1, mandatory={name})", world.broker.publish, given)
+
+    world.run(calls)
+
+
 def test_close(world: World) -> None:
     def calls() -> None:
         broker = world.fresh_broker()
@@ -303,13 +330,14 @@ def test_a_transaction(world: World) -> None:
 
 def test_opening(world: World) -> None:
     def calls() -> None:
-        for opening in (warrenmq.open, warrenmq.Queue):
+        for opening in (warrenmq.open, partial(warrenmq.open, shared=True), warrenmq.Queue):
             for what, arguments in odd_calls(opening, {"path": "made"}):
-                opened = world.call(f"{opening.__name__}({what})", opening, arguments)
+                opened = world.call(f"{opening}({what})", opening, arguments)
                 if opened is not None:
                     opened.close()
         for what, arguments in odd_calls(Settings.load):
             world.call(f"Settings.load({what})", Settings.load, arguments)
+        world.call("Settings.load(a megabyte)", Settings.load, {"x" * (1 << 20): 1})
         for field in fields(Settings):
             for name, make in odd_values(field.name).items():
                 world.call(

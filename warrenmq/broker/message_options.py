@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from warrenmq.broker import arguments as check
-from warrenmq.checks import is_a, number_of_seconds, shown, wrong_type, wrong_value
+from warrenmq.checks import flag, is_a, number_of_seconds, shown, wrong_type, wrong_value
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError
 from warrenmq.message.properties import Properties
 from warrenmq.routing.delayed import LONGEST_DELAY
@@ -78,10 +78,10 @@ def read_options(
         if name not in _NAMES:
             near = get_close_matches(name, _NAMES, 1)
             advice = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(_NAMES))}"
-            raise ArgumentTypeError(f"a publish has no keyword {name!r}; {advice}")
+            raise ArgumentTypeError(f"a publish has no keyword {shown(name)}; {advice}")
     fields = {name: given[name] for name in _PROPERTIES if given.get(name) is not None}
     due = _due(given.get("delay"), given.get("at"), now)
-    if due and mandatory:
+    if due and flag("mandatory", mandatory):
         raise ArgumentValueError(
             "a delayed message cannot be mandatory: which queues there are is known when its time has come; leave out one of both"
         )
@@ -112,7 +112,7 @@ def _due(delay: object, at: object, now: Callable[[], int]) -> int:
         raise wrong_type("at", at, "a datetime with a time zone, as datetime.now(UTC) + timedelta(hours=1)")
     due = (check.time("at", at) - _EPOCH) // timedelta(microseconds=1)  # type: ignore[arg-type]
     if due - current > LONGEST_DELAY * 1_000:
-        raise wrong_value("at", str(at), "a time within the next ten years")
+        raise wrong_value("at", str(_EPOCH + timedelta(microseconds=due)), "a time within the next ten years")
     return due if due > current else 0
 
 
@@ -120,5 +120,5 @@ def _milliseconds(what: str, value: Any) -> int:
     """Whole milliseconds, rounded up."""
     number = timedelta.total_seconds(value) if is_a(value, timedelta) else number_of_seconds(what, value)
     if number is None or not 0 <= number <= LONGEST_DELAY / 1_000:
-        raise wrong_value(what, shown(value), "seconds or a timedelta, from 0 to ten years")
+        raise wrong_value(what, number, "seconds or a timedelta, from 0 to ten years")
     return -int(-number * 1_000 // 1)
