@@ -6,7 +6,7 @@ import pytest
 
 from warrenmq import errors
 
-PUBLIC = ["AccessRefused", "ArgumentTypeError", "ArgumentValueError", "Blocked", "BrokerClosed", "CallerError", "CommandInvalid", "CorruptFile", "DirectoryInUse", "Error",
+PUBLIC = ["AccessRefused", "ArgumentTypeError", "ArgumentValueError", "AskFailed", "Blocked", "BrokerClosed", "CallerError", "CommandInvalid", "CorruptFile", "DirectoryInUse", "Error",
           "Fenced", "ForkedProcess", "Nacked", "NotFound", "PreconditionFailed", "ProcessDied", "Refusal", "ResourceError", "ResourceLocked", "Returned",
           "SettingsError"]  # fmt: skip
 

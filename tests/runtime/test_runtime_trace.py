@@ -96,12 +96,28 @@ def test_a_send_and_its_receive_name_each_other(runtime, recorder):
     assert publish == (
         1,
         2,
-        {"kind": kinds[Publish], "message": 1007, "receiver": 2, "first_seq_id": 7, "count": 1, "queues": 0},
+        {
+            "kind": kinds[Publish],
+            "message": 1007,
+            "receiver": 2,
+            "size": 0,
+            "first_seq_id": 7,
+            "count": 1,
+            "queues": 0,
+        },
     )
     assert ping == (
         1,
         3,
-        {"kind": kinds[Ping], "message": 0, "receiver": 2, "first_seq_id": 0, "count": 0, "queues": 0},
+        {
+            "kind": kinds[Ping],
+            "message": 0,
+            "receiver": 2,
+            "size": 0,
+            "first_seq_id": 0,
+            "count": 0,
+            "queues": 0,
+        },
     )
     (received,) = recorder.of(e.Recv)
     assert received == (2, 2, {"kind": kinds[Ping], "sender": 1, "send": 3}), (

@@ -39,7 +39,7 @@ WRITTEN = [
     (ev.ConsumerAdded, {"flags": 0, "consumer": 4, "channel": 2, "prefetch": 0, "priority": -1},
      {"flags": [], "consumer": 4, "channel_id": 2, "prefetch": 0, "priority": -1}),
     (ev.Send, {"kind": 1, "receiver": 0},
-     {"kind": "Publish", "message": None, "receiver": None, "receiver_id": None, "first_seq_id": 0, "count": 0, "queues": 0}),
+     {"kind": "Publish", "message": None, "receiver": None, "receiver_id": None, "size": 0, "first_seq_id": 0, "count": 0, "queues": 0}),
     (ev.StoreWrite, {"decision": ev.Decision.IGNORE, "client": 2, **STORED},
      {"decision": "IGNORE", "client": "client", "client_id": 2, **STORED, "was_flying": True}),
 ]  # fmt: skip

@@ -26,7 +26,7 @@ LESSON = [
     r"\|queue:pictures +\|CONFIRM +\|DURABLE ",
     r"\|pictures\| +\d+\| +false\| +acked\| +2001\|",
     r"^acked before the crash, and there again: [1-9]\d*; confirmed and lost: 0$",
-    r"\|queue:pictures\| +TIMER\| +\d+\| +\d+\|",
+    r"\|queue:pictures\|MAILBOX_EMPTY\| +\d+\| +\d{4}\| +\d{3}\.\d\|",
     r"\| *IGNORE\| +[1-9]",
     r"\|pictures\| +2000\|",
     r"^violations: 0$",
