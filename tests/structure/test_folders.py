@@ -54,8 +54,10 @@ def test_no_other_file_counts_folders_up_from_its_own():
     for path in tracked_files() or ():
         if path.endswith(".py") and path not in THE_ONE_PLACE:
             with open(f"{ROOT}/{path}", encoding="utf-8") as file:
-                tree = ast.parse(file.read())
-            wrong += [f"{path} line {node.lineno}" for node in ast.walk(tree) if counts_up(node)]
+                text = file.read()
+            if "__file__" in text:  # parsing them all takes seconds
+                nodes = ast.walk(ast.parse(text))
+                wrong += [f"{path} line {node.lineno}" for node in nodes if counts_up(node)]
     assert not wrong
 
 
