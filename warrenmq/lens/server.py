@@ -168,11 +168,23 @@ async def _events(feed: Feed, after: int) -> AsyncIterator[str]:
         await asyncio.sleep(_LOOK)
 
 
+class _Server(uvicorn.Server):
+    """uvicorn's server, which tells when it serves: from then on a signal ends it in order."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], Any]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        self._ready()
+
+
 class Site:
     """A running server of the lens; `close` ends it."""
 
-    def __init__(self, app: ASGIApp, *, port: int = 0) -> None:
-        """Listens on a port of the loopback; 0 = any that is free.  CallerError if the port is in use."""
+    def __init__(self, app: ASGIApp, *, port: int = 0, said: Callable[[str], Any] = lambda _: None) -> None:
+        """Listens on a port of the loopback; 0 = any that is free.  CallerError if the port is in use.  `said` is told the address once it serves."""
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -187,7 +199,7 @@ class Site:
         config = uvicorn.Config(
             app, log_level="warning", access_log=False, timeout_graceful_shutdown=1, lifespan="off"
         )
-        self._server = uvicorn.Server(config)
+        self._server = _Server(config, lambda: said(self.url))
 
     def run(self) -> None:
         """Serve until `close`, Ctrl-C or SIGTERM."""
@@ -199,7 +211,5 @@ class Site:
 
 
 def run_site(app: ASGIApp, *, port: int = 0, said: Callable[[str], Any]) -> None:
-    """Serve until Ctrl-C; `said` is told the address."""
-    running = Site(app, port=port)
-    said(running.url)
-    running.run()
+    """Serve until Ctrl-C; `said` is told the address when Ctrl-C would end it in order."""
+    Site(app, port=port, said=said).run()
