@@ -192,7 +192,7 @@ def serves_until_interrupted(arguments, folder):
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as server:
         address = server.stdout.readline()
         server.send_signal(signal.SIGINT)
-        assert server.wait() == 0
+        assert server.wait(timeout=120) == 0
     assert "http://127.0.0.1" in address
 
 
