@@ -341,7 +341,8 @@ def _kind(key: str, shown: str, spell: Callable[[str], str] = str) -> Kind:
         return kinds[key]
     near = difflib.get_close_matches(key, kinds, n=1, cutoff=0.5)
     advice = f"; did you mean {spell(near[0])}?" if near else "."
-    said = shown if len(shown) <= _LONGEST_KEY else f"{shown[: _LONGEST_KEY - 3]}..."
+    # `shown` may name a file as well, which is told whole
+    said = shown if len(key) <= _LONGEST_KEY else f"{shown[: _LONGEST_KEY - 3]}..."
     msg = f"{said} is not a setting{advice}"
     raise SettingsError(msg)
 
