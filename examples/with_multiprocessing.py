@@ -17,7 +17,7 @@ JOBS, WORKERS = 600, 3
 
 def work(directory: str) -> None:
     """Take jobs until there is a pill; each result is published before its job is acknowledged."""
-    with warrenmq.open(directory, shared=True) as broker:
+    with warrenmq.open(directory, shared=True, unconfirmed="repeat") as broker:
         done = broker.declare_queue("done")
         with broker.declare_queue("jobs").consume(prefetch=20) as consumer:
             for job in consumer:

@@ -307,3 +307,17 @@ def test_after_close_every_call_says_so(pair: Pair) -> None:
             call()
     pair.attached.close()
     assert len(pair.owner.queue("q")) == 0
+
+
+def test_consumers_of_the_owner_and_of_others_are_not_mistaken_for_each_other(pair: Pair) -> None:
+    """Each process numbered its consumers from 1, so that an ack of one settled what another one held."""
+    queue = pair.owner.declare_queue("q")
+    consumers = [broker.queue("q").consume(prefetch=1) for broker in pair[:2] for _ in range(8)]
+    queue.publish_many([b"%d" % number for number in range(60)]).result()
+    seen: set[bytes] = set()
+    while len(seen) < 60:
+        for consumer in consumers:
+            if (delivery := consumer.get(timeout=0.01)) is not None:
+                seen.add(delivery.body)
+                delivery.ack()
+    assert (queue.info().ready, queue.info().unacked) == (0, 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from itertools import count
 from queue import Empty
 from typing import TYPE_CHECKING, Any
 
@@ -330,7 +329,7 @@ class SharedClient:
         self.links = links
         self.engine = SharedEngine(links)
         self.calls = SharedCalls(links)
-        self.next_consumer_id = count(1).__next__
+        self.next_consumer_id = links.next_consumer_id
         self.retry_policies: dict[str, RetryPolicy] = {}
         self._local = threading.local()
 

@@ -161,8 +161,7 @@ class ConsumerChannel(ClientChannel):
         key = len(self._watchers) + 1
         self._watchers[key] = watcher
         if self._is_over:
-            self._watchers.clear()
-            watcher(self.error)
+            self._tell_watchers()
         return key
 
     def forget(self, key: int) -> None:
@@ -212,10 +211,14 @@ class ConsumerChannel(ClientChannel):
 
     def _over(self) -> None:
         self._is_over = True
-        watchers = list(self._watchers.values())
-        self._watchers.clear()
-        for each in watchers:
-            each(self.error)
+        self._tell_watchers()
+
+    def _tell_watchers(self) -> None:
+        """Call each once, though the connection's thread and `on_end` may both be here: a consumer told twice subscribes twice."""
+        with suppress(KeyError):
+            while True:
+                _, watcher = self._watchers.popitem()
+                watcher(self.error)
 
 
 class GetChannel(ClientChannel):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Literal
 
 from warrenmq import forks
@@ -31,6 +32,8 @@ from warrenmq.shared.attachment import Attachment
 from warrenmq.shared.errors import LinkLost, NobodyServes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from warrenmq.actors.sending.confirms import Confirm
     from warrenmq.amqp.server import AmqpServer
     from warrenmq.runtime import Runtime
@@ -71,12 +74,13 @@ class OwnersAlarm(Alarm):
 class Owned:
     """The link of the owner: a Broker in this process, and the server on the directory's socket."""
 
-    def __init__(self, arguments: OpenArguments) -> None:
+    def __init__(self, arguments: OpenArguments, next_consumer_id: Callable[[], int]) -> None:
         settings, disk = arguments.settings, RealDisk(arguments.settings.durability)
         runtime = runtime_of(settings)
         directory = DataDirectory.open(disk, arguments.path, settings, runtime, shares=True)
         self.broker = Broker(arguments.path, settings, runtime, directory.disk, RealMemory(), arguments.trace,
                              arguments.vhost, directory)  # fmt: skip
+        self.broker.client.next_consumer_id = next_consumer_id
         try:
             self.server: AmqpServer = serve_locally(self.broker)
         except BaseException:
@@ -98,6 +102,10 @@ class Links:
         self.alarms = Alarms()
         """Of the owner, while it is another process."""
         self.is_closed = False
+        self.next_consumer_id = count(1).__next__
+        """Draws a number for a consumer.  While this process owns the directory the other processes' consumers draw theirs here, too:
+        a consumer or handle made here before keeps its own number, which must stay unique in each queue.
+        """
         self._begin()
         self._take(self._look())
         forks.register(self)
@@ -150,7 +158,7 @@ class Links:
             if self.is_closed:
                 raise BrokerClosed("it was closed meanwhile")
             try:
-                found = Owned(self.arguments)
+                found = Owned(self.arguments, self.next_consumer_id)
             except DirectoryInUse as owner:
                 if owner.shared:
                     doubts = 0
