@@ -1,4 +1,4 @@
-"""Many processes, one directory: `warrenmq.open(path, shared=True)` (needs the extra `amqp`).
+"""Share one data directory between processes: `warrenmq.open(path, shared=True)` (needs the extra `amqp`).
 
     owner       a Broker, and an AMQP server on the socket in the directory
     attached    an AMQP client of that server, behind the same face

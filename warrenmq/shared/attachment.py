@@ -1,4 +1,4 @@
-"""Attachment: this process's connections to the one that owns the directory.
+"""The connections of an attached process to the process that owns the directory.
 
     work        calls, consumers, gets
     publishing  made with the first publish, as the owner stops reading a connection that publishes while an alarm is set,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Attachment:
-    """One attachment; it ends with its first connection that is lost."""
+    """The connections to one owner; losing any of them ends the attachment."""
 
     def __init__(self, directory: str, vhost: str, runtime: Runtime, lost: Callable[[Attachment, Error], None],
                  give_up: GiveUp, blocked: Callable[[str | None], None]) -> None:  # fmt: skip
@@ -65,7 +65,7 @@ class Attachment:
     # -- calls
 
     def call(self, request: Any, queue: str = "") -> tuple[Any, Any]:
-        """Carry out a request of the face; returns the answer, and what stands for the queue's process.
+        """Carry out a request of the Broker API; returns the answer and the channel that stands for the queue's process.
 
         What this process published and acked before has happened then.  LinkLost when the owner goes.
         """
@@ -79,7 +79,7 @@ class Attachment:
 
     @contextmanager
     def calling(self) -> Iterator[CallChannel]:
-        """A channel for calls."""
+        """Context manager that lends a channel for synchronous calls."""
         with self._lock:
             channel = self._idle.pop() if self._idle else None
         if channel is None:
@@ -92,7 +92,7 @@ class Attachment:
                     self._idle.append(channel)
 
     def sync(self) -> None:
-        """Wait until the owner has dealt with all that this process sent it."""
+        """Wait until the owner has processed everything that this process sent it."""
         for connection in list(self._connections):
             for channel in list(connection.channels.values()):
                 channel.sync()
@@ -133,7 +133,7 @@ class Attachment:
         return channel
 
     def _put_back(self, channel: GetChannel) -> None:
-        """Let another handle have the channel, unless it holds something; a closed one goes."""
+        """Return the channel to the pool unless it has unacked messages; drop it if it is closed."""
         with self._lock:
             if channel.error is None and not channel.is_idle:
                 return
@@ -144,7 +144,7 @@ class Attachment:
     # -- publishing
 
     def publish(self, item: Unconfirmed) -> None:
-        """Send a publish.  Raises what is wrong with it; LinkLost, and it was not sent, when the owner is gone."""
+        """Send a publish.  Raises an error for an invalid publish, and LinkLost (nothing was sent) when the owner is gone."""
         channel = self._publish_channel()
         if not channel.knows(item.exchange):
             with self.calling() as asking:
@@ -158,7 +158,7 @@ class Attachment:
         return channel is None or channel.connection.has_room()
 
     def wait_for_room(self, timeout: float | None = None) -> bool:
-        """Wait for that; False after `timeout` seconds."""
+        """Wait until a publish need not wait; False after `timeout` seconds."""
         channel = self._publish
         return channel is None or channel.connection.wait_for_room(timeout)
 
@@ -186,12 +186,12 @@ class Attachment:
         self._lost(self, connection.ended)
 
     def close(self) -> None:
-        """Close all connections: what is unacked goes back to its queues."""
+        """Close all connections; unacked messages are requeued."""
         self._over.set()
         for each in list(self._connections):
             each.close()
 
     def abandon(self) -> None:
-        """In a forked child: close this process's descriptors, without a word to the owner."""
+        """Close this process's descriptors in a forked child, without sending anything to the owner."""
         for each in self._connections:
             each.abandon()

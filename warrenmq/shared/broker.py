@@ -1,4 +1,4 @@
-"""SharedBroker: the face of a broker that may live in another process."""
+"""SharedBroker: the Broker API for a broker that may run in another process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class SharedBroker(Broker):
-    """A Broker whose directory several processes have open: one owns it, the others attach to that one.
+    """A Broker whose directory several processes have open: one owns it, the others attach to the owner.
 
     Everything that Broker has works alike in all of them.  When the owner ends, another takes over by itself; calls and publishes
     wait for that, consumers subscribe again, and what was confirmed is there.
@@ -52,7 +52,7 @@ class SharedBroker(Broker):
         forks.register(self)
 
     def after_fork(self) -> None:
-        """See forks.py: a child attaches anew, and hears nothing of what its parent waits for."""
+        """Reset after a fork: the child attaches anew and receives none of its parent's answers (forks.py)."""
         self.runtime = self._links.runtime
         self.client = client = SharedClient(self._links)
         self._engine = self._consumers = client.engine
@@ -66,7 +66,7 @@ class SharedBroker(Broker):
         return isinstance(self._links.current, Owned)
 
     def local(self) -> Broker:
-        """See Broker.local."""
+        """Return the Broker in this process; PreconditionFailed when another process owns the directory."""
         link = self._links.link()
         if isinstance(link, Owned):
             return link.broker
@@ -75,7 +75,7 @@ class SharedBroker(Broker):
         )
 
     def queue(self, name: str) -> QueueHandle:
-        """As Broker.queue."""
+        """Return a handle to an existing queue, as Broker.queue does."""
         self.check_open()
         plain = check.name("name", name)
         if self._shared_calls.check_queue(plain):
@@ -84,7 +84,7 @@ class SharedBroker(Broker):
         return QueueHandle(self, plain)
 
     def queues(self) -> list[QueueHandle]:
-        """As Broker.queues."""
+        """Return handles to all queues, as Broker.queues does."""
         self.check_open()
         names = self._shared_calls.ask("queues")
         if names is None:
@@ -92,7 +92,7 @@ class SharedBroker(Broker):
         return [QueueHandle(self, name) for name in names]
 
     def stats(self) -> Stats:
-        """As Broker.stats, of the owner."""
+        """Return the owner's statistics, as Broker.stats does."""
         self.check_open()
         found = self._shared_calls.ask("stats")
         return self.local().stats() if found is None else Stats.from_dict(found)
@@ -110,25 +110,25 @@ class SharedBroker(Broker):
             self._shared_calls.ask("clear_policy", policy=name, operator=operator)
 
     def policies(self) -> list[Policy]:
-        """As Broker.policies."""
+        """Return the owner's policies, as Broker.policies does."""
         self.check_open()
         found = self._shared_calls.ask("policies")
         return self.local().policies() if found is None else [Policy(*fields) for fields in found]
 
     def set_vm_memory_high_watermark(self, watermark: Watermark) -> int:
-        """As Broker.set_vm_memory_high_watermark, of the owner; another owner begins with its setting."""
+        """Change the owner's memory limit, as Broker.set_vm_memory_high_watermark does; the next owner starts with its own setting."""
         changed = Settings.load(environ={}, vm_memory_high_watermark=watermark).vm_memory_high_watermark
         found = self._shared_calls.ask("set_vm_memory_high_watermark", limit=changed)
         return self.local().set_vm_memory_high_watermark(watermark) if found is None else int(found)
 
     def set_disk_free_limit(self, limit: Watermark) -> int:
-        """As Broker.set_disk_free_limit, of the owner; another owner begins with its setting."""
+        """Change the owner's disk limit, as Broker.set_disk_free_limit does; the next owner starts with its own setting."""
         changed = Settings.load(environ={}, disk_free_limit=limit).disk_free_limit
         found = self._shared_calls.ask("set_disk_free_limit", limit=changed)
         return self.local().set_disk_free_limit(limit) if found is None else int(found)
 
     def close(self, timeout: float | None = 60.0) -> tuple[str, ...]:
-        """As Broker.close.  The owner stops cleanly, and another process takes over; one that is attached just goes."""
+        """Close the broker, as Broker.close does.  An owner stops cleanly and another process takes over; an attached process disconnects."""
         timeout = seconds("timeout", timeout)
         if self.is_owner:  # otherwise they go with the connection
             for name in self._exclusive_queues:
@@ -140,7 +140,7 @@ class SharedBroker(Broker):
 
 
 class SharedAlarms:
-    """The alarms of whoever owns the directory."""
+    """The resource alarms of the process that owns the directory."""
 
     def __init__(self, links: Links) -> None:
         self._links = links
@@ -153,16 +153,16 @@ class SharedAlarms:
 
     @property
     def active(self) -> tuple[Alarm, ...]:
-        """Those that are set."""
+        """The alarms in force."""
         return self._table().active
 
     def add_waiting(self, publisher: BlockedPublisher, wake: Callable[[], None]) -> int:
-        """See Alarms.add_waiting."""
+        """Register a blocked publisher, as Alarms.add_waiting does."""
         table, ticket = self._table(), self._next()
         self._tickets[ticket] = table, table.add_waiting(publisher, wake)
         return ticket
 
     def remove_waiting(self, ticket: int) -> None:
-        """See Alarms.remove_waiting."""
+        """Remove a blocked publisher, as Alarms.remove_waiting does."""
         table, its = self._tickets.pop(ticket)
         table.remove_waiting(its)

@@ -1,4 +1,4 @@
-"""What the face asks of the broker (vhost/messages.py, queue/messages.py), as methods of AMQP or calls of amqp/channel/rpc.py."""
+"""Translate requests of the Broker API (vhost/messages.py, queue/messages.py) into AMQP methods or calls of amqp/channel/rpc.py."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _TAG = "answers"
 
 
 class CallChannel(ClientChannel):
-    """A channel for calls, one at a time."""
+    """A channel for synchronous calls, one at a time."""
 
     _listens = False
 
     def ask(self, name: str, **arguments: Any) -> Any:
-        """A call of amqp/channel/rpc.py; raises what it is refused with."""
+        """Make a call of amqp/channel/rpc.py; raises the error that the owner answers with."""
         if not self._listens:
             self.call(Basic.Consume, queue=REPLY_TO, consumer_tag=_TAG, no_ack=True)
             self._listens = True
@@ -58,7 +58,7 @@ class CallChannel(ClientChannel):
         return said["value"]
 
     def perform(self, request: Any, queue: str = "") -> Any:
-        """Carry out a request of the face; `queue` is whose process it is for."""
+        """Carry out a request of the Broker API; `queue` names the queue whose process it is for."""
         match request:
             case DeclareQueue(record):
                 return self.call(
@@ -101,7 +101,7 @@ class CallChannel(ClientChannel):
         self.call(Queue.Declare, queue=name, passive=True)
 
     def check_exchange(self, name: str) -> None:
-        """Raise NotFound unless there is the exchange."""
+        """Raise NotFound unless the exchange exists."""
         self.call(Exchange.Declare, exchange=name, exchange_type="direct", passive=True)
 
     def _bind(self, binding: Binding, of_queue: Any, of_exchange: Any) -> None:
@@ -116,7 +116,7 @@ _PROPERTIES = raw_properties(Properties(reply_to=REPLY_TO))
 
 
 def may_repeat(request: Any) -> bool:
-    """True for a request that changes nothing more when it is carried out twice.
+    """True for an idempotent request, which may be sent again to the next owner.
 
     | request                                          | twice                                  |
     | ------------------------------------------------ | -------------------------------------- |

@@ -1,4 +1,4 @@
-"""A client's end of a channel: synchronous calls, and what a subclass makes of deliveries, confirms and returns."""
+"""The client side of an AMQP channel: synchronous calls, and hooks for deliveries, confirms and returns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TIMED_OUT = "delivery acknowledgement on channel"
 
 
 class Received(NamedTuple):
-    """A message that came over the wire, as a Delivery and a Message take it (the counterpart of Fetched)."""
+    """A message received over AMQP, in the form that Delivery and Message take (the counterpart of Fetched)."""
 
     payload: bytes
     """The body alone."""
@@ -45,7 +45,7 @@ class Received(NamedTuple):
     raw_properties: bytes
 
     def decoded(self) -> StoredMessage:
-        """Its exchange, routing key and properties."""
+        """Decode its exchange, routing key and properties."""
         return StoredMessage(self.exchange, [self.routing_key], self.raw_properties, self.payload)
 
 
@@ -58,7 +58,7 @@ class Content(NamedTuple):
 
 
 class ClientChannel:
-    """One channel; it is open once it is made.  `call` is for one thread at a time, `send` for any."""
+    """The client side of one channel, open once constructed.  `call` is for one thread at a time, `send` for any."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self.connection = connection
@@ -104,11 +104,11 @@ class ClientChannel:
         self.connection.write(data)
 
     def mark(self) -> None:
-        """Something was sent that has no answer."""
+        """Note that a method without an answer was sent, so that `sync` waits for it."""
         self._mark = object()
 
     def sync(self) -> None:
-        """Wait until the owner has dealt with what was sent before; does nothing once the channel is closed."""
+        """Wait until the owner has processed what was sent before; does nothing once the channel is closed."""
         mark = self._mark
         if mark is self._synced:
             return
@@ -121,14 +121,14 @@ class ClientChannel:
         self._synced = mark
 
     def close(self) -> None:
-        """Close it; what is unacked goes back to its queues."""
+        """Close the channel; unacked messages are requeued."""
         if self.error is None:
             with suppress(Error):
                 self.call(Channel.Close, reply_code=200, reply_text="", class_id=0, method_id=0)
             self.error = self.error or BrokerClosed("the channel is closed")
 
     def close_soon(self) -> None:
-        """As `close`, without waiting for the answer; for a finalizer."""
+        """Close the channel without waiting for the answer; for a finalizer."""
         if self.error is None:
             with suppress(Error):
                 self.send(Channel.Close, reply_code=200, reply_text="", class_id=0, method_id=0)
@@ -138,7 +138,7 @@ class ClientChannel:
     # -- in the connection's thread
 
     def frames(self, frames: list[Frame]) -> None:
-        """See connection.Receiver."""
+        """Handle frames of this channel, in the connection's thread (see connection.Receiver)."""
         for kind, _, payload in frames:
             if kind == METHOD:
                 start = payload[:4]
@@ -165,7 +165,7 @@ class ClientChannel:
         self.batch_ended()
 
     def lost(self, error: Error) -> None:
-        """See connection.Receiver."""
+        """Close the channel because its connection is lost (see connection.Receiver)."""
         if self.error is None:
             self.error = error
         self._answers.put(error)
@@ -194,25 +194,25 @@ class ClientChannel:
         self._answers.put(error)
         self.ended(error, lost=False, timed_out=timed_out)
 
-    # -- what a subclass does with what comes; in the connection's thread
+    # -- hooks for subclasses; in the connection's thread
 
     def event(self, start: bytes, payload: bytes) -> bool:  # noqa: ARG002
-        """A method that is no answer; False if it is one."""
+        """Handle a method that the server sent by itself; False if it is the answer to a call."""
         return False
 
     def content(self, start: bytes, content: Content) -> None:  # noqa: ARG002
-        """A method with content; here, an answer."""
+        """Handle a method with content; here, the answer to a call."""
         self._answers.put(content)
 
     def batch_ended(self) -> None:
-        """All frames of one read were handled."""
+        """Called after all frames of one read were handled."""
 
     def ended(self, error: Error, *, lost: bool, timed_out: bool = False) -> None:
-        """The channel is closed: with its connection (`lost`), by the owner for consumer_timeout, or for an error."""
+        """Called when the channel is closed: with its connection (`lost`), by the owner for consumer_timeout, or for an error."""
 
 
 def delivered(content: Content) -> tuple[int, Received]:
-    """Tag and message of a basic.deliver or get-ok."""
+    """Decode the delivery tag and message of a basic.deliver or get-ok."""
     method = content.method
     at = 4
     if method[:4] == DELIVER:
@@ -225,7 +225,7 @@ def delivered(content: Content) -> tuple[int, Received]:
 
 
 def short_strings(method: bytes, at: int) -> tuple[str, str]:
-    """Two short strings, one behind the other: an exchange and a routing key."""
+    """Decode two adjacent short strings: an exchange and a routing key."""
     middle = at + 1 + method[at]
     end = middle + 1 + method[middle]
     return method[at + 1 : middle].decode(), method[middle + 1 : end].decode()

@@ -1,4 +1,4 @@
-"""SharedClient: what the face (broker/broker.py, consumer.py, transaction.py) needs of a client, by whatever link there is now."""
+"""SharedClient: the client behind Broker, Consumer and Transaction that works over the current link to the owner."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class SharedEngine:
-    """What the face asks of an engine: whether it is open, and which consumers end with it."""
+    """The open state of a shared broker, and the consumers that end when it closes."""
 
     def __init__(self, links: Links) -> None:
         self._links = links
@@ -45,44 +45,44 @@ class SharedEngine:
 
     @property
     def is_open(self) -> bool:
-        """True until it is closed, or no owner can be found any more."""
+        """True until the broker is closed, or no owner can be found any more."""
         return not self._links.is_closed
 
     @property
     def trace_path(self) -> str | None:
-        """Where this process writes its trace; None while another one owns the directory."""
+        """The folder of this process's trace; None while another process owns the directory."""
         link = self._links.current
         return link.broker.trace_path if isinstance(link, Owned) else None
 
     @property
     def is_closed(self) -> bool:
-        """True once it was closed."""
+        """True once the broker was closed."""
         return self._links.is_closed
 
     def check_open(self) -> None:
-        """Raise BrokerClosed once it is closed."""
+        """Raise BrokerClosed once the broker is closed."""
         if self._links.is_closed:
             msg = f"the broker of {self._links.arguments.path} is closed"
             raise BrokerClosed(msg)
 
     def end_consumers(self) -> None:
-        """Have every consumer's iterator end."""
+        """End every consumer's iterator."""
         for channel in list(self.consumers.values()):
             channel.put(CLOSED)
 
 
 class SharedCalls:
-    """The counterpart of ActorCalls (broker/calls.py)."""
+    """Synchronous requests to the owner's processes (the counterpart of ActorCalls, broker/calls.py)."""
 
     def __init__(self, links: Links) -> None:
         self._links = links
 
     def call_named(self, name: str, request: Any) -> Any:
-        """A request to a process of the supervision tree."""
+        """Send a request to a named process of the supervision tree."""
         return self._over_link(request, lambda owned: owned.call_named(name, request), "")[0]
 
     def call_queue(self, queue: str, request: Any) -> tuple[Any, Any]:
-        """A request to a queue's process; returns the answer, and who gave it."""
+        """Send a request to a queue's process; returns the answer and the process (or channel) that answered."""
         answer: tuple[Any, Any] = self._over_link(
             request, lambda owned: owned.call_queue(queue, request), queue
         )
@@ -101,7 +101,7 @@ class SharedCalls:
                 return True
 
     def call_actor(self, ref: Any, request: Any) -> Any:
-        """A request to one process: a consumer's cancel."""
+        """Send a request to one process: a consumer's cancel."""
         if isinstance(ref, ConsumerChannel):
             ref.cancel(request)
             return None
@@ -121,7 +121,7 @@ class SharedCalls:
                     raise _unknown(request) from why
 
     def ask(self, name: str, **arguments: Any) -> Any:
-        """A call of amqp/channel/rpc.py, of an owner that is another process; None if it is this one."""
+        """Make a call of amqp/channel/rpc.py to an owner that is another process; None if this process is the owner."""
         while True:
             link = self._links.link()
             if isinstance(link, Owned):
@@ -140,7 +140,7 @@ def _unknown(request: Any) -> ProcessDied:
 
 
 class SharedPublishing:
-    """One thread's publishing (the counterpart of broker/publisher.py, Publishing)."""
+    """The publishing side of one thread (the counterpart of broker/publisher.py, Publishing)."""
 
     def __init__(self, links: Links) -> None:
         self._links = links
@@ -149,7 +149,7 @@ class SharedPublishing:
 
     def wait_for_turn(self, exchange: str, routing_key: str, timeout: float | None,
                       properties: Properties | None = None) -> None:  # fmt: skip
-        """See Publishing.wait_for_turn; while there is no owner it waits for one."""
+        """Wait while an alarm or flow control blocks publishers, as Publishing.wait_for_turn does, and while there is no owner."""
         clock = self._links.runtime.monotonic_ns
         deadline = None if timeout is None else clock() + round(timeout * 1e9)
 
@@ -194,7 +194,7 @@ class SharedPublishing:
 
     def publish(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
                 persistent: bool, mandatory: bool) -> Confirm:  # fmt: skip
-        """See Publishing.publish."""
+        """Publish a message, as Publishing.publish does."""
         links = self._links
         while True:
             link = links.current or links.link()
@@ -217,7 +217,7 @@ class SharedPublishing:
 
     def publish_one(self, exchange: str, routing_key: str, body: bytes, properties: Properties | None,
                     persistent: bool, mandatory: bool) -> Confirm:  # fmt: skip
-        """See Publishing.publish_one."""
+        """Publish one message, as Publishing.publish_one does."""
         link = self._links.current
         if isinstance(link, Owned):
             return link.broker.client.publishing().publish_one(
@@ -227,7 +227,7 @@ class SharedPublishing:
 
     def publish_later(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
                       persistent: bool, due: int) -> Confirm:  # fmt: skip
-        """See Publishing.publish_later; while another process owns the directory, the call waits for the confirm."""
+        """Publish a delayed message, as Publishing.publish_later does; waits for the confirm while another process owns the directory."""
         link = self._links.link()
         if isinstance(link, Owned):
             return link.broker.client.publishing().publish_later(
@@ -242,7 +242,7 @@ class SharedPublishing:
 
     def publish_copy(self, queues: tuple[str, ...], message: StoredMessage, properties: Properties | bytes, *,
                      persistent: bool, due: int = 0) -> Confirm:  # fmt: skip
-        """See Publishing.publish_copy; likewise."""
+        """Publish a copy of a delivered message, as Publishing.publish_copy does; waits likewise."""
         link = self._links.link()
         if isinstance(link, Owned):
             return link.broker.client.publishing().publish_copy(
@@ -272,7 +272,7 @@ class SharedPublishing:
     def queues_of(
         self, exchange: str, routing_key: str, headers: Mapping[str, Any] | None
     ) -> tuple[str, ...]:
-        """See Publishing.queues_of."""
+        """Return the queues that a message would be routed to, as Publishing.queues_of does."""
         link = self._links.link()
         if isinstance(link, Owned):
             return link.broker.client.publishing().queues_of(exchange, routing_key, headers)
@@ -281,11 +281,11 @@ class SharedPublishing:
             return tuple(channel.ask("route", exchange=exchange, routing_key=routing_key, properties=raw))
 
     def promise(self) -> Confirm:
-        """A Confirm for a publish that comes later."""
+        """Make a Confirm for a publish that is sent later."""
         return Confirm(self._links.runtime)
 
     def check(self, exchange: str, properties: Properties | None) -> None:
-        """Raise what `publish` would, as far as it can be known."""
+        """Raise the errors that `publish` would raise, as far as they are known here."""
         link = self._links.link()
         if isinstance(link, Owned):
             link.broker.client.publishing().check(exchange, properties)
@@ -298,7 +298,7 @@ class SharedPublishing:
 
     @staticmethod
     def check_properties(properties: Properties) -> None:
-        """PreconditionFailed for those that a publish is refused for."""
+        """Raise PreconditionFailed for properties that a publish is refused for."""
         parse_expiration(properties.expiration)
         header_routes(properties.headers)
 
@@ -310,7 +310,7 @@ class SharedPublishing:
         return link is None or not link.has_room()
 
     def cast(self, ref: Any, message: Any) -> None:
-        """See cast of this module."""
+        """Send a consumer's ack or reject; see `cast` of this module."""
         cast(self._links, ref, message)
 
 
@@ -323,7 +323,7 @@ def cast(links: Links, ref: Any, message: Any) -> None:
 
 
 class SharedClient:
-    """The counterpart of Client (broker/client.py)."""
+    """The client of a shared broker: publishing, settling and consumers (the counterpart of Client, broker/client.py)."""
 
     def __init__(self, links: Links) -> None:
         self.links = links
@@ -335,12 +335,12 @@ class SharedClient:
 
     @property
     def runtime(self) -> Runtime:
-        """For what waits in this process."""
+        """The runtime whose threads wait in this process."""
         return self.links.runtime
 
     @property
     def settings(self) -> Settings:
-        """Those that it was opened with; the owner goes by its own."""
+        """The settings that this process opened the broker with; the owner applies its own."""
         return self.links.arguments.settings
 
     def trace(self) -> ActorTrace | None:
@@ -377,27 +377,27 @@ class SharedClient:
             publishing.cast(ref, message)
 
     def cast(self, ref: Any, message: Any) -> None:
-        """As `settle`, outside any transaction."""
+        """Send a consumer's ack or reject at once, outside any transaction."""
         cast(self.links, ref, message)
 
     def have_later(self) -> None:
-        """Have the queue in which delayed messages wait; another owner makes it when it is asked to publish one."""
+        """Declare the queue that holds delayed messages; an owner in another process declares it with the first delayed publish."""
         link = self.links.link()
         if isinstance(link, Owned):
             link.broker.client.have_later()
 
     @property
     def has_later(self) -> bool:
-        """True if that queue is there, or another process sees to it."""
+        """True if the queue of delayed messages exists, or if the owner is another process."""
         link = self.links.current
         return link.broker.client.has_later if isinstance(link, Owned) else True
 
     def on_end(self, ref: Any, notice: Callable[[Any], None]) -> Any:
-        """See Client.on_end."""
+        """Register a callback for the end of a process or channel, as Client.on_end does."""
         return ref.on_end(notice) if isinstance(ref, ConsumerChannel) else inbox_of(ref).on_close(notice)
 
     def forget(self, ref: Any, key: Any) -> None:
-        """See Client.forget."""
+        """Remove a callback, as Client.forget does."""
         if isinstance(ref, ConsumerChannel):
             ref.forget(key)
         else:

@@ -1,4 +1,4 @@
-"""A client's end of one AMQP connection to the owner of the directory: one thread that reads, writers in any thread.
+"""The client side of one AMQP connection to the owner of the directory: one thread reads, any thread writes.
 
     write(), any thread ──► kernel, while it takes everything at once
                         └─► what is pending ──► the thread "warrenmq-attached" ──► kernel
@@ -52,28 +52,29 @@ _CAPABILITIES = {
 
 
 class Receiver(Protocol):
-    """A channel, as its connection sees it; all but `sync` are called in the connection's thread."""
+    """The callbacks of a connection to its channels; all but `sync` are called in the connection's thread."""
 
     def frames(self, frames: list[Frame]) -> None:
-        """Frames of this channel, from one read."""
+        """Handle frames of this channel, from one read."""
 
     def lost(self, error: Error) -> None:
-        """The connection is gone."""
+        """Called when the connection is lost."""
 
     def sync(self) -> None:
-        """Wait until the owner has dealt with what was sent before; in any thread but the connection's."""
+        """Wait until the owner has processed what was sent before; in any thread but the connection's."""
 
 
 class ClientConnection:
-    """One connection, open once it is made.
+    """The client side of one AMQP connection, open once constructed.
 
     LinkLost when nobody serves the socket, AccessRefused and others when the owner refuses.
     """
 
     def __init__(self, directory: str, vhost: str, on_end: Callable[[ClientConnection], None],
                  on_blocked: Callable[[str | None], None]) -> None:  # fmt: skip
-        """`on_blocked` is told why the owner does not read from here (an alarm), and None when it does again; both are called in
-        the connection's thread.
+        """Connect and open; the callbacks are called in the connection's thread.
+
+        `on_blocked` gets the reason of connection.blocked (an alarm), and None on connection.unblocked.
         """
         try:
             self._socket = local_socket.connect(directory)
@@ -156,11 +157,11 @@ class ClientConnection:
 
     @property
     def ended(self) -> Error | None:
-        """Why there is no connection any more; None while there is one."""
+        """The error that ended the connection; None while it is open."""
         return self._ended
 
     def add(self, channel: Receiver) -> int:
-        """Give a channel its number; ResourceError when all are taken."""
+        """Register a channel and assign its number; ResourceError when all are taken."""
         with self._lock:
             if self._ended is not None:
                 raise self._ended
@@ -174,13 +175,13 @@ class ClientConnection:
         return number
 
     def remove(self, number: int) -> None:
-        """A channel is closed on both sides: its number is free."""
+        """Release the number of a channel that is closed on both sides."""
         with self._lock:
             if self.channels.pop(number, None) is not None:
                 self._free.append(number)
 
     def write(self, data: bytes) -> None:
-        """Send bytes behind those before, without waiting.  LinkLost, and nothing is sent, once the connection is gone."""
+        """Send bytes after those already queued, without waiting.  LinkLost, and nothing is sent, once the connection is gone."""
         with self._lock:
             if self._ended is not None:
                 raise self._ended
@@ -189,7 +190,7 @@ class ClientConnection:
                     sent = self._socket.send(data)
                 except BlockingIOError:
                     sent = 0
-                except OSError:  # the thread reads the end, and tells everybody
+                except OSError:  # the connection's thread sees the end of file and tells all channels
                     sent = 0
                 if sent == len(data):
                     return
@@ -210,23 +211,23 @@ class ClientConnection:
             return self._room.wait_for(lambda: self._waiting <= HIGH or self._ended is not None, timeout)
 
     def pause_reading(self) -> None:
-        """Read nothing for now: what comes waits with the owner."""
+        """Stop reading from the socket; further frames wait in the owner."""
         self._paused = True
 
     def resume_reading(self) -> None:
-        """Read on."""
+        """Resume reading from the socket."""
         if self._paused:
             self._paused = False
             self._wake()
 
     def close_soon(self) -> None:
-        """End it without waiting."""
+        """Close the connection without waiting."""
         self._closing = True
         with suppress(Error):
             self.write(encode_method(0, make(Connection.Close, reply_code=200, reply_text="Goodbye")))
 
     def close(self) -> None:
-        """End it; channels are told that it is lost.  Waits for the thread, unless it is the one that calls."""
+        """Close the connection; its channels' `lost` is called.  Waits for the connection's thread, unless called in it."""
         self.close_soon()
         if threading.current_thread() is not self._thread:
             self._thread.join(5.0)

@@ -1,4 +1,4 @@
-"""Consuming from the owner: a channel for each consumer, and channels for what `get` takes.
+"""Consuming from the owner: one channel for each consumer, and channels for basic.get.
 
 A RemoteConsumer stands where the queue's process stands in the owner: the face's Consumer and Delivery (broker/consumer.py)
 send it their acks and cancels, and watch it.  It ends with its channel; the Consumer then subscribes again.
@@ -30,7 +30,7 @@ FIRST_WAIT, LONGEST_WAIT = 0.001, 0.025
 
 
 class ConsumerChannel(ClientChannel):
-    """The channel of one consumer, and what its queue's process is to it in the owner."""
+    """The channel of one consumer; it stands for the queue's process in the owner."""
 
     def __init__(
         self, connection: ClientConnection, request: Consume, queue: str, own: ClientConnection | None
@@ -69,10 +69,10 @@ class ConsumerChannel(ClientChannel):
             self._give_back()
             raise
 
-    # -- what the face sends to a queue's process
+    # -- what Consumer and QueueHandle send to a queue's process
 
     def settle(self, message: Ack | Reject | Taken | Cancel) -> None:
-        """Carry out a cast of the consumer; nothing happens once the channel is closed: the messages come again."""
+        """Send the consumer's ack, reject, cancel or count of taken deliveries; ignored once the channel is closed."""
         if self.error is not None:
             return
         try:
@@ -100,14 +100,14 @@ class ConsumerChannel(ClientChannel):
             return  # it has just been closed
 
     def cancel(self, message: Cancel) -> None:
-        """No more deliveries; those beyond `handed_out` go back, the others may still be settled.  Waits for the owner."""
+        """Cancel the consumer: deliveries beyond `handed_out` are requeued, the others may still be settled.  Waits for the owner."""
         self._hold_back(message)
         self.call(Basic.Cancel, consumer_tag=self._tag)
         if not self._outstanding:
             self._give_back()
 
     def _cancel_soon(self, message: Cancel) -> None:
-        """As `cancel`, without waiting: it comes from a finalizer, perhaps in the connection's thread."""
+        """Cancel without waiting: called by a finalizer, perhaps in the connection's thread."""
         self._hold_back(message)
         self.send(Basic.Cancel, consumer_tag=self._tag, nowait=True)
         self._close_if_done()
@@ -157,7 +157,7 @@ class ConsumerChannel(ClientChannel):
             self._own.close()
 
     def on_end(self, watcher: Callable[[Any], None]) -> int:
-        """Have `watcher(reason)` called when it ends, or at once; returns a key for `forget`."""
+        """Call `watcher(reason)` when the channel ends, or at once if it has; returns a key for `forget`."""
         key = len(self._watchers) + 1
         self._watchers[key] = watcher
         if self._is_over:
@@ -165,13 +165,13 @@ class ConsumerChannel(ClientChannel):
         return key
 
     def forget(self, key: int) -> None:
-        """Do not call that watcher."""
+        """Remove a watcher."""
         self._watchers.pop(key, None)
 
     # -- in the connection's thread
 
     def content(self, start: bytes, content: Content) -> None:
-        """basic.deliver."""
+        """Handle basic.deliver."""
         if start != DELIVER:
             super().content(start, content)
             return
@@ -181,7 +181,7 @@ class ConsumerChannel(ClientChannel):
         self._batch.append(message)
 
     def batch_ended(self) -> None:
-        """What came together goes to the application together."""
+        """Hand the deliveries of one read to the application as one batch."""
         if not self._batch:
             return
         batch, self._batch = self._batch, []
@@ -197,14 +197,14 @@ class ConsumerChannel(ClientChannel):
             self._own.pause_reading()
 
     def event(self, start: bytes, payload: bytes) -> bool:  # noqa: ARG002
-        """basic.cancel: the queue was deleted, or its process refuses the consumer after a crash."""
+        """Handle basic.cancel: the queue was deleted, or its process refuses the consumer after a crash."""
         if start != CANCEL:
             return False
         self._over()
         return True
 
     def ended(self, error: Error, *, lost: bool, timed_out: bool = False) -> None:  # noqa: ARG002
-        """consumer_timeout, or the end of the connection."""
+        """Tell the consumer that its channel was closed, by consumer_timeout or with the connection."""
         if timed_out and self._holder is not None:
             self._holder.lapsed(PreconditionFailed(str(error)))
         self._over()
@@ -214,7 +214,7 @@ class ConsumerChannel(ClientChannel):
         self._tell_watchers()
 
     def _tell_watchers(self) -> None:
-        """Call each once, though the connection's thread and `on_end` may both be here: a consumer told twice subscribes twice."""
+        """Call each watcher once, even if the connection's thread and `on_end` race: a consumer told twice subscribes twice."""
         with suppress(KeyError):
             while True:
                 _, watcher = self._watchers.popitem()
@@ -222,7 +222,7 @@ class ConsumerChannel(ClientChannel):
 
 
 class GetChannel(ClientChannel):
-    """The channel of a handle that gets: as long as it holds something, nobody else uses it."""
+    """A channel for basic.get; one handle has it alone while any of its messages is unacked."""
 
     def __init__(self, connection: ClientConnection, done: Callable[[GetChannel], None]) -> None:
         """`done` is called when all that was got is settled."""
@@ -231,7 +231,7 @@ class GetChannel(ClientChannel):
         super().__init__(connection)
 
     def get(self, queue: str, request: Get) -> Got | None:
-        """basic.get."""
+        """Fetch one message with basic.get."""
         answer = self.call(Basic.Get, queue=queue, no_ack=request.no_ack)
         if not isinstance(answer, Content):
             return None
@@ -242,11 +242,11 @@ class GetChannel(ClientChannel):
 
     @property
     def is_idle(self) -> bool:
-        """True if nothing that it got waits to be settled."""
+        """True if none of its messages is unacked."""
         return not self._held
 
     def settle(self, message: Ack | Reject | Taken | Cancel) -> None:
-        """As ConsumerChannel's."""
+        """Send an ack or reject, as ConsumerChannel.settle does."""
         if self.error is not None or not isinstance(message, Ack | Reject):
             return
         tags = {

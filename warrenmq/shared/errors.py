@@ -1,4 +1,4 @@
-"""Errors that come over the wire, as the classes that the same call raises in the owner."""
+"""Map AMQP reply codes and error names to the exceptions that the same call raises in the owner."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from warrenmq.errors import (
 
 
 class LinkLost(BrokerClosed):
-    """The process that owned the directory is gone, or goes; another one will own it."""
+    """The connection to the owner is lost; another process will own the directory."""
 
 
 class NobodyServes(LinkLost):
-    """The owner of the directory does not serve its socket, yet or any more: it recovers, or stops."""
+    """The owner does not serve the directory's socket, because it is recovering or stopping."""
 
 
 _OF_CODE: dict[int, type[Error]] = {

@@ -1,4 +1,4 @@
-"""Links: who owns the directory now, and how this process reaches it.
+"""Links: find the process that owns the directory, or become it, and connect to it.
 
     ┌──────────── the lock is free ───────────► Owned: recover, serve the others
     look ─ the owner shares, and answers ─────► Attachment ─ the owner ends ─► look
@@ -53,7 +53,7 @@ log = Log("warrenmq.shared")
 
 @dataclass(frozen=True, slots=True)
 class OpenArguments:
-    """What `open` was given."""
+    """The arguments of `warrenmq.open`."""
 
     path: str
     settings: Settings
@@ -63,7 +63,7 @@ class OpenArguments:
 
 
 class OwnersAlarm(Alarm):
-    """An alarm of the owner, of whose figures an attached process is not told."""
+    """An alarm of the owner; its figures are unknown to an attached process."""
 
     def __str__(self) -> str:
         return (
@@ -88,13 +88,13 @@ class Owned:
             raise
 
     def close(self, timeout: float | None) -> tuple[str, ...]:
-        """Send the others away, stop cleanly, and give the directory back."""
+        """Disconnect the attached processes, stop cleanly, and release the directory."""
         self.server.close()
         return self.broker.close(timeout)
 
 
 class Links:
-    """The link of one SharedBroker; all methods may be called from any thread."""
+    """The current link of one SharedBroker, replaced when the owner changes; thread-safe."""
 
     def __init__(self, arguments: OpenArguments) -> None:
         """Own the directory, or attach to its owner; raises DirectoryInUse, and what opening a broker raises."""
@@ -122,14 +122,14 @@ class Links:
         self._looking = False
 
     def after_fork(self) -> None:
-        """See forks.py: the child has no link yet, and looks for one when it needs it."""
+        """Reset after a fork: the child makes a link of its own when it needs one (forks.py)."""
         last = self.current
         self._begin()
         if isinstance(last, Attachment):
             last.abandon()
 
     def wait(self, timeout: float | None = None) -> Owned | Attachment | None:
-        """The link, once there is one; None after `timeout` seconds.  BrokerClosed when there will be none."""
+        """Wait for the link; None after `timeout` seconds.  BrokerClosed when no owner can be found."""
         with self._changed:
             if self.current is None and not self._looking and self._failure is None and not self.is_closed:
                 self._look_in_background()  # this process has been forked
@@ -145,12 +145,12 @@ class Links:
             return self.current
 
     def link(self) -> Owned | Attachment:
-        """The link, once there is one."""
+        """Wait for the link without a limit."""
         found = self.current or self.wait()
         assert found is not None, "it waits without a timeout"
         return found
 
-    # -- looking
+    # -- finding the owner
 
     def _look(self) -> Owned | Attachment:
         doubts = drops = 0
@@ -183,7 +183,7 @@ class Links:
         )
 
     def _take(self, link: Owned | Attachment) -> bool:
-        """Make it the link, unless it is gone already; publishes that the last one left are repeated first."""
+        """Make this the current link unless it is lost already; unanswered publishes of the previous link are repeated first."""
         while True:
             with self._changed:
                 again, self._unanswered = self._unanswered, []
@@ -208,7 +208,7 @@ class Links:
         threading.Thread(target=self._look_again, name="warrenmq-shared", daemon=True).start()
 
     def _look_again(self) -> None:
-        """The thread that finds the next owner."""
+        """Find or become the next owner, in a thread of its own."""
         try:
             while not self._take(link := self._look()):
                 if isinstance(link, Owned):
@@ -236,7 +236,7 @@ class Links:
             self._look_in_background()
 
     def _give_up(self, items: list[Unconfirmed], error: Error) -> None:
-        """These publishes have no answer: the owner went, or the channel was closed because of one of them."""
+        """Take over publishes without an answer: the owner is gone, or one of them made it close the channel."""
         for item in items:
             if not isinstance(error, LinkLost) and f"'{item.exchange}'" in str(error):
                 item.confirm.fail(error)
@@ -261,7 +261,7 @@ class Links:
     # -- the end
 
     def close(self, timeout: float | None) -> tuple[str, ...]:
-        """Let go of the directory, or of its owner; returns what could not be written (Broker.close)."""
+        """Release the directory, or disconnect from its owner; returns what could not be written (Broker.close)."""
         with self._changed:
             if self.is_closed:
                 return ()
@@ -284,7 +284,7 @@ NO_ANSWER = "the process that owned the directory ended before it confirmed the 
 
 
 def publish_again(link: Owned | Attachment, item: Unconfirmed) -> None:
-    """Publish what has no answer once more; its publisher hears of this one."""
+    """Repeat unanswered publishes; the new confirm resolves the publisher's."""
     item.bodies, item.answered = item.unanswered(), None
     if isinstance(link, Attachment):
         link.publish(item)

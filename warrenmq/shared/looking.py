@@ -1,4 +1,4 @@
-"""Looking into a directory while its owner runs: the calls of amqp/channel/rpc.py, over the directory's socket."""
+"""Inspect a directory while its owner runs: the calls of amqp/channel/rpc.py, over the directory's socket."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class Look:
     """A connection to the owner for one virtual host."""
 
     def __init__(self, directory: str, vhost: str) -> None:
-        """LinkLost when nobody serves the directory's socket, AccessRefused when not this virtual host."""
+        """Connect; LinkLost when no owner serves the directory's socket, AccessRefused for another virtual host."""
         self.vhost = vhost
         self._connection = ClientConnection(directory, vhost, lambda _ended: None, lambda _blocked: None)
         self._channel = CallChannel(self._connection)
 
     def ask(self, call: str, **arguments: Any) -> Any:
-        """Make a call; raises what the owner refuses with."""
+        """Make a call; raises the error that the owner answers with."""
         return self._channel.ask(call, **arguments)
 
     def close(self) -> None:
-        """Go away."""
+        """Close the connection."""
         self._connection.close()
 
 

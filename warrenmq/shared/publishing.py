@@ -1,4 +1,4 @@
-"""Publishing to the owner: one channel in confirm mode, which all threads of an attached process share.
+"""Publishing to the owner over one channel in confirm mode, shared by all threads of an attached process.
 
     publish ──► numbered, noted in `_unconfirmed` ──► the wire ──► ack ──► the publisher's Confirm
                                                               └──► nack, return ──► its error
@@ -43,7 +43,7 @@ NACKED = "the owner of the directory does not have the message: publish it again
 
 @dataclass(slots=True, eq=False)
 class Unconfirmed:
-    """One publish whose answer is due."""
+    """One publish whose confirm is outstanding."""
 
     exchange: str
     routing_key: str
@@ -60,19 +60,19 @@ class Unconfirmed:
     """Their numbers, where some have one."""
 
     def unanswered(self) -> list[bytes]:
-        """The bodies that have no answer, in order."""
+        """The bodies without a confirm, in order."""
         if self.answered is None:
             return self.bodies
         return [body for number, body in enumerate(self.bodies, self.first) if number not in self.answered]
 
 
 class PublishChannel(ClientChannel):
-    """The channel; `publish` is for any thread."""
+    """The publishing channel in confirm mode; `publish` is thread-safe."""
 
     def __init__(
         self, connection: ClientConnection, give_up: Callable[[list[Unconfirmed], Error], None]
     ) -> None:
-        """`give_up` gets what has no answer when the channel ends, and why."""
+        """`give_up` gets the unconfirmed publishes when the channel ends, and the error."""
         self._give_up = give_up
         self._order = threading.Lock()
         self._next = 1
@@ -86,15 +86,15 @@ class PublishChannel(ClientChannel):
         self.call(ConfirmMode.Select)
 
     def knows(self, exchange: str) -> bool:
-        """True if the exchange was there when this channel published to it first."""
+        """True if the exchange existed when this channel first published to it."""
         return exchange in self._known_exchanges
 
     def know(self, exchange: str) -> None:
-        """It is there: `check_exchange` asked."""
+        """Remember that `check_exchange` found the exchange."""
         self._known_exchanges.add(exchange)
 
     def publish(self, item: Unconfirmed) -> None:
-        """Send it.  LinkLost, and it was not sent, once the connection is gone; ArgumentValueError for what AMQP cannot say."""
+        """Send a publish.  LinkLost, and nothing was sent, once the connection is gone; ArgumentValueError for values AMQP cannot encode."""
         publish = _method(self.number, item.exchange, item.routing_key, item.mandatory)
         raw = _properties(item.properties, persistent=item.persistent)
         with self._order:
@@ -120,7 +120,7 @@ class PublishChannel(ClientChannel):
     # -- in the connection's thread
 
     def event(self, start: bytes, payload: bytes) -> bool:
-        """basic.ack and basic.nack."""
+        """Handle basic.ack and basic.nack."""
         if start == ACK:
             self._settle(int.from_bytes(payload[4:12], "big"), multiple=bool(payload[12] & 1), nacked=False)
         elif start == NACK:
@@ -149,7 +149,7 @@ class PublishChannel(ClientChannel):
             self._low = max(self._low, number + 1)
 
     def content(self, start: bytes, content: Content) -> None:
-        """basic.return: the oldest of the publishes that were the same fails; which of equal ones it was cannot matter."""
+        """Handle basic.return: the oldest of equal publishes fails; it does not matter which of them was returned."""
         if start != RETURN:
             super().content(start, content)
             return
@@ -165,7 +165,7 @@ class PublishChannel(ClientChannel):
                 return
 
     def ended(self, error: Error, *, lost: bool, timed_out: bool = False) -> None:  # noqa: ARG002
-        """What has no answer is not lost, but nobody will answer here."""
+        """Hand the unconfirmed publishes to `give_up`: their confirms cannot arrive on this channel any more."""
         with self._order:
             items = list(dict.fromkeys(self._unconfirmed.values()))
             self._unconfirmed.clear()
@@ -185,7 +185,7 @@ def _method(channel: int, exchange: str, routing_key: str, mandatory: bool) -> b
 
 
 def _properties(properties: Properties | None, *, persistent: bool) -> bytes:
-    """The property flags and values: AMQP says with delivery_mode what the face says with `persistent`."""
+    """Encode property flags and values; `persistent` becomes AMQP's delivery_mode."""
     if properties is None:
         return _PLAIN[persistent]
     lasting = persistent and properties.delivery_mode != _TRANSIENT.delivery_mode
@@ -199,7 +199,7 @@ _PLAIN = {True: raw_properties(_PERSISTENT), False: raw_properties(_TRANSIENT)}
 
 
 def _encoded(channel: int, publish: bytes, raw: bytes, bodies: list[bytes], frame_max: int) -> bytes:
-    """The frames of publishes that differ in their bodies: those that have room in a batch together are one."""
+    """Encode publishes that differ only in their bodies; small ones share a batch."""
     room = batch.LARGEST - len(publish) - len(raw)
     parts: list[bytes] = []
     for piece in [bodies] if len(bodies) == 1 else batch.pieces(bodies, room):
