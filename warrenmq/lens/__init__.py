@@ -21,7 +21,7 @@ __all__ = ["Shown", "app", "show"]
 
 
 class Traced(Protocol):
-    """A broker, or what else writes a trace."""
+    """Protocol of an object that writes a trace: a Broker, or anything with a `trace_path`."""
 
     @property
     def trace_path(self) -> str | None:
@@ -29,7 +29,7 @@ class Traced(Protocol):
 
 
 def app(broker: Traced, *, hosts: Iterable[str] | None = None) -> Starlette:
-    """An ASGI application with the page of a running broker, which only reads; for the root of a server, or to be mounted at a path.
+    """Build an ASGI application with the read-only page of a running broker; serve it at the root or mount it at a path.
 
     It answers requests for this machine only (127.0.0.1, localhost, ::1), or for the names in `hosts`; who may see it is for the application
     around it to say.  The rows are read from the broker's trace by a thread that ends with the process.  CallerError for a broker that
@@ -47,7 +47,7 @@ def app(broker: Traced, *, hosts: Iterable[str] | None = None) -> Starlette:
 
 
 class Shown:
-    """The page of a trace as Jupyter shows it: in a frame that can reach nothing."""
+    """The page of a trace for Jupyter, in a sandboxed iframe."""
 
     def __init__(self, page: str, height: int) -> None:
         self.page = page
@@ -62,7 +62,7 @@ class Shown:
 
 
 def show(trace: str | os.PathLike[str], *, height: int = 720) -> Shown:
-    """The page of a recorded trace, `height` pixels high; NotATrace if there is none at the path."""
+    """Show a recorded trace in a notebook, `height` pixels high; NotATrace if the path has none."""
     from warrenmq.lens.saved import page_of
     from warrenmq.trace.reader import open_trace
 

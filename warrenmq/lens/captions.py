@@ -18,7 +18,7 @@ PLACEHOLDER = re.compile(r"\{([mn]?)(\d)(?::([\w ]+))?\}")
 
 
 def render(caption: Caption) -> str:
-    """The sentence."""
+    """Fill a caption's template; returns the sentence."""
     template, *fillers = caption
 
     def fill(found: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""Chapters: the rows that a reader would want to go to, which are the first of their kind."""
+"""Chapters: bookmarks for the first row of each kind of event."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST_MARKS = 100
 
 
 class Chapters:
-    """Found while the rows of one trace are folded."""
+    """Collects the chapters of one trace while its rows are folded."""
 
     def __init__(self) -> None:
         self._found: list[tuple[int, str]] = []
@@ -44,7 +44,7 @@ class Chapters:
         return self._marks or self._found
 
     def look(self, number: int, event: int, step: Step) -> None:
-        """One row."""
+        """Note a row if it begins a chapter."""
         if event == Ev.MARK:
             if len(self._marks) < MOST_MARKS:
                 self._marks.append((number, step.caption[1]))

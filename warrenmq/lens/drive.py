@@ -1,4 +1,4 @@
-"""Drive: a simulated broker that somebody steers, one turn of one actor at a time.
+"""Drive: an interactive simulation of a broker, steered one turn of one actor at a time.
 
     drive = Drive("empty", seed=7)
     drive.do({"do": "declare", "queue": "jobs"})
@@ -45,7 +45,7 @@ Item = int | str | list[Any]
 
 
 class Drive:
-    """One steered run; close it, as its actors are kept by the simulation."""
+    """One interactive simulated run; close it to free its actors."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Drive:
         return {**answer, **self.now()}
 
     def now(self) -> dict[str, Any]:
-        """Where the run stands."""
+        """A summary of the run as JSON: rows so far, actors that can run, whether the broker is open, and the virtual time in seconds."""
         return {
             "rows": self.machine.rows,
             "can_run": self.machine.sim.can_run(),
@@ -122,7 +122,7 @@ class Drive:
                 raise CallerError(f"{actor} has nothing to do now; a turn can be given to: {ready}.")
 
     def _any_turn(self) -> None:
-        """A turn that the seed gives; those that follow each other are one choice."""
+        """Run one turn chosen by the seed; adjacent ones are recorded as one choice."""
         self._turn_of_seed()
         if self.choices and isinstance(self.choices[-1], int):
             self.choices[-1] += 1
@@ -136,14 +136,14 @@ class Drive:
             raise CallerError("nothing can run, and no timer will change that; open the broker.") from nothing
 
     def _settle(self) -> None:
-        """Turns until nothing can run unless time passes."""
+        """Run turns until no actor can run without a timer."""
         for _ in range(MOST_TURNS):
             if not self.machine.sim.can_run():
                 return
             self._any_turn()
 
     def _finish(self, is_done: Any) -> bool:
-        """Turns until a command is carried out; False if it takes too many."""
+        """Run turns until a command is done; False if it takes too many."""
         for _ in range(MOST_TURNS):
             if is_done():
                 return True
@@ -151,7 +151,7 @@ class Drive:
         return False
 
     def repeat(self, item: Item) -> None:
-        """Make a choice of a link once more."""
+        """Repeat a recorded choice of a link."""
         if isinstance(item, bool) or not isinstance(item, (int, str, list)):
             raise CallerError("the link holds a choice that is none; was it cut?")
         if isinstance(item, int):
@@ -169,14 +169,14 @@ class Drive:
     # -- runs as links
 
     def link(self) -> str:
-        """The run as a text for a URL (letters, digits, - and _)."""
+        """Encode the run as a text for a URL (letters, digits, - and _)."""
         run = [LINK_VERSION, self.script, self.profile, self.seed, self.choices]
         packed = zlib.compress(json.dumps(run, separators=(",", ":"), ensure_ascii=False).encode(), 9)
         return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
 
     @classmethod
     def of_link(cls, link: str) -> Self:
-        """The same run again; CallerError if the text is no link, or one of a later version."""
+        """Repeat the run that a link encodes; CallerError if the text is no link, or one of a later version."""
         try:
             packed = base64.urlsafe_b64decode(link + "=" * (-len(link) % 4))
             reader = zlib.decompressobj()
@@ -191,7 +191,7 @@ class Drive:
         return cls(script, seed=seed, profile=profile, choices=choices)
 
     def fork(self, row: int) -> Self:
-        """Another run, which goes the same way to the turn that writes this row; CallerError if there is no such row."""
+        """Start another run that repeats this one up to the turn that writes this row; CallerError if there is no such row."""
         if not 0 < row <= self.machine.rows:
             raise CallerError(f"there is no row {row}; the run has rows 1 to {self.machine.rows}.")
         other = type(self)(self.script, seed=self.seed, profile=self.profile)
@@ -203,7 +203,7 @@ class Drive:
         return other
 
     def digest(self) -> str:
-        """A number of the whole trace: equal for equal runs."""
+        """A hash of the whole trace: equal for equal runs."""
         digest = hashlib.sha256()
         for name, data in self.files().items():
             digest.update(f"{name} {len(data)} ".encode() + data)
@@ -226,13 +226,13 @@ class Drive:
 
 
 class SideBySide:
-    """Both profiles on one script, stepping together: each command goes to both."""
+    """Run both profiles on one script in parallel: each command goes to both."""
 
     def __init__(self, script: str = "empty", *, seed: int | None = None) -> None:
         self.drives = {profile: Drive(script, seed=seed, profile=profile) for profile in PROFILES}
 
     def do(self, command: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-        """The answers by profile; a command that makes no sense to one of them has its sentence under `error` there."""
+        """Carry out a command in both; returns the answers by profile, with a rejected command's message under `error`."""
         answers = {}
         for profile, drive in self.drives.items():
             try:
@@ -254,7 +254,7 @@ class SideBySide:
 
 
 def _checked(arguments: Mapping[str, Any], **types: type) -> dict[str, Any]:
-    """The arguments of a command, each of its type; CallerError for others."""
+    """Check the arguments of a command and their types; CallerError if they are wrong."""
     for name, value in arguments.items():
         if name not in types:
             raise CallerError(f"there is no argument {name!r} here; there are: {', '.join(types) or 'none'}.")

@@ -1,4 +1,4 @@
-"""The commands of a Drive, beside `turn` and `settle`: what applications do, and what goes wrong with machines.
+"""The commands of a Drive beside `turn` and `settle`: calls of applications, and faults of the machine.
 
     declare    queue, exchange, type             declares a queue, or an exchange of that type
     bind       queue, exchange, key
@@ -71,7 +71,7 @@ COMMANDS: Mapping[str, Mapping[str, type]] = {**_APPLICATION, **_MACHINE}
 
 
 class Commands:
-    """What the commands need to know: the broker, and what the application holds."""
+    """Carries out commands on a simulated broker; keeps its consumers and unacked deliveries."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Commands:
         finish: Callable[[Callable[[], bool]], bool],
         turn: Callable[[], None],
     ) -> None:
-        """`finish(is_done)` gives turns until a task is done, and these are choices of the run; `turn` gives one that is not."""
+        """`finish(is_done)` runs turns until a task is done and records them as choices; `turn` runs one that is not recorded."""
         self._machine = machine
         self._finish = finish
         self._turn = turn
@@ -91,17 +91,17 @@ class Commands:
 
     @property
     def is_open(self) -> bool:
-        """True while there is a broker."""
+        """True while a broker is open."""
         return self._broker is not None
 
     def take_over(self, broker: Broker | None) -> None:
-        """Go on with a script's broker."""
+        """Continue with the broker that a script has opened."""
         self._broker = broker
 
     def carry_out(
         self, name: str, arguments: Mapping[str, Any], accepted: Callable[[], None], *, finish: bool = True
     ) -> dict[str, Any]:
-        """Do it: {"result": ...} or {"error": ...}, of what is held neither; `accepted` is called once it is known to make sense."""
+        """Carry out a command; returns {"result": ...} or {"error": ...}, {} with `hold`.  `accepted` is called once the command is valid."""
         given = dict(arguments)
         hold = given.pop("hold", False)
         types = COMMANDS.get(name)
@@ -247,7 +247,7 @@ class Commands:
         self._forget()
 
     def _forget(self) -> None:
-        """What the application held went with the broker."""
+        """Drop the consumers and unacked deliveries of a broker that has ended."""
         self._broker = None
         self._held.clear()
         self._consumers.clear()

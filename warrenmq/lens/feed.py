@@ -1,4 +1,4 @@
-"""A feed: the packed rows of a trace, whole or the last ones of one that is being written, for any number of pages.
+"""A feed: the packed rows of a trace, or the last rows of a live one, for any number of pages.
 
 A page asks for the tape, and then for what came since.  The rows are packed in generations: each begins with the state before it, and a feed that
 grows keeps the last two, so its memory is bounded.
@@ -27,7 +27,7 @@ _SLICE = 4_096
 
 @dataclass(slots=True)
 class _Generation:
-    """Rows that were packed with one dictionary of words and shapes."""
+    """Rows packed with one dictionary of words and shapes."""
 
     first: int
     """The number of the row before its first one."""
@@ -41,7 +41,7 @@ class _Generation:
 
 
 class Feed:
-    """Thread-safe: one thread adds rows, others read."""
+    """The packed rows of one trace.  Thread-safe: one thread adds rows, others read."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Feed:
         note: str = "",
         evidence: Evidence = NONE,
     ) -> None:
-        """`runs` may grow; `first` = the number of the row before the first one that will come; `note` is shown beside the title."""
+        """`runs` may grow; `first` is the number of rows before the first one added; `note` is shown beside the title."""
         self.live = live
         self._runs = runs
         self._title, self._note = title, note
@@ -65,11 +65,11 @@ class Feed:
 
     @property
     def last(self) -> int:
-        """The number of the last row that pages can have."""
+        """The number of the last row that is packed for pages."""
         return self._last
 
     def add(self, rows: Iterable[tuple[int, Row]]) -> None:
-        """Fold rows, in their order; pages get them from now on.  Between two slices of them others may read."""
+        """Fold rows in order and pack them for pages.  The lock is released between slices, so that readers do not wait for all."""
         coming = iter(rows)
         while slice_ := list(islice(coming, _SLICE)):
             with self._lock:
@@ -79,7 +79,7 @@ class Feed:
             self._cut()
 
     def skip(self, rows: Iterable[tuple[int, Row]], count: int) -> None:
-        """As `add`, but the first `count` rows only lead to the state with which pages begin."""
+        """Add rows, but fold the first `count` only into the state that pages begin with."""
         coming = iter(rows)
         with self._lock:
             for run, row in islice(coming, count):
@@ -113,7 +113,7 @@ class Feed:
             self._last += count
 
     def tape(self, *, reads_bytes: bool = False) -> str:
-        """The lines that the page begins with: the header, and a segment each; `reads_bytes` = the server can read records."""
+        """The lines of the page's data: the header, then one per segment; `reads_bytes` = the server can read records."""
         with self._lock:
             eldest = self._generations[0]
             listed = [(g, n, text) for g, each in enumerate(self._generations) for n, text in each.segments]
@@ -128,8 +128,9 @@ class Feed:
         return "\n".join([compact(head), *(text for _, _, text in listed)])
 
     def since(self, row: int) -> list[tuple[dict[str, Any], int]]:
-        """What a page that has all rows up to `row` lacks: for each segment its object and its last row.  A page whose rows are gone must
-        begin anew.
+        """The segments after `row`, for a page that has all rows before: each as its object and its last row.
+
+        A page whose rows were dropped must begin anew.
         """
         with self._lock:
             known = {
@@ -164,7 +165,7 @@ class Feed:
         return header(self._runs, self._title) | {"live": self.live, "note": self._note} | self._news()
 
     def _news(self) -> dict[str, Any]:
-        """What may have grown in the header."""
+        """The parts of the header that grow while a trace is written."""
         runs = header(self._runs, "")["runs"]
         for run, began in self._marked.began.items():
             runs[run]["t"] = began

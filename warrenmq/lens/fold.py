@@ -1,4 +1,4 @@
-"""The fold: rows of a trace become the changes of a picture.
+"""The fold: turn the rows of a trace into changes of the picture's tables.
 
     with open_trace("trace/") as trace:
         fold = Fold(trace)
@@ -45,29 +45,29 @@ _new = tuple.__new__
 
 
 class Folding:
-    """The fold of rows that are given one by one."""
+    """Folds rows one by one."""
 
     def __init__(self, runs: Sequence[Run], first: int = 0) -> None:
-        """`runs` may grow while rows come; `first` rows were before those that will."""
+        """`runs` may grow while rows come; `first` is the number of rows before them."""
         self._scene = Scene(runs)
         self._scene.number = first
 
     @property
     def number(self) -> int:
-        """The number of the last row."""
+        """The number of the last folded row."""
         return self._scene.number
 
     @property
     def tables(self) -> Tables:
-        """The state after it; not to be changed."""
+        """The state after the last folded row; do not change it."""
         return self._scene.tables
 
     def number_of(self, msg: int) -> int:
-        """The number that a message id of the present boot, or of an earlier one, is shown by."""
+        """The display number of a message id of this boot or of an earlier one."""
         return self._scene.message(msg)
 
     def copied(self) -> Folding:
-        """A fold that goes its own way from here."""
+        """Copy the fold; the copy is independent."""
         other = object.__new__(Folding)
         other._scene = self._scene.copied()
         return other
@@ -95,7 +95,7 @@ class Folding:
 
 
 def _other(scene: Scene, actor: int, event: int) -> Caption:
-    """An event that changes nothing in the picture."""
+    """Handle an event that changes nothing in the picture."""
     name = scene.runs[scene.run].event_name(event)
     return "{0}: " + name.lower().replace("_", " ") + ".", scene.name(actor)
 
@@ -110,16 +110,16 @@ class Fold:
 
     @property
     def rows(self) -> int:
-        """How many rows the trace has."""
+        """The number of rows in the trace."""
         return self._trace.catalog.rows
 
     def steps(self) -> Iterator[Step]:
-        """Each row's step, from the first on."""
+        """Iterate over the step of each row, from the first on."""
         folding = self._checkpoints[0][1].copied()
         return (self._kept(folding, run, row) for run, row in rows_in_order(self._trace))
 
     def at(self, row: int) -> dict[str, dict[Key, Any]]:
-        """The state after a row, by the names of its tables; IndexError if there is no such row."""
+        """The tables after a row, by name; IndexError if there is no such row."""
         if not 0 <= row <= self.rows:
             raise IndexError(f"row {row} is not between 0 and {self.rows}")
         place = bisect_right(self._checkpoints, row, key=lambda each: each[0]) - 1
@@ -129,7 +129,7 @@ class Fold:
         return named(folding.tables)
 
     def _kept(self, folding: Folding, run: int, row: Row) -> Step:
-        """Fold a row, and keep the state behind it if it is time."""
+        """Fold a row, and keep a checkpoint behind it when one is due."""
         step = folding.step(run, row)
         number = folding.number
         if number % self._every == 0 and number > self._checkpoints[-1][0]:

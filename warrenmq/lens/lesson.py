@@ -1,4 +1,4 @@
-"""A lesson: a scenario, which makes a trace, and a text whose steps are places of it.
+"""A lesson: a scenario that makes a trace, and a text whose steps point to its rows.
 
     lesson = find_lesson("flying-counter")     # by number, name or folder
     lesson.title, lesson.steps
@@ -36,7 +36,7 @@ MOST_LINES = 40
 
 @dataclass(frozen=True)
 class PlayedStep:
-    """A step of a lesson, and where it is in the trace."""
+    """A step of a lesson with its row in the trace."""
 
     step: Step
     row: int
@@ -71,7 +71,7 @@ def _names(folder: str) -> list[str]:
 
 
 def find_lesson(wanted: str) -> Lesson:
-    """A lesson by its number ("4"), its name ("flying-counter", "04-flying-counter") or its folder; CallerError if there is none."""
+    """Find a lesson by its number ("4"), its name ("flying-counter", "04-flying-counter") or its folder; CallerError if there is none."""
     folder = folder_of_lessons()
     for name in _names(folder):
         number, _, short = name.partition("-")
@@ -84,7 +84,7 @@ def find_lesson(wanted: str) -> Lesson:
 
 
 def load(folder: str) -> Lesson:
-    """Read the text of a lesson; CallerError for one that is not as it should be."""
+    """Read the text of a lesson; CallerError if it is malformed."""
     path = os.path.join(folder, TEXT)
     for each in (path, os.path.join(folder, SCENARIO)):
         if not os.path.isfile(each):
@@ -108,7 +108,7 @@ def script(lesson: Lesson) -> Script:
 
 
 def script_of(name: str) -> Script:
-    """A script by its name, "empty" or a lesson's; CallerError, with a sentence, if there is none."""
+    """Find a script by its name, "empty" or a lesson's; CallerError if there is none."""
     return Script() if name == "empty" else script(find_lesson(name))
 
 
@@ -167,7 +167,7 @@ def _placed(lesson: Lesson, runs: list[Run], rows: list[tuple[int, Row]]) -> Ite
 
 
 def _right_answer(lesson: Lesson, step: Step, runs: list[Run], rows: list[tuple[int, Row]]) -> int | None:
-    """The answer that the rows from this step to the next one make true."""
+    """Find the answer that the rows from this step to the next make true."""
     if not step.answers:
         return None
     right = [at for at, answer in enumerate(step.answers) if _holds(answer.true_if, runs, rows)]
@@ -184,7 +184,7 @@ def _holds(count: Count, runs: list[Run], rows: list[tuple[int, Row]]) -> bool:
 
 
 def as_dict(played: Played) -> dict[str, Any]:
-    """What a page needs to guide through the trace, as JSON."""
+    """The steps and questions of a played lesson, as JSON for the page."""
     return {
         "name": played.lesson.name,
         "title": played.lesson.title,

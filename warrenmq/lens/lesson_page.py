@@ -51,12 +51,12 @@ _MARKUP = (
 
 
 def page_name(lesson: Lesson) -> str:
-    """The file of a lesson's page."""
+    """The file name of a lesson's page."""
     return f"{lesson.name}.html"
 
 
 def lens_name(lesson: Lesson) -> str:
-    """The file of the lens on its trace."""
+    """The file name of the lens on a lesson's trace."""
     return f"{lesson.name}.lens.html"
 
 
@@ -79,7 +79,7 @@ def export(lessons: Sequence[Lesson], folder: str) -> list[str]:
 
 
 def index(lessons: Sequence[Lesson]) -> str:
-    """The page that lists lessons."""
+    """Render the page that lists lessons."""
     items = "".join(
         f'<li><a href="{escape(page_name(each))}"><span class="no">{escape(each.number)}</span><span><strong>{_inline(each.title)}</strong> '
         f"{_inline(_first_sentence(each.introduction))}</span></a></li>"
@@ -103,7 +103,7 @@ def page(
     following: Lesson | None = None,
     embed: bool = False,
 ) -> str:
-    """The page of a lesson; `lens` and `home` are where the lens on its trace and the list of lessons are, "" = there is no list."""
+    """Render the page of a lesson; `lens` and `home` are the links to the lens and to the list of lessons, "" = no list."""
     lesson, fold = played.lesson, Fold(trace)
     steps = dict(enumerate(fold.steps(), 1))
     rows = list(rows_in_order(trace))
@@ -162,7 +162,7 @@ def _step(each: PlayedStep, fold: Fold, said: str, routes: Routes, lens: str, nu
 
 
 def _last_words(runs: Sequence[Run], rows: list[tuple[int, Row]], steps: dict[int, Folded]) -> str:
-    """The caption of the last row that says more than that mail came."""
+    """The caption of the last row that is not just a RECV."""
     for number in range(len(rows), max(len(rows) - FAR, 0), -1):
         run, row = rows[number - 1]
         kind = runs[run].kinds.get(row.flag, "") if row.event == Ev.SEND else ""

@@ -52,7 +52,7 @@ LARGEST_COMMAND = 1 << 16
 
 
 class Driven:
-    """A Drive in a thread of its own, begun when it is first asked for."""
+    """A Drive in a thread of its own, started on first use."""
 
     def __init__(self, script: str) -> None:
         self._script = script
@@ -60,7 +60,7 @@ class Driven:
         self._drive: Drive | None = None
 
     async def ask(self, question: Callable[[Drive], T]) -> T:
-        """What `question` says of the drive; it is called in the drive's thread."""
+        """Call `question` with the drive, in the drive's thread; returns its result."""
 
         def asked() -> T:
             if self._drive is None:
@@ -70,7 +70,7 @@ class Driven:
         return await asyncio.get_running_loop().run_in_executor(self._thread, asked)
 
     async def replace(self, other: Callable[[Drive], Drive]) -> None:
-        """Go on with another run."""
+        """Replace the drive with another run."""
 
         def replaced(drive: Drive) -> None:
             self._drive = other(drive)
@@ -96,7 +96,7 @@ class Driven:
 
 
 def lesson_site(played: Played, driven: Driven, token: str = "") -> Starlette:
-    """The application; without a token the drive takes no commands."""
+    """Build the ASGI application; without a token the drive takes no commands."""
     lesson = played.lesson
     with open_memory(played.files) as trace:
         text = page(played, trace, lens="lens/", home="")

@@ -49,7 +49,7 @@ _ANSWER = re.compile(r"(?P<text>.+?)\s*`(?P<condition>[^`]+)`")
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer, and when it is right."""
+    """One answer, with the condition under which it is right."""
 
     text: str
     true_if: Count
@@ -57,7 +57,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Step:
-    """One step: where it is, what to look at, what to read, and perhaps a question."""
+    """One step: its mark in the trace, the part of the picture, the text, and an optional question."""
 
     title: str
     mark: str
@@ -90,7 +90,7 @@ class Lesson:
 
 
 def parse(text: str, path: str, folder: str) -> Lesson:
-    """Read a lesson's text; CallerError, with the place, for one that is not as it should be."""
+    """Parse a lesson's text; CallerError, with the line, if it is malformed."""
     head, *sections = re.split(r"^## ", text.strip() + "\n", flags=re.MULTILINE)
     title, _, introduction = head.strip().partition("\n")
     if not title.startswith("# ") or not sections:
@@ -138,7 +138,7 @@ def _answer(line: str, title: str) -> Answer:
 
 
 def _joined(text: str) -> Iterator[str]:
-    """Lines, where those that go on are one: a paragraph, or an item."""
+    """Join continuation lines into paragraphs and items."""
     open_line = ""
     for raw in text.splitlines():
         line = raw.strip()

@@ -1,4 +1,4 @@
-"""What the strip of the page shows of every row: marks, violated rules, the beginnings of runs."""
+"""The overview strip of the page: marks, violated rules and the beginnings of runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Evidence(NamedTuple):
 
     @classmethod
     def of_findings(cls, findings: Iterable[Finding]) -> Evidence:
-        """From the violations of a replay."""
+        """Index the violations of a replay by row."""
         listed = list(findings)
         of: dict[Place, list[int]] = {}
         for which, finding in enumerate(listed):
@@ -36,7 +36,7 @@ NONE = Evidence([], {})
 
 
 class Marked:
-    """Collected while the rows of one trace are folded."""
+    """Collects the strip's data while the rows of one trace are folded."""
 
     def __init__(self, evidence: Evidence = NONE) -> None:
         self.rows: list[int] = []
@@ -47,7 +47,7 @@ class Marked:
         self._found: dict[int, list[int]] = {}
 
     def look(self, number: int, run: int, row: Row, step: Step) -> None:
-        """One row."""
+        """Note a row's mark and violations."""
         if step.mark:
             self.rows += (number, step.mark)
         if run not in self.began:
@@ -58,7 +58,7 @@ class Marked:
 
     @property
     def violations(self) -> list[dict[str, Any]]:
-        """Each with the number of its last row, where the rule was seen to be violated."""
+        """The violations, each with the number of the row where the rule was found violated."""
         return [
             {"row": rows[-1], "rows": rows, "rule": finding.rule, "text": finding.text}
             for which, rows in sorted(self._found.items())
@@ -67,6 +67,6 @@ class Marked:
 
 
 def sizes(rows: int) -> list[int]:
-    """Rows of each segment."""
+    """The number of rows in each segment."""
     whole, rest = divmod(rows, SEGMENT_ROWS)
     return [SEGMENT_ROWS] * whole + ([rest] if rest else [])

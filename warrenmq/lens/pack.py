@@ -1,4 +1,4 @@
-"""Steps packed for the page: small, and decoded by some forty lines of JavaScript (static/tape.js).
+"""Pack steps for the page: small, and decoded by some forty lines of JavaScript (static/tape.js).
 
 Most rows of a trace have one of some hundred shapes: the same event with the same caption, the same kinds of changes, and
 only other numbers.  So a segment of rows is the shape of each row, and for each shape its numbers column by column, each as the
@@ -37,7 +37,7 @@ _EXACT = 1 << 53
 
 @lru_cache(maxsize=100_000)
 def _parts(text: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """The words of a key between its numbers, and the numbers."""
+    """Split a key into its words and its numbers."""
     pieces = _NUMBER.split(text)
     return tuple(pieces[::2]), tuple(map(int, pieces[1::2]))
 
@@ -63,11 +63,11 @@ class Packer:
         self._columns: dict[int, list[list[int]]] = {}
 
     def __len__(self) -> int:
-        """Rows that wait to be a segment."""
+        """The number of rows not yet cut into a segment."""
         return self._n
 
     def add(self, number: int, run: int, row: Row, step: Step) -> None:
-        """One row; `number` is its own, from 1."""
+        """Add a row; `number` is its number in the trace, from 1."""
         values = [step.message, number - step.cause if step.cause else 0]
         template, *fillers = step.caption
         kinds = "".join([self._value(each, values) for each in fillers])
@@ -140,7 +140,7 @@ class Packer:
         return mask, kinds
 
     def segment(self) -> str:
-        """The rows that were added since the last segment, as JSON in one line."""
+        """Cut a segment: the rows added since the last one, as one line of JSON."""
         packed = {
             "n": self._n,
             "t": self._t,
@@ -167,7 +167,7 @@ def _differences(numbers: Iterable[int]) -> list[int]:
 
 
 def compact(value: Any) -> str:
-    """JSON without spaces."""
+    """Encode as JSON without spaces."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 

@@ -1,4 +1,4 @@
-"""Conditions on rows, by which a trace decides which answer to a question is right.
+"""Conditions on rows of a trace: they decide which answer to a question is right.
 
     APPEND = 1                          one row of this event
     STORE_WRITE decision=IGNORE > 0     rows of it whose column has this value
@@ -40,7 +40,7 @@ class Count:
     number: int
 
     def holds(self, rows: Iterable[tuple[str, Row]]) -> bool:
-        """True if it is so of these rows, which come with the names of their actors."""
+        """True if the comparison holds for these rows, given with the names of their actors."""
         total = 0
         for actor, row in rows:
             if row.event == self.event and (not self.actor or actor == self.actor):
@@ -51,7 +51,7 @@ class Count:
 
 
 def condition(text: str) -> Count:
-    """Read a condition; CallerError, in one sentence, if it is none."""
+    """Parse a condition; CallerError, in one sentence, if it is malformed."""
     found = _FORM.fullmatch(text)
     if found is None:
         raise CallerError(

@@ -17,10 +17,10 @@ _FOLDERS = {"p": "msg_store_persistent", "t": "msg_store_transient"}
 
 
 class RecordReader:
-    """Reads records; opens nothing for writing, and a broker may have the directory open."""
+    """Reads records of a message store; opens nothing for writing, so a broker may have the directory open."""
 
     def __init__(self, directory: str, *, bodies: bool = False) -> None:
-        """CallerError if there is no message store in the directory."""
+        """Find the stores of a data directory; CallerError if it has none."""
         self._bodies = bodies
         self._stores: dict[str, str] = {}
         for folder, names, _ in os.walk(directory):
@@ -33,7 +33,7 @@ class RecordReader:
             raise CallerError(f"{directory} holds no message store; name the data directory of the broker.")
 
     def read(self, store: str, file: int, offset: int, size: int) -> dict[str, Any]:
-        """{"offset", "size", "data": bytes as numbers, "hidden": how many of the body are left out}, or {"error": a sentence}."""
+        """Read a record: {"offset", "size", "data": bytes as numbers, "hidden": body bytes left out}, or {"error": a sentence}."""
         path = os.path.join(self._stores.get(store, ""), f"{file}.rdq")
         shown = min(size, MOST) if self._bodies else min(size, FRAME)
         try:

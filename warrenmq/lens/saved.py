@@ -1,4 +1,4 @@
-"""A trace as one HTML file that opens offline, without this package and without a network.
+"""Save a trace as one HTML file that opens offline, without this package and without a network.
 
 The rows are packed (pack.py), compressed, and decoded by the browser (DecompressionStream).  Script and style are in the file, and the page's
 policy allows nothing but them, by their hashes; no request leaves it.  The same trace gives the same file.
@@ -40,12 +40,12 @@ def static(name: str) -> str:
 
 
 def one_script(modules: tuple[str, ...] = MODULES) -> str:
-    """The modules as one: their top-level names differ."""
+    """Join the page's JavaScript modules into one script; their top-level names differ."""
     return "".join(_EXPORT.sub("", _IMPORT.sub("", static(f"{name}.js"))) for name in modules)
 
 
 def packed(trace: Trace, title: str, evidence: Evidence = NONE) -> str:
-    """The lines of a trace: the header, and a segment each; `evidence` is of violated rules, for the strip."""
+    """The packed lines of a trace: the header, then one per segment; `evidence` holds the violated rules for the strip."""
     folding, chapters, marked = Folding(trace.catalog.runs), Chapters(), Marked(evidence)
 
     def steps() -> Iterator[tuple[int, int, Row, Step]]:
@@ -68,7 +68,7 @@ def packed(trace: Trace, title: str, evidence: Evidence = NONE) -> str:
 
 
 def header(runs: Sequence[Run], title: str) -> dict[str, Any]:
-    """What the page must know before any row."""
+    """The header of the page's data: all that it needs before the first row."""
     return {
         "title": title,
         "tables": NAMES,
@@ -83,7 +83,7 @@ def header(runs: Sequence[Run], title: str) -> dict[str, Any]:
 
 
 def page(data: str, title: str) -> str:
-    """The HTML file."""
+    """Build the HTML file."""
     style, script = static("style.css"), one_script()
     policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; base-uri 'none'; form-action 'none'"
     trace = b64encode(gzip.compress(data.encode(), 9, mtime=0)).decode()
@@ -110,7 +110,7 @@ def require_known(runs: list[Run]) -> None:
 
 
 def page_of(trace: Trace, title: str) -> str:
-    """The page of a trace, with what a replay finds violated; CallerError for one of a later version."""
+    """Build the page of a trace with the violations a replay finds; CallerError for a trace of a later version."""
     require_known(trace.catalog.runs)
     violations = replay_trace(trace).violations
     return page(packed(trace, title, Evidence.of_findings(violations)), title)

@@ -1,4 +1,4 @@
-"""What the fold knows while it goes over the rows: the tables, and notes that are no part of the picture.
+"""The fold's working state: the picture's tables, and bookkeeping that is not shown.
 
 The notes of a run are let go with it, and those that a long run could grow without end are bounded (`Landmarks`), so the memory of a fold
 depends on what the broker holds and not on how many rows there are.
@@ -41,7 +41,7 @@ _LOW = (1 << PRIORITY_SHIFT) - 1
 
 
 def span(first: int, count: int) -> range:
-    """Consecutive numbers, of a row that names the first and how many; a broken row cannot make it endless."""
+    """A range from the first number and count that a row names, bounded against broken rows."""
     return range(first, first + min(max(count, 0), _MOST_AT_ONCE))
 
 
@@ -69,7 +69,7 @@ class Landmarks:
 
 @dataclass(slots=True)
 class QueueNotes:
-    """One queue process."""
+    """Bookkeeping of one queue process."""
 
     dirty: list[int] = field(default_factory=list)
     """Sequence ids whose index records are not synced yet."""
@@ -87,7 +87,7 @@ class QueueNotes:
 
 @dataclass(slots=True)
 class StoreNotes:
-    """One store."""
+    """Bookkeeping of one message store."""
 
     where: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Message -> (file, offset) of the record with its references."""
@@ -100,7 +100,7 @@ class StoreNotes:
 
 
 class Scene:
-    """The state after some row, and the step that is being made."""
+    """The state after a row, and the step being built."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         """`runs` may grow, and their actors too, while a trace is being written."""
@@ -123,7 +123,7 @@ class Scene:
         self._forget()
 
     def _forget(self) -> None:
-        """A new process remembers nothing."""
+        """Clear everything that belongs to a process."""
         self.handling: dict[int, int] = {}
         """Actor -> the row with which it began what it is doing."""
         self.last_of: dict[int, int] = {}
@@ -138,7 +138,7 @@ class Scene:
         self.anchors: dict[int, str] = {}
 
     def copied(self) -> Scene:
-        """A scene that goes its own way from here."""
+        """Copy the scene; the copy is independent."""
         other = copy(self)
         other.tables = [dict(table) for table in self.tables]
         other.changes = []
@@ -161,7 +161,7 @@ class Scene:
     # -- changes
 
     def set(self, table: int, key: Key, new: Any) -> None:
-        """Change a row of a table; None takes it away."""
+        """Change a row of a table; None removes it."""
         rows = self.tables[table]
         old = rows.get(key)
         if old == new:
@@ -173,13 +173,13 @@ class Scene:
         self.changes.append((table, key, new, old))
 
     def spend(self, what: str, by: int = 1) -> None:
-        """Count a cost."""
+        """Add to a cost counter."""
         self.set(COST, what, self.tables[COST].get(what, 0) + by)
 
     # -- names
 
     def message(self, msg: int) -> int:
-        """The number that a message is shown by: the messages of a boot are numbered as its broker numbered them."""
+        """The display number of a message: messages of a boot keep the order in which its broker numbered them."""
         if not msg:
             return 0
         boot = msg >> 40
@@ -191,17 +191,17 @@ class Scene:
         return number
 
     def name(self, actor: int) -> str:
-        """An actor's name; a queue's without the word in front of it."""
+        """An actor's name, without the prefix `queue:`."""
         found = self.names.get(actor)
         if found is None:
             run = self.runs[self.run]
             found = run.actor_name(actor).removeprefix("queue:") if actor else "somebody"
-            if actor in run.actors:  # of a live trace it may be told later
+            if actor in run.actors:  # in a live trace the actor's name may be recorded later
                 self.names[actor] = found
         return found
 
     def anchor(self, actor: int) -> str:
-        """Where an actor stands on the page."""
+        """The anchor of an actor on the page; "" if it is unknown."""
         found = self.anchors.get(actor)
         if found is None:
             entry = self.runs[self.run].actors.get(actor)
@@ -222,17 +222,17 @@ class Scene:
         return found
 
     def is_open(self, store: str, actor: int) -> bool:
-        """True if this process is the one that has the store open."""
+        """True if this process has the store open."""
         row = self.tables[STORE].get(store)
         return row is not None and row[0] == actor
 
     @staticmethod
     def entry_key(queue: str, seq: int) -> str:
-        """The key of a message of a queue."""
+        """The key of a queue's message in the table of entries."""
         return f"{queue}/{seq}" if seq <= _LOW else f"{queue}/{seq >> PRIORITY_SHIFT}.{seq & _LOW}"
 
     def entries(self, queue: str, first: int, count: int) -> Iterator[tuple[int, str, tuple[Any, ...]]]:
-        """(sequence id, key, value) of those that are there."""
+        """Iterate over the known entries of a range, as (sequence id, key, value)."""
         entries = self.tables[ENTRY]
         for seq in span(first, count):
             key = self.entry_key(queue, seq)
@@ -242,7 +242,7 @@ class Scene:
     # -- runs and actors
 
     def meet(self, actor: int) -> None:
-        """An actor's first row."""
+        """Add an actor, and its parents, on its first row."""
         entry = self.runs[self.run].actors.get(actor)
         if entry is None:
             return
@@ -253,7 +253,7 @@ class Scene:
         self.set(ACTOR, actor, (self.name(actor), entry.kind, entry.parent, state, self.lives[entry.name]))
 
     def new_run(self, run: int) -> None:
-        """Memory is gone.  What was on disk stays, asleep, until processes that open it tell what they find."""
+        """Begin a run: clear what was in memory; what was on disk stays, marked asleep, until recovery finds it."""
         if self.run >= 0:
             files = self.tables[FILE].values()
             unsynced = sum(size - synced for size, _, synced, *_ in files)
@@ -268,7 +268,7 @@ class Scene:
             self.sleep_store(store)
 
     def sleep_store(self, store: str) -> None:
-        """A store's process is gone."""
+        """Mark a store's files and records as asleep, because its process has ended."""
         notes = self.stores[store] = StoreNotes()
         for table in (FILE, REC):
             for key, value in list(self.tables[table].items()):
@@ -278,16 +278,16 @@ class Scene:
                         notes.asleep[value[0]] = str(key)
 
     def sleep_entries(self, queue: str | None) -> None:
-        """A queue's process is gone, or all are: what was in its memory only is lost."""
+        """Mark the entries of a queue (None = of all) as asleep, and drop those that were only in memory."""
         for key, value in list(self.tables[ENTRY].items()):
             if queue is None or str(key).rpartition("/")[0] == queue:
                 msg, state, place, index, body = value
-                # of a settled one, what is not on disk is its end
+                # a settled message that is not synced lacks only its ack on disk
                 on_disk = index < 2 if state in {"acked", "dropped"} else index
                 self.set(ENTRY, key, (msg, "asleep", place, index, body) if on_disk else None)
 
     def paid(self, message: int) -> None:
-        """A queue owes the publisher of a message no answer any more."""
+        """Count one queue's confirm of a message; the last one confirms it to the publisher."""
         owed = self.tables[OWED].get(message)
         if owed is None:
             return
@@ -302,7 +302,7 @@ class Scene:
     # -- records
 
     def put_record(self, store: str, file: int, offset: int, value: tuple[Any, ...]) -> None:
-        """A record is there now."""
+        """Add or replace a record."""
         offsets = self.stores[store].offsets[file]
         if not offsets or offset > offsets[-1]:
             offsets.append(offset)
@@ -311,7 +311,7 @@ class Scene:
         self.set(REC, f"{store}/{file}/{offset}", value)
 
     def drop_record(self, store: str, file: int, offset: int) -> None:
-        """A record is gone without a trace."""
+        """Remove a record."""
         offsets = self.stores[store].offsets[file]
         place = bisect_left(offsets, offset)
         if place < len(offsets) and offsets[place] == offset:
@@ -319,18 +319,18 @@ class Scene:
         self.set(REC, f"{store}/{file}/{offset}", None)
 
     def records(self, store: str, file: int, begin: int = 0) -> list[tuple[int, tuple[Any, ...]]]:
-        """(offset, value) of the records of a file that begin at `begin` or later."""
+        """Iterate over the records of a file from offset `begin` on, as (offset, value)."""
         offsets, records = self.stores[store].offsets.get(file, []), self.tables[REC]
         return [(at, records[f"{store}/{file}/{at}"]) for at in offsets[bisect_left(offsets, begin) :]]
 
     def cut_file(self, store: str, file: int, size: int) -> None:
-        """A file is shorter now."""
+        """Remove the records of a file from an offset on."""
         for offset, _ in self.records(store, file, size):
             self.drop_record(store, file, offset)
         if not size:
             self.stores[store].offsets.pop(file, None)
 
     def file(self, store: str, number: int) -> tuple[int, int, int, int, str]:
-        """The row of a file; zeros of one that nothing was told of yet."""
+        """The table row of a file; zeros if it is unknown."""
         found: tuple[int, int, int, int, str] = self.tables[FILE].get(f"{store}/{number}") or (0, 0, 0, 0, "")
         return found

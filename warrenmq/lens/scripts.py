@@ -1,4 +1,4 @@
-"""Scripts: what has happened before the reader takes over.
+"""Scripts: prepared beginnings of a Drive.
 
 A script is "empty", a broker that has just been opened, or a lesson (lesson.py), whose scenario runs first.
 """

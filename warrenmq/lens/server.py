@@ -54,10 +54,10 @@ _STATIC = {f"{name}.js": "text/javascript" for name in (*MODULES, "served")} | {
 
 
 class Guard:
-    """Refuses what does not come from a page of this machine, and commands without the token."""
+    """Middleware that rejects requests from other hosts' pages, and commands without the token."""
 
     def __init__(self, app: ASGIApp, token: str = "", hosts: frozenset[str] = HERE) -> None:
-        """Without a token nothing can be commanded: only GET and HEAD are answered."""
+        """Wrap an application.  Without a token only GET and HEAD are answered."""
         self._app = app
         self._token = token.encode()
         self._hosts = hosts
@@ -106,7 +106,7 @@ def site(
     routes: Sequence[BaseRoute] = (),
     hosts: frozenset[str] = HERE,
 ) -> Starlette:
-    """The application that shows a feed.
+    """Build the ASGI application that shows a feed.
 
     `reader` reads the bytes of records from a data directory; `routes` are more of the caller's own, whose commands need `token`; `hosts` are
     the names under which it may be asked for.
@@ -158,7 +158,7 @@ def site(
 
 
 async def _events(feed: Feed, after: int) -> AsyncIterator[str]:
-    """Server-sent events; the id of each is the number of its last row, so that a page that was cut off goes on there."""
+    """Stream segments as server-sent events; each event's id is its last row, so that a page that reconnects resumes there."""
     yield "retry: 1000\n\n"
     while True:
         if feed.last != after:
@@ -169,7 +169,7 @@ async def _events(feed: Feed, after: int) -> AsyncIterator[str]:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, which tells when it serves: from then on a signal ends it in order."""
+    """A uvicorn server that reports when it is ready; from then on a signal stops it cleanly."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], Any]) -> None:
         super().__init__(config)
@@ -184,12 +184,12 @@ class Site:
     """A running server of the lens; `close` ends it."""
 
     def __init__(self, app: ASGIApp, *, port: int = 0, said: Callable[[str], Any] = lambda _: None) -> None:
-        """Listens on a port of the loopback; 0 = any that is free.  CallerError if the port is in use.  `said` is told the address once it serves."""
+        """Listen on a loopback port; 0 = any free one.  CallerError if the port is in use.  `said` gets the address once it serves."""
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             self._socket.bind(("127.0.0.1", port))
-            self._socket.listen()  # who asks before the server runs waits, and is not refused
+            self._socket.listen()  # clients that connect before the server runs wait in the backlog, and are not refused
         except OSError as why:
             self._socket.close()
             raise CallerError(
@@ -211,5 +211,5 @@ class Site:
 
 
 def run_site(app: ASGIApp, *, port: int = 0, said: Callable[[str], Any]) -> None:
-    """Serve until Ctrl-C; `said` is told the address when Ctrl-C would end it in order."""
+    """Serve until Ctrl-C; `said` gets the address once Ctrl-C would stop it cleanly."""
     Site(app, port=port, said=said).run()

@@ -1,4 +1,4 @@
-"""Where the rows of a feed come from: a recorded trace, a part of a long one, or a trace that a broker is writing."""
+"""Sources of a feed's rows: a recorded trace, a part of a long one, or a live trace."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LARGE = 64 << 20
 
 @dataclass(frozen=True)
 class _Since:
-    """Pieces of a trace that have rows from a time of a run on."""
+    """Select the pieces of a trace that have rows from a time of a run on."""
 
     run: int
     t: int
@@ -47,7 +47,7 @@ class _Since:
 
 
 def recorded(trace: Trace, title: str, at: int = 0) -> Feed:
-    """A feed of a recorded trace; of a long one, of the rows around row `at`."""
+    """Make a feed of a recorded trace, or of the rows around row `at` of a long one."""
     require_known(trace.catalog.runs)
     rows = trace.catalog.rows
     if not 0 <= at <= rows:
@@ -70,9 +70,7 @@ def recorded(trace: Trace, title: str, at: int = 0) -> Feed:
 
 
 def rows_from(trace: Trace, first: int) -> tuple[int, Iterator[tuple[int, Row]]]:
-    """(how many rows are before, the rows behind them): from a place at or a little before row `first` on, found without reading what
-    is before it.
-    """
+    """Read a trace from row `first`, or a little before it, without reading what is before; returns (rows skipped, rows)."""
     chunks = sorted(trace.catalog.chunks, key=lambda chunk: (chunk.run, chunk.t_first))
     low, high = 0, len(chunks) - 1
     while low < high:  # the last piece at whose begin not too many rows were written
@@ -120,7 +118,7 @@ class Follower:
         self.feed = Feed(self._runs, title, live=True, note=note)
 
     def start(self) -> None:
-        """Begin to follow, after one look."""
+        """Read what is there, then start the thread."""
         self.look()
         self._thread = threading.Thread(target=self._follow, name="lens", daemon=True)
         self._thread.start()
@@ -136,7 +134,7 @@ class Follower:
             self._thread.join()
 
     def look(self) -> None:
-        """Add what can be read now."""
+        """Add the rows written since the last call."""
         now = self._tail.look(self._place)
         self._name_runs(now)
         parts, _ = self._tail.parts(self._place, now)

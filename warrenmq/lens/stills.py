@@ -1,4 +1,4 @@
-"""Still pictures of a fold's state, for pages that are read without touching anything: HTML and SVG, made in Python.
+"""Static pictures of a fold's state for pages without scripts: HTML and SVG, made in Python.
 
     parts(tables, ("stores", "flying"), routes)     one figure for each part of the picture that a step looks at
 
@@ -35,7 +35,7 @@ _STATES = ("alpha", "beta", "gamma", "delta")
 
 
 class Routes(NamedTuple):
-    """Exchanges and bindings at a place of a trace; the fold has no tables for them."""
+    """The exchanges and bindings at a row of a trace; the fold has no tables for them."""
 
     exchanges: dict[str, str]
     """Name -> type."""
@@ -44,7 +44,7 @@ class Routes(NamedTuple):
 
     @classmethod
     def after(cls, runs: Sequence[Run], rows: Iterable[tuple[int, Row]]) -> Routes:
-        """What these rows, from the first of the trace on, leave."""
+        """Apply rows, from the first of the trace on; returns the exchanges and bindings after them."""
         routes = cls({}, {})
         for run, row in rows:
             texts = runs[run].texts
@@ -70,7 +70,7 @@ class Routes(NamedTuple):
 
 
 def parts(tables: Tables, look: Sequence[str], routes: Routes) -> str:
-    """Figures of these parts, those that have something to show."""
+    """Draw the figures of these parts; empty ones are left out."""
     drawn: dict[str, Callable[[], str]] = {
         "stores": lambda: _stores(tables),
         "flying": lambda: _flying(tables),
@@ -88,7 +88,7 @@ def parts(tables: Tables, look: Sequence[str], routes: Routes) -> str:
 
 
 def name(text: str) -> str:
-    """A name that came from outside, so that it is only ever text."""
+    """Escape a user-supplied name for HTML."""
     return f"<bdi>{escape(text)}</bdi>"
 
 

@@ -1,4 +1,4 @@
-"""The state that a trace tells of: flat tables of short tuples, and the changes between two rows.
+"""The picture's state: flat tables of short tuples, and the changes between two rows.
 
 A value is replaced, never changed in place, so applying each `new` goes forwards and applying each `old` in reverse order goes
 back; neither needs to know what a broker is.
@@ -53,7 +53,7 @@ Caption: TypeAlias = tuple[Any, ...]
 
 
 class Step(NamedTuple):
-    """What one row changed, and what to say of it."""
+    """The changes that one row makes, with its caption."""
 
     changes: list[Change]
     caption: Caption
@@ -85,13 +85,13 @@ def named(tables: Tables) -> dict[str, dict[Key, Any]]:
 
 
 def apply(tables: Tables, changes: list[Change]) -> None:
-    """Go one row forwards."""
+    """Apply a row's changes."""
     for table, key, new, _ in changes:
         _put(tables[table], key, new)
 
 
 def undo(tables: Tables, changes: list[Change]) -> None:
-    """Go one row backwards."""
+    """Undo a row's changes."""
     for table, key, _, old in reversed(changes):
         _put(tables[table], key, old)
 

@@ -1,1 +1,1 @@
-"""What each event of the trace changes in the picture: a module for each kind of actor, a function for each event."""
+"""Handlers of trace events for the picture: a module for each kind of actor, a function for each event."""

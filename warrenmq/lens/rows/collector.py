@@ -29,7 +29,7 @@ def _state(scene: Scene, store: str, file: int, state: str) -> None:
 
 
 def _place(scene: Scene, store: str, file: int, offset: int, value: tuple[Any, ...]) -> None:
-    """A record is written over what is there; a piece of garbage that it covers in part is cut."""
+    """Write a record over garbage; garbage that it covers in part is cut."""
     end = offset + value[1]
     for at, (_, size, references, _) in scene.records(store, file):
         stop = at + size

@@ -1,4 +1,4 @@
-"""A function for an event: it takes the scene and the row, changes the scene, and returns the caption."""
+"""Registry of event handlers: functions that take the scene and the row, change the scene, and return the caption."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Handler: TypeAlias = Callable[[Scene, int, Row], Caption]
 
 
 class Handlers:
-    """The functions of one module, by event."""
+    """The handlers of one module, by event."""
 
     def __init__(self) -> None:
         self.by_event: dict[int, Handler] = {}
 
     def of(self, *events: Ev) -> Callable[[Handler], Handler]:
-        """A decorator: the function is for rows of these events."""
+        """Decorator: register the function for these events."""
 
         def take(handler: Handler) -> Handler:
             for event in events:
@@ -32,7 +32,7 @@ class Handlers:
 
 
 def merged(all_handlers: Iterable[Handlers]) -> dict[int, Handler]:
-    """The functions of all modules; TypeError if two are for one event."""
+    """Merge the handlers of all modules; TypeError if two are for one event."""
     found: dict[int, Handler] = {}
     for each in all_handlers:
         if twice := found.keys() & each.by_event.keys():
@@ -42,7 +42,7 @@ def merged(all_handlers: Iterable[Handlers]) -> dict[int, Handler]:
 
 
 def take_mail(scene: Scene, actor: int, sender: int, send: int, sends: int = 1) -> None:
-    """A row is the receive of `sends` SENDs of a sender, from its row `send` on; 0 = of none."""
+    """Take from the mailbox the `sends` messages of a sender that a row receives, from its row `send` on; 0 = none."""
     if not send:
         return
     mail, sent = scene.tables[MAIL], scene.sent
@@ -58,11 +58,11 @@ def take_mail(scene: Scene, actor: int, sender: int, send: int, sends: int = 1) 
 
 
 def many(message: int, count: int) -> tuple[str, tuple[int, ...]]:
-    """Words for `count` messages from one on; the placeholders are {m1} and {n2}."""
+    """Caption template for `count` messages from one on; the placeholders are {m1} and {n2}."""
     return ("{m1}", (message, count)) if count <= 1 else ("{n2:message} ({m1} first)", (message, count))
 
 
 def words(type_: type[Worded], value: int, otherwise: str) -> str:
-    """The words of a value in a sentence; `otherwise` of one that this version does not know."""
+    """The words of an enum value in a sentence; `otherwise` for a value that this version does not know."""
     known = type_._value2member_map_.get(value)
     return known.words if isinstance(known, Worded) else otherwise

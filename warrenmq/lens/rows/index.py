@@ -1,4 +1,4 @@
-"""Rows of a queue's index on disk: journal, segments, syncs, and what recovery finds."""
+"""Rows of a queue's index on disk: journal, segments, syncs, and recovery."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _segment_deleted(scene: Scene, actor: int, row: Row) -> Caption:
 
 
 def segment_entries(scene: Scene, name: str) -> int:
-    """Messages a segment of a queue's index; 0 = not said."""
+    """The number of entries in a segment of a queue's index; 0 = the trace does not say."""
     settings = scene.tables[RUN].get("settings")
     if settings is None:
         return 0
@@ -169,7 +169,7 @@ def _queue_is_up(scene: Scene, actor: int, row: Row) -> Caption:
 
 
 def _read_first_segment(scene: Scene, name: str, end: int) -> None:
-    """The classic queue begins with the positions of its first segment in memory."""
+    """Load the positions of a classic queue's first index segment into memory, as its recovery does."""
     size = scene.tables[RUN]["settings"][2]
     first = next((seq for seq, *_ in scene.entries(name, 0, end)), end)
     if not size:

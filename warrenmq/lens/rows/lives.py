@@ -1,4 +1,4 @@
-"""Rows of runs, of actors' lives, of supervisors, and of alarms."""
+"""Rows of runs, actor starts and stops, supervisors, and alarms."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _actor_started(scene: Scene, actor: int, row: Row) -> Caption:
 
 
 def _wake(scene: Scene, store: str) -> None:
-    """The store is up: what it has not found is not there."""
+    """Remove the files and records that a store's recovery did not find."""
     for table in (FILE, REC):
         for key, value in list(scene.tables[table].items()):
             if str(key)[0] == store and value[-1] == "asleep":
@@ -166,7 +166,7 @@ def _escalated(scene: Scene, actor: int, row: Row) -> Caption:
 
 
 def _bury(scene: Scene, actor: int, *, sudden: bool) -> None:
-    """An actor is gone, and what stood in its memory with it."""
+    """Remove a stopped actor, and its state in memory."""
     old = scene.tables[ACTOR].get(actor)
     if old is None:
         return
@@ -199,7 +199,7 @@ def _bury_store(scene: Scene, actor: int) -> None:
 
 
 def _bury_queue(scene: Scene, name: str, *, sudden: bool) -> None:
-    """Its index stays on disk, unless the queue was deleted."""
+    """Remove a queue whose process has stopped; its index stays on disk unless the queue was deleted."""
     closed = scene.queues[name].closed
     if sudden:
         for key, value in scene.tables[ENTRY].items():

@@ -1,4 +1,4 @@
-"""Rows of envelopes: SEND, RECV, and those that came back."""
+"""Rows of mailbox messages: SEND, RECV, and undeliverable ones."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _removes_sent(scene: Scene, me: str, store: str, count: int) -> Caption:
 
 
 def in_store(scene: Scene, queue: str, store: str, message: int) -> None:
-    """A body is on its way to a store, or there: of a transient one that was not known before."""
+    """Mark a transient message's body as kept in the transient store, once a row shows it."""
     if store == "t" and (seq := scene.queues[queue].transient.pop(message, None)) is not None:
         key = scene.entry_key(queue, seq)
         if (found := scene.tables[ENTRY].get(key)) is not None:

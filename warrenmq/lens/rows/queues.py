@@ -1,4 +1,4 @@
-"""Rows of queue processes: what comes in and leaves, consumers, paging."""
+"""Rows of queue processes: publishes, deliveries, acks, consumers, paging."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ON_INDEX = frozenset({int(State.GAMMA), int(State.DELTA)})
 
 
 def queue_row(scene: Scene, name: str, actor: int) -> tuple[int, int, int, int, int, int]:
-    """The row of a queue, of whichever process if `actor` is 0; of one that nothing was told of yet, zeros."""
+    """The table row of a queue; zeros if unknown, or if another process than `actor` owns it (0 = any process)."""
     found: tuple[int, int, int, int, int, int] | None = scene.tables[QUEUE].get(name)
     return found if found is not None and actor in {0, found[0]} else (actor, 0, 0, 0, 0, 0)
 
@@ -131,12 +131,12 @@ def _delivered(scene: Scene, actor: int, row: Row) -> Caption:
 
 
 def _leaves(scene: Scene, name: str, seq: int, key: str, value: tuple[Any, ...]) -> None:
-    """A message is settled: what must be written of that, and told to the store, waits; old ones leave the picture."""
+    """Settle a message: its ack record and store remove become pending, and old settled messages leave the picture."""
     message, state, place, index, body = value
     notes = scene.queues[name]
     if index:
         notes.dirty.append(seq)
-    # one that was never written needs no record of its end
+    # a message whose publish was never written needs no ack record
     scene.set(ENTRY, key, (message, state, place, 0 if index else SYNCED, body))
     scene.landmarks.set(("gone", name, message), scene.number)
     notes.transient.pop(message, None)
@@ -148,7 +148,7 @@ def _leaves(scene: Scene, name: str, seq: int, key: str, value: tuple[Any, ...])
 
 
 def _forgotten(scene: Scene, name: str, notes: QueueNotes) -> bool:
-    """Take the eldest settled message out of the picture; False if its end is not on disk yet: a crash would bring it back."""
+    """Remove the oldest settled message; False if its ack is not on disk yet, as a crash would bring it back."""
     key = scene.entry_key(name, notes.acked[0])
     found = scene.tables[ENTRY].get(key)
     if found is not None and found[1] in {"acked", "dropped"}:
@@ -188,7 +188,7 @@ def _requeued(scene: Scene, actor: int, row: Row) -> Caption:
 
 
 def _memory_ends(scene: Scene, name: str, first: int, count: int) -> int:
-    """The classic queue takes what is requeued before its first beta, gamma or delta back to memory: the sequence id of that."""
+    """The sequence id below which a classic queue requeues to memory: that of its first beta, gamma or delta."""
     if not is_classic(scene):
         return 0
     entries, end = scene.tables[ENTRY], queue_row(scene, name, 0)[1]
@@ -208,7 +208,7 @@ def _memory_ends(scene: Scene, name: str, first: int, count: int) -> int:
 
 
 def is_classic(scene: Scene) -> bool:
-    """True if the queues page as those of RabbitMQ 3.6 do."""
+    """True if queues page to disk as in RabbitMQ 3.6."""
     run = scene.tables[RUN].get("run")
     return run is not None and run[3] == e.Profile.CLASSIC
 

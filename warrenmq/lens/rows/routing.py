@@ -1,4 +1,4 @@
-"""Rows of exchanges, bindings and routes, and marks: they have captions, and no table."""
+"""Rows of exchanges, bindings, routes and marks: they only have captions."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def _name_of(store: str) -> str:
 
 
 def _land(scene: Scene, store: str, client: int, sign: int, value: int) -> str:
-    """The store has handled a write (+1) or a remove (-1) at this value of its flying counter.  Returns the queue's name."""
+    """Apply a handled write (+1) or remove (-1) to the flying counter.  Returns the queue's name."""
     name = scene.name(client)
     key = f"{store}/{scene.about}/{name}"
     now = scene.tables[FLYING].get(key)
@@ -107,7 +107,7 @@ def _write(scene: Scene, actor: int, row: Row) -> Caption:
 
 
 def _recount(scene: Scene, store: str, message: int, references: int) -> str | None:
-    """The references of a record have changed; at none its bytes are garbage.  Returns the record's key."""
+    """Set a record's reference count; at zero its bytes become garbage.  Returns the record's key."""
     notes = scene.stores[store]
     if (place := notes.where.get(message)) is None:
         return None
@@ -306,7 +306,7 @@ def _deleted(scene: Scene, actor: int, row: Row) -> Caption:
 
 
 def forget_places(scene: Scene, store: str, file: int, begin: int = 0) -> None:
-    """Messages without references, whose records in this file are going away, have no place any more."""
+    """Forget the places of messages whose records in this file are about to be removed."""
     where = scene.stores[store].where
     for offset, (message, *_) in scene.records(store, file, begin):
         if where.get(message) == (file, offset):
