@@ -1,1 +1,1 @@
-"""Simulated runs of the whole broker by the thousand, each one a number."""
+"""Simulation fuzzing: thousands of simulated runs of the whole broker, each reproducible from its seed."""

@@ -1,4 +1,4 @@
-"""The application of a simulated run: does the steps of a script, and tells the model what it did and saw."""
+"""The client application of a simulated run: carries out a script and reports its operations and observations to the model."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _BOUND = ("a", "b")
 
 
 class Application:
-    """One client, with one thread and now and then a second one that publishes.
+    """A client application with one main thread, and extra publisher threads where the script asks for them.
 
     models      what the client knows of each queue that it declared
     held        deliveries that are not settled, in the order in which they came
@@ -70,14 +70,14 @@ class Application:
         self.lost = 0
 
     def do(self, script: Script) -> None:
-        """Every step, and then a clean stop, another start and a last look at all queues.  Raises PromiseBroken."""
+        """Carry out every step, then stop cleanly, restart and check all queues.  Raises PromiseBroken."""
         place = 0
         while place < len(script):
             place = self._do_until_an_end(script, place)
         self._finish()
 
     def _do_until_an_end(self, script: Script, place: int) -> int:
-        """Do steps from this place; `crash_at` covers those up to the next step that ends the broker.  Returns the place after the last."""
+        """Carry out one step, or a `crash_at` with the steps up to the next end of the broker.  Returns the index of the next step."""
         step = script[place]
         if step.verb != "crash_at":
             self._do(step)
@@ -107,7 +107,7 @@ class Application:
     # -- what an application does
 
     def _queue(self, name: str) -> QueueHandle:
-        """The queue, declared when it is used for the first time."""
+        """Return a handle to a queue, declaring it on first use."""
         if name not in self.models:
             if name == "d":
                 self._queue("dead")
@@ -119,7 +119,7 @@ class Application:
         return self._broker.queue(name)
 
     def _destination(self, to: str) -> tuple[str, str, tuple[str, ...]]:
-        """Exchange, routing key, and the queues that a message sent there reaches."""
+        """Return an exchange, a routing key, and the queues that they reach."""
         if to != "all":
             self._queue(to)
             return "", to, (to,)
@@ -147,7 +147,7 @@ class Application:
         self._waiting.append((confirm, messages, before))
 
     def _before(self, messages: list[Message], queues: tuple[str, ...]) -> dict[str, set[int]]:
-        """Tell the model what is about to be sent; it may arrive even if the call never returns."""
+        """Record a message in the model before it is published, as it may arrive even if the call never returns."""
         before = {}
         for name in queues:
             model = self.models.get(name)
@@ -216,7 +216,7 @@ class Application:
         self._machine.sim.spawn(publish, f"publisher {publisher}")
 
     def settle(self, _step: Step | None = None) -> None:
-        """Wait for every confirm that is due."""
+        """Wait for every outstanding confirm."""
         if not self._faults.may_refuse:
             for confirm, _, _ in list(self._waiting):
                 self._wait_for(confirm)
@@ -299,7 +299,7 @@ class Application:
     def consume(self, step: Step) -> None:
         name = step.word("queue")
         queue = self._queue(name)
-        queue.info()  # a consumer is served before a nack that was sent earlier: RabbitMQ's order of mail, and ours
+        queue.info()  # consumers are served before an earlier nack is handled: the order of mail in RabbitMQ
         self.models[name].asked()
         with queue.consume(prefetch=step.number("prefetch")) as consumer:
             for number in range(1, step.number("count") + 1):
@@ -314,7 +314,7 @@ class Application:
                     delivery.ack()
         for copy in self.models[name].copies.values():
             if copy.state is State.READY and copy.is_redelivered is False:
-                copy.is_redelivered = None  # it may have been on its way to the consumer
+                copy.is_redelivered = None  # the message may have been in delivery to the consumer
 
     def tx(self, step: Step) -> None:
         if self._faults.may_block:
@@ -323,7 +323,7 @@ class Application:
         messages = self._messages(step.number("count"), step.number("size"))
 
         class RolledBack(Exception):
-            """Ends the block, so that nothing of it is done."""
+            """Raised inside a transaction's block to roll it back."""
 
         try:
             with self._broker.tx():
@@ -389,7 +389,7 @@ class Application:
     def kill(self, step: Step) -> None:
         victim = step.word("victim")
         if self._faults.may_refuse:
-            return  # nothing can start where nothing can be written
+            return  # a broker cannot start on a disk that refuses writes
         one_queue = victim in QUEUES
         if one_queue and victim not in self.models:
             return
@@ -414,18 +414,18 @@ class Application:
         self._open_again()
 
     def _wait_for_threads(self) -> None:
-        """Let other publishers of the application come to their end."""
+        """Wait until the application's other publisher threads end."""
         self._machine.sleep(1.0)
 
     def _open_again(self, *, clean: bool = False) -> None:
         self._note_confirms()
-        self._waiting.clear()  # the process that waited for them is gone
+        self._waiting.clear()  # the process whose confirms these were has ended
         self._faults.after_end()
         self._broker = self._machine.open()
         self._look_again({name: set(model.copies) for name, model in self.models.items()}, clean=clean)
 
     def _look_again(self, sent: Mapping[str, set[int]], *, clean: bool) -> None:
-        """Read these queues whole, compare with what must be there, and put all back; `sent`: what each was sent before its end."""
+        """Read these queues whole, compare them with the model, and requeue all; `sent`: what each was sent before its process ended."""
         self._note_confirms()
         self.held = [each for each in self.held if each[0] not in sent]
         lost: set[int] = set()
@@ -462,7 +462,7 @@ class Application:
         return lost
 
     def _check_dead_letters(self) -> None:
-        """A message that was rejected in `d` is in `d` or in `dead`, unless it was settled there."""
+        """Check that each message rejected from queue `d` is in `d` or in `dead`, unless it was settled there."""
         if "d" not in self.models or "dead" not in self.models or self.is_damaged:
             return
         source, dead = self.models["d"], self.models["dead"]

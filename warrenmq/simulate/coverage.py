@@ -1,4 +1,4 @@
-"""What happened in a run, as a set of numbers: events with their flags, and pairs of events that one kind of actor wrote one after the other.
+"""Coverage of a simulated run as a set of numbers: trace events with their flags, and pairs of adjacent events of one kind of actor.
 
 A run that adds to the set reached something that no run before it had; its script is worth changing further.
 """
@@ -23,7 +23,7 @@ _PAIR_SHIFT = 32
 
 
 def coverage_of(trace: Trace) -> frozenset[int]:
-    """The numbers of a trace: `event << 8 | flag` for each that occurs, and for each pair of adjacent events one above 2**32."""
+    """Compute the coverage of a trace: `event << 8 | flag` for each that occurs, and for each pair of adjacent events one above 2**32."""
     seen: set[int] = set()
     for chunk in trace.catalog.chunks:
         words = [word & _WORD for word in trace.columns(chunk)[_WHO]]
@@ -36,7 +36,7 @@ def coverage_of(trace: Trace) -> frozenset[int]:
 
 
 def summary(seen: Iterable[int]) -> dict[str, int]:
-    """How many events, events with flags, and pairs of adjacent events are in a coverage."""
+    """Count the events, events with flags, and pairs of adjacent events in a coverage."""
     pairs = {each for each in seen if each >> _PAIR_SHIFT}
     words = set(seen) - pairs
     return {"events": len({word >> _FLAG_BITS for word in words}), "flags": len(words), "pairs": len(pairs)}

@@ -1,4 +1,4 @@
-"""Faults of the machine in a simulated run: a full or slow disk, memory that is used up, a clock that jumps, a bit that flips."""
+"""Machine faults in a simulated run: a full or slow disk, exhausted memory, clock jumps, bit flips."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Faults:
 
     @property
     def timeout(self) -> float | None:
-        """How long a publish may wait for its turn; it would wait for ever where only a later step lets it go on."""
+        """The timeout of a publish in seconds: 0 while an alarm may block it, as only a later step clears that; else None, unlimited."""
         return 0.0 if self.may_block else None
 
     def do(self, step: Step) -> None:
-        """A step that is a fault of the machine, or the end of one."""
+        """Start or end a machine fault, as a step says."""
         machine = self._machine
         match step.verb:
             case "full":
@@ -89,7 +89,7 @@ class Faults:
         machine.disk.before_op = before_op
 
     def after_end(self) -> None:
-        """The broker's process is gone: space and memory are there again, so that the next one can start."""
+        """End the faults of space and memory after the broker's process ended, so that the next one can start."""
         self._machine.disk.free_bytes = None
         self._machine.memory.used_bytes = 0
         self._is_full = self._is_pressed = self.ever_refused = False

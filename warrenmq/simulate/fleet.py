@@ -1,4 +1,4 @@
-"""A fleet: many runs, on all cores of this machine or on Spark (on_spark.py), in rounds that learn from each other.
+"""A fleet: many simulated runs, on all cores or on Spark (on_spark.py), in rounds guided by the coverage of earlier ones.
 
     for batch in fleet(Plan(seeds=range(10_000)), Cores(2)):
         ...                                                 # Progress after each round, with its outcomes
@@ -32,7 +32,7 @@ PIECE = 20
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a fleet runs."""
+    """The configuration of a fleet."""
 
     seeds: range
     faults: tuple[str, ...] = HONEST_FAULTS
@@ -42,7 +42,7 @@ class Plan:
 
 
 class Task(NamedTuple):
-    """One run to do."""
+    """One simulated run to carry out."""
 
     seed: int
     profile: str
@@ -54,7 +54,7 @@ class Task(NamedTuple):
 
 @dataclass(slots=True)
 class Progress:
-    """Where a fleet stands after a round."""
+    """The progress of a fleet after a round."""
 
     outcomes: list[Outcome] = field(default_factory=list)
     """Of this round, in the order of their seeds."""
@@ -67,13 +67,13 @@ class Progress:
 
 
 class Workers(Protocol):
-    """What does the runs of a round; outcomes may come in any order."""
+    """Protocol of an executor of runs; outcomes may come in any order."""
 
     def __call__(self, tasks: Sequence[Task]) -> Iterable[Outcome]: ...
 
 
 def fleet(plan: Plan, workers: Workers) -> Iterator[Progress]:
-    """Do all runs of a plan, round by round."""
+    """Carry out all runs of a plan, round by round."""
     progress = Progress()
     kept: list[str] = []
     for first in range(plan.seeds.start, plan.seeds.stop, ROUND):
@@ -101,27 +101,27 @@ def _task(plan: Plan, seed: int, kept: Sequence[str]) -> Task:
 
 
 def script_of(task: Task) -> Script:
-    """The script that a task runs."""
+    """Return the script of a task."""
     return (
         parse(task.script) if task.script else generate(Random(f"script {task.seed}"), task.faults.split(","))
     )
 
 
 def do(task: Task) -> Outcome:
-    """Do one run."""
+    """Carry out one run."""
     return run(task.seed, script_of(task), task.profile)
 
 
 def here(tasks: Sequence[Task]) -> Iterator[Outcome]:
-    """Workers that are this process alone."""
+    """Run tasks in this process, one after the other."""
     return map(do, tasks)
 
 
 class Cores:
-    """Workers that are processes of this machine; a context manager."""
+    """A pool of worker processes on this machine; a context manager."""
 
     def __init__(self, cores: int = 0) -> None:
-        """As many as the machine has cores, unless it is said."""
+        """Start `cores` processes; 0 = one for each core."""
         self._pool = ProcessPoolExecutor(cores or os.cpu_count() or 1, mp_context=get_context("spawn"))
 
     def __call__(self, tasks: Sequence[Task]) -> Iterator[Outcome]:

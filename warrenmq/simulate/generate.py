@@ -1,4 +1,4 @@
-"""Random scripts, and random changes of a script: both functions of a random number generator alone."""
+"""Generate and mutate random scripts; both depend on a random number generator alone."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ SHORTEST, LONGEST = 8, 28
 
 
 def generate(rng: Random, faults: Collection[str]) -> Script:
-    """A random script with faults of these kinds."""
+    """Generate a random script with faults of these kinds."""
     return tuple(_random_step(rng, _verbs(faults)) for _ in range(rng.randint(SHORTEST, LONGEST)))
 
 
 def mutate(rng: Random, script: Script, faults: Collection[str]) -> Script:
-    """The script with one to four changes: a step more, a step less, another step, two steps exchanged, a part repeated."""
+    """Mutate a script by one to four changes: add, remove or replace a step, swap two, repeat a part."""
     steps = list(script)
     for _ in range(rng.randint(1, 4)):
         place = rng.randrange(len(steps) + 1)

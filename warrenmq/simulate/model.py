@@ -1,4 +1,4 @@
-"""The client's model: what an application was promised about each message, from what it saw itself.
+"""The client's model: which guarantees hold for each message, judged by the client's own calls and answers.
 
 It knows nothing of the broker's inside.  One application publishes, gets and settles; each queue's messages are kept with what is known
 of them, and each thing that the broker does is compared with that:
@@ -29,7 +29,7 @@ MAIN = 0
 
 
 class PromiseBroken(Exception):
-    """The broker did what no client may see.  `promise` names which, in a word or two."""
+    """Raised when the broker breaks a guarantee to a client.  `promise` names it in a word or two."""
 
     def __init__(self, promise: str, text: str) -> None:
         super().__init__(f"{promise}: {text}")
@@ -37,7 +37,7 @@ class PromiseBroken(Exception):
 
 
 class State(Enum):
-    """Where a message of one queue is."""
+    """The state of a message in one queue."""
 
     READY = "ready"
     HELD = "held"
@@ -64,13 +64,13 @@ class Copy:
     message: Message
     state: State = State.READY
     is_certain: bool = True
-    """It is there, or on its way; False after a nack, and once it may have expired."""
+    """It is in the queue, or on its way to it; False after a nack, and once it may have expired."""
     awaits_confirm: bool = False
     """It may be refused until its confirm comes, and is certain from then on."""
     is_redelivered: bool | None = False
     """The flag that its next delivery must have; None: either."""
     was_found: bool = False
-    """After a restart, so it is as good as confirmed."""
+    """It was found after a restart, so it counts as confirmed."""
 
     @property
     def is_confirmed(self) -> bool:
@@ -80,7 +80,7 @@ class Copy:
 
 @dataclass(slots=True)
 class QueueModel:
-    """What is known of one queue."""
+    """The model of one queue."""
 
     name: str
     copies: dict[int, Copy] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class QueueModel:
         self.copies[message.number] = Copy(message, is_certain=is_certain, awaits_confirm=may_be_refused)
 
     def may_refuse(self) -> None:
-        """From here on what is not confirmed yet may be refused."""
+        """Mark all unconfirmed messages as possibly refused from now on."""
         for copy in self.copies.values():
             if copy.is_certain and not copy.is_confirmed:
                 copy.is_certain, copy.awaits_confirm = False, True
@@ -114,7 +114,7 @@ class QueueModel:
                 copy.is_certain, copy.awaits_confirm = not self.expires, False
 
     def settled_so_far(self) -> set[int]:
-        """What a confirm of a message that is sent now will prove to be gone."""
+        """The settled messages whose acks a confirm of the next publish proves to be on disk."""
         if not self.one_journal:
             return set()
         return {number for number, copy in self.copies.items() if copy.state is State.SETTLED}
@@ -127,7 +127,7 @@ class QueueModel:
                 self.gone.add(number)
 
     def delivered(self, body: bytes, *, redelivered: bool) -> Copy:
-        """A delivery came; returns the copy, which is held now."""
+        """Check a delivery against the model; returns the copy, now held by the client."""
         copy = self._known(body)
         number = copy.message.number
         if copy.state is not State.READY and number not in self.repeated:
@@ -159,7 +159,7 @@ class QueueModel:
         return one.publisher == two.publisher and one.number < two.number
 
     def asked(self) -> None:
-        """The queue is about to be asked: what the script itself sent is there before, what others sent once it is confirmed."""
+        """Note which messages must be in the queue before a request: the script's own, and confirmed ones of other publishers."""
         self.arrived = {
             number
             for number, copy in self.copies.items()
@@ -169,7 +169,7 @@ class QueueModel:
         }
 
     def nothing_came(self) -> None:
-        """The queue said that it has no message."""
+        """Check an empty answer: PromiseBroken if a message must be in the queue."""
         if self.arrived:
             raise PromiseBroken(
                 "missing",
@@ -184,13 +184,13 @@ class QueueModel:
             if copy.state is State.READY:
                 if copy.message.number in self.arrived:
                     copy.state = State.SETTLED
-                else:  # it may have come a moment later
+                else:  # it may have reached the queue just after the purge
                     copy.is_certain = copy.awaits_confirm = False
 
     def found(
         self, bodies: Sequence[bytes], sent: set[int], *, clean: bool, may_lose: bool = False
     ) -> list[int]:
-        """The whole queue after its process ended; after a clean stop settled ones are gone.  Returns what was lost.
+        """Check the content of a recovered queue; after a clean stop settled messages must be gone.  Returns lost messages.
 
         `sent`: what it had been sent before; what other publishers sent since may be on its way.  `may_lose`: data was damaged, so losses are returned and not raised.
         """
@@ -246,7 +246,7 @@ class QueueModel:
             last[of] = message.number
 
     def _known(self, body: bytes) -> Copy:
-        """The copy whose body this is."""
+        """Find the copy with this body; PromiseBroken if it is unknown or altered."""
         number = number_of(body)
         copy = self.copies.get(number)
         if copy is None:
@@ -262,12 +262,12 @@ class QueueModel:
 
 
 def body_of(number: int, size: int) -> bytes:
-    """The body of a message: its number, filled up in a way that shows where bytes of another message stand."""
+    """Build the body of a message: its number and a pattern that reveals bytes of other messages."""
     head = b"%d " % number
     return head + bytes((number * 31 + place) & 0xFF for place in range(size))
 
 
 def number_of(body: bytes) -> int:
-    """The number of the message whose body this is; -1 if it is none of ours."""
+    """Read the number of a message from its body; -1 if it has none."""
     head = body.split(b" ", 1)[0]
     return int(head) if head.isdigit() else -1

@@ -1,4 +1,4 @@
-"""Runs on Spark: each round of a fleet is one job, with a task for every few runs."""
+"""Simulated runs on Spark: each round of a fleet is one job, with a task for every few runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class OnSpark:
-    """Workers that are those of a Spark session; their machines need warrenmq with the extra `simulation`."""
+    """Run tasks on the executors of a Spark session, which need warrenmq with the extra `simulation`."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -29,6 +29,6 @@ class OnSpark:
 
 
 def _run_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`: do the tasks of each batch."""
+    """Carry out the tasks of each batch; the function for `mapInArrow`."""
     for batch in batches:
         yield batch_of(do(Task(**each)) for each in batch.to_pylist())

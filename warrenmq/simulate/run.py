@@ -1,4 +1,4 @@
-"""One simulated run: a script on a machine whose every decision is the seed's, judged by the client's model and by the replay of its trace.
+"""One simulated run: a script on a machine whose decisions all follow from a seed, judged by the client's model and the replay of its trace.
 
     outcome = run(seed=17, script=generate(Random(17), HONEST_FAULTS), profile="modern")
     outcome.verdict                                   # "ok" or "failed"
@@ -48,7 +48,7 @@ _TOLD_AFTER_DAMAGE = ("C2",)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one run."""
+    """The outcome of one run."""
 
     seed: int
     profile: str
@@ -77,7 +77,7 @@ def run(seed: int, script: Script, profile: str) -> Outcome:
 
 
 def run_traced(seed: int, script: Script, profile: str) -> tuple[Outcome, Mapping[str, bytes]]:
-    """`run`, and the files of its trace by their names."""
+    """Run a script as `run` does; returns also the files of its trace by name."""
     problem, text = "", ""
     quiet = (
         structlog.testing.capture_logs()
@@ -91,7 +91,7 @@ def run_traced(seed: int, script: Script, profile: str) -> tuple[Outcome, Mappin
         except (Exception, Deadlock) as error:  # noqa: BLE001 - any exception that reaches the application is what is looked for
             problem, text = type(error).__name__, f"{type(error).__name__}: {error}"
         with suppress(Exception):
-            machine.crash(power_cut=False)  # a run that failed is still under way
+            machine.crash(power_cut=False)  # after a failure the broker still runs
         assert machine.sink is not None
         files = machine.sink.files()
     trace = open_memory(files)
@@ -107,7 +107,7 @@ def run_traced(seed: int, script: Script, profile: str) -> tuple[Outcome, Mappin
 
 
 def _judged_by_rules(trace: Any, *, damaged: bool) -> tuple[str, str]:
-    """The first finding of the replay as (id of the rule, sentence).  After damage that was told, C2 is what should be found."""
+    """The first violation found by the replay as (rule id, sentence).  Violations that reported damage explains do not count."""
     found = replay_trace(trace)
     findings = [*found.violations, *found.indeterminate]
     if damaged:

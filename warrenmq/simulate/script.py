@@ -1,4 +1,4 @@
-"""A script: the steps of one simulated run, as a text with one step a line.
+"""Scripts: the steps of one simulated run, as a text with one step a line.
 
     publish to=a size=300
     get queue=a
@@ -38,7 +38,7 @@ class Argument(NamedTuple):
 
 
 class Verb(NamedTuple):
-    """A verb: what it does in a sentence, its arguments, and how often random scripts have it."""
+    """A verb of scripts: its description, its arguments, and its weight in random scripts."""
 
     does: str
     arguments: Mapping[str, Argument]
@@ -95,7 +95,7 @@ HONEST_FAULTS = tuple(fault for fault in FAULTS if fault != "flip")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One line of a script."""
+    """One step of a script: a verb with its arguments."""
 
     verb: str
     arguments: tuple[tuple[str, int | str], ...] = ()
@@ -119,14 +119,14 @@ Script = tuple[Step, ...]
 
 
 def step(verb: str, **given: int | str) -> Step:
-    """A step with these arguments; the others are defaults."""
+    """Make a step with these arguments; the others have their defaults."""
     return Step(
         verb, tuple((name, given.get(name, each.default)) for name, each in VERBS[verb].arguments.items())
     )
 
 
 def parse(text: str) -> Script:
-    """Read a script; raises CallerError with the line and what it should be when one is wrong."""
+    """Parse a script; raises CallerError with the wrong line and the expected form."""
     steps = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
@@ -168,5 +168,5 @@ def _value(name: str, argument: Argument, text: str) -> int | str:
 
 
 def write(script: Iterable[Step]) -> str:
-    """The text of a script; `parse` reads it back."""
+    """Format a script as a text that `parse` reads back."""
     return "".join(f"{each}\n" for each in script)

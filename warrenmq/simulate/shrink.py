@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def shrink(script: Script, fails: Callable[[Script], bool], most: int = 500) -> Script:
-    """Leave steps out, then give arguments their defaults, as long as `fails` is true; it is asked at most `most` times.
+    """Remove steps, then reset arguments to their defaults, as long as `fails` is true; calls it at most `most` times.
 
     Zeller's delta debugging: first halves, then quarters, and so on down to single steps, until nothing more can go.
     """
@@ -30,7 +30,7 @@ def shrink(script: Script, fails: Callable[[Script], bool], most: int = 500) -> 
 
 
 def _smaller(script: Script) -> Iterator[Script]:
-    """Scripts that are a little simpler than this one, the simplest first."""
+    """Candidate scripts a little simpler than this one, the simplest first."""
     size = len(script) // 2
     while size:
         for start in range(0, len(script), size):
@@ -42,7 +42,7 @@ def _smaller(script: Script) -> Iterator[Script]:
 
 
 def _simpler(each: Step) -> Iterator[Step]:
-    """The step with one argument as by default; a number also halved."""
+    """Variants of a step with one argument reset to its default, or a number halved."""
     known = VERBS[each.verb].arguments
     given = dict(each.arguments)
     for name, value in each.arguments:

@@ -28,7 +28,7 @@ ARROW = pa.schema(
 
 
 def batch_of(outcomes: Iterable[Outcome]) -> pa.RecordBatch:
-    """A row for each outcome."""
+    """Encode outcomes as an Arrow batch, a row each."""
     rows = [
         {name: getattr(each, name) for name in ARROW.names[:-1]} | {"coverage": sorted(each.coverage)}
         for each in outcomes
@@ -37,14 +37,14 @@ def batch_of(outcomes: Iterable[Outcome]) -> pa.RecordBatch:
 
 
 def outcomes_of(rows: Iterable[Any]) -> Iterator[Outcome]:
-    """The outcomes of Spark's rows."""
+    """Decode outcomes from Spark's rows."""
     for row in rows:
         given = row.asDict()
         yield Outcome(**{**given, "coverage": frozenset(given["coverage"])})
 
 
 class Parquet:
-    """A Parquet file that outcomes are appended to; a context manager."""
+    """Writer of outcomes to a Parquet file; a context manager."""
 
     def __init__(self, path: str) -> None:
         self._writer = pq.ParquetWriter(path, ARROW)
