@@ -1,4 +1,4 @@
-"""The backing queue of messages that wait for their time: they leave by time, and none waits behind another.
+"""The backing queue of delayed messages: they leave in the order of their due times.
 
     publish --> the index and the stores, at once, a transient message, too
            '--> a heap of (time, sequence id): 50 bytes a message, and nothing else of it is in memory
@@ -35,7 +35,7 @@ _SEQ = (1 << _SEQ_BITS) - 1
 
 
 class Due(NamedTuple):
-    """A message whose time has come."""
+    """A message that is due."""
 
     seq_id: int
     stored: bytes
@@ -44,7 +44,7 @@ class Due(NamedTuple):
 
 
 class DelayedQueue(VariableQueue):
-    """One queue of messages that wait for their time; a message that was fetched is pending until `ack` or `postpone`."""
+    """A backing queue ordered by due time; a fetched message is pending until `ack` or `postpone`."""
 
     def __init__(self, index: Index, persistent_store: Store, transient_store: Store, settings: Settings,
                  clock: Callable[[], int], trace: ActorTrace | None = None) -> None:  # fmt: skip
@@ -58,7 +58,7 @@ class DelayedQueue(VariableQueue):
 
     @property
     def next_due(self) -> int | None:
-        """The earliest time, in microseconds since 1970; None when no message waits."""
+        """The earliest due time, in microseconds since 1970; None when the queue is empty."""
         return self._times[0] >> _SEQ_BITS if self._times else None
 
     def memory(self) -> QueueMemory:
@@ -85,7 +85,7 @@ class DelayedQueue(VariableQueue):
     # -- out
 
     def fetch_due(self, now: int, most: int) -> list[Due]:
-        """Up to `most` messages whose time has come, earliest first; each is pending then.
+        """Fetch up to `most` due messages, earliest first; each is pending then.
 
         A message whose body is damaged is left out, acked, and listed by `take_lost`.
         """
@@ -117,12 +117,12 @@ class DelayedQueue(VariableQueue):
         return [found[seq] for seq in order if seq in found]
 
     def postpone(self, seq_ids: Iterable[int], until: int) -> None:
-        """Have pending messages wait again, until a time in microseconds since 1970; their records keep the time they have."""
+        """Requeue pending messages until a time in microseconds since 1970; their records on disk keep the old time."""
         back = [message for seq in seq_ids if (message := self._pending.pop(seq, None)) is not None]
         self._wait(back, [until << _SEQ_BITS | message[0] for message in back])
 
     def front(self) -> Sequence[Message]:
-        """The message whose time is the earliest."""
+        """The message with the earliest due time."""
         while self._times:
             if messages := self._read([self._times[0] & _SEQ], Wanted.HEADERS):
                 return messages
@@ -130,12 +130,12 @@ class DelayedQueue(VariableQueue):
         return ()
 
     def _take(self, most: int, wanted: Wanted) -> list[Message]:
-        """The earliest, in the order of their sequence ids."""
+        """Take the messages due first, in the order of their sequence ids."""
         seqs = [heappop(self._times) & _SEQ for _ in range(min(most, len(self._times)))]
         return self._read(sorted(seqs), wanted)
 
     def _read(self, seqs: list[int], wanted: Wanted) -> list[Message]:
-        """These messages, which ascend, from the index; they count as being in memory."""
+        """Read messages from the index, by ascending sequence id; they then count as in memory."""
         messages = [
             message
             for first, count in runs(seqs)

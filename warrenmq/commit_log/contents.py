@@ -1,4 +1,4 @@
-"""What a commit log holds when nobody writes to it: which files a crash has left behind it, and what is to be written to them.
+"""Read a commit log after a crash or a clean close: the writes that its data files may lack.
 
 Two files take turns, and each record says which is the oldest that is still needed.  So what counts is every record from that
 one to the newest, in whichever file it stands.  The newest may be torn: nobody was told that it is durable.  One that is missing
@@ -26,7 +26,7 @@ Extents = list[tuple[int, bytes]]
 
 
 class Contents(NamedTuple):
-    """The log as it was found."""
+    """The parsed content of a commit log."""
 
     id: int
     """Its id; 0 = there is no record."""
@@ -39,13 +39,13 @@ class Contents(NamedTuple):
     clean: bool
     """It was closed, and every file was synced before."""
     writes: dict[str, Extents]
-    """What is to be written, by path relative to the directory."""
+    """The bytes to write, by path relative to the directory."""
     damage: list[str]
-    """What is missing, a sentence each."""
+    """The damage in the log, a sentence each."""
 
 
 def contents_of(files: Sequence[bytes]) -> Contents:
-    """Read the files' bytes."""
+    """Parse the bytes of the log files."""
     log = id_of(files)
     if log is None:  # never written to, or the first record of all is torn
         return Contents(0, 0, 0, 0, False, {}, [])
@@ -94,7 +94,7 @@ def read(disk: Disk, root: str) -> Contents:
 
 
 def patched(data: bytes, extents: Extents) -> bytes:
-    """A file's bytes with these written to it."""
+    """Apply writes to a file's bytes; returns the new bytes."""
     content = bytearray(data)
     for offset, each in extents:
         if offset > len(content):
@@ -104,7 +104,7 @@ def patched(data: bytes, extents: Extents) -> bytes:
 
 
 def write_back(disk: Disk, root: str, writes: dict[str, Extents]) -> list[str]:
-    """Write to the files what the log says, without a sync; returns the paths of those that are there.
+    """Write the logged bytes to the files that exist, without a sync; returns their paths.
 
     A file that is not there was deleted, or its folder was not synced: then nobody was told that its bytes are durable.
     """
@@ -124,7 +124,7 @@ def write_back(disk: Disk, root: str, writes: dict[str, Extents]) -> list[str]:
 
 
 def joined(extents: Extents) -> Extents:
-    """The same bytes in fewer pieces: those that were written one behind the other become one."""
+    """Merge adjacent writes into one; the bytes stay the same."""
     found: Extents = []
     together: list[bytes] = []
     start = end = 0

@@ -1,4 +1,4 @@
-"""A disk whose syncs go through the commit log: the same files with the same bytes, and one sync for many of them.
+"""A Disk whose syncs go through the commit log: one sync of the log makes many files durable.
 
     append, pwrite     to the file at once; what was written is remembered until the next sync
     sync               what was written since the last one goes into the log
@@ -46,7 +46,7 @@ EXTENSIONS = (".qi", ".qs", ".jif", ".rdq")
 
 
 class LoggedFile:
-    """A file, and what was written to it since its last sync."""
+    """A file that keeps the writes since its last sync."""
 
     __slots__ = (
         "__weakref__", "_disk", "_end", "_file", "alone", "high", "logged", "low", "packed", "path", "pending", "pread",
@@ -70,7 +70,7 @@ class LoggedFile:
         """Bytes since the last sync."""
 
     def name(self, relative: str) -> None:
-        """The file has this name now, relative to the directory; an empty one has lost its name to another."""
+        """Set the file's name, relative to the directory; "" once another file has taken its name."""
         self.relative = relative
         self.packed = encoded(relative)
         self.logged = relative.endswith(EXTENSIONS)
@@ -120,7 +120,7 @@ class LoggedFile:
         self._file.datasync()
 
     def synced(self) -> None:
-        """Everything that was written is safe."""
+        """Forget the pending writes: they are durable."""
         self.pending = []
         self.written = 0
         self.alone = False
@@ -132,7 +132,7 @@ class LoggedFile:
 
 
 class LoggedDisk:
-    """The disk of one data directory; what lies outside is not logged.
+    """The Disk of one data directory; files outside it are not logged.
 
     unsynced    file -> who wrote to it since its last sync, perhaps an actor that is gone
     """
@@ -165,7 +165,7 @@ class LoggedDisk:
         if not relative:
             return self._disk.open(path, create=create)
         if create and self._log.names(relative) and not self._disk.exists(path):
-            self._disk.sync_dir(dirname(path))  # the one that had the name is gone for good
+            self._disk.sync_dir(dirname(path))  # makes the deletion of the older file durable
             self._forget([relative])
         doubtful = relative in self.unsynced
         file = LoggedFile(self, self._disk.open(path, create=create), path, relative, doubtful=doubtful)
@@ -204,14 +204,14 @@ class LoggedDisk:
                 self._files[target] = file
 
     def _loses_its_name(self, relative: str) -> None:
-        """Who has the file open goes on with a file without a name: nothing of it is logged."""
+        """Take a file's name away; writes through its open handles are no longer logged."""
         with self._names:
             if (file := self._files.pop(relative, None)) is not None:
                 file.name("")
         self.unsynced.pop(relative, None)
 
     def sync_files(self, files: Sequence[File]) -> None:
-        """See Disk; one sync for all of them, but for those that are synced by themselves."""
+        """Sync files with one record in the commit log; files with large or unlogged writes get a sync of their own."""
         mine = [file for file in files if isinstance(file, LoggedFile)]
         if len(mine) < len(files):
             self._disk.sync_files([file for file in files if not isinstance(file, LoggedFile)])
@@ -231,7 +231,7 @@ class LoggedDisk:
             file.synced()
 
     def _sync_alone(self, files: list[LoggedFile]) -> list[str]:
-        """Sync files by themselves; returns those that the log has to forget, or a replay would bring old bytes back."""
+        """Sync each file itself; returns the files that the log must forget, as a replay would bring old bytes back."""
         for file in files[1:]:
             file.begin_sync()
         forgets = []
@@ -259,7 +259,7 @@ class LoggedDisk:
     # -- the log
 
     def retire(self, names: Iterable[str]) -> None:
-        """Sync files by themselves and have the log forget them, before their bytes get another place or another name."""
+        """Sync each file itself and make the log forget it, before its bytes move or it is renamed."""
         named = [name for name in names if name and self._log.names(name)]
         if not named:
             return
@@ -284,7 +284,7 @@ class LoggedDisk:
 def open_logged(
     disk: Disk, root: str, log_id: int, lock: Callable[[], log.Lock] = Lock
 ) -> tuple[LoggedDisk, Contents]:
-    """Replay what a crash left in the directory's log, and go on with it; returns the log as it was found.
+    """Replay the directory's commit log and open it for writing; returns also the log's content before that.
 
     After it all files of the directory are safe as they are.
     """
@@ -293,7 +293,7 @@ def open_logged(
 
 
 def replay(disk: Disk, root: str) -> Contents:
-    """Write to the files what the log says, and sync every file that a log may name, unless the log was closed in order."""
+    """Replay a log unless it was closed cleanly: write its bytes to the files, and sync every file that it may name."""
     found = read(disk, root)
     if found.damage:
         _keep(disk, root, found)
@@ -305,7 +305,7 @@ def replay(disk: Disk, root: str) -> Contents:
 
 
 def _keep(disk: Disk, root: str, found: Contents) -> None:
-    """Copy a damaged log to the quarantine; one that finds no room there is no reason not to start."""
+    """Copy a damaged log to the quarantine; a full disk there does not prevent the start."""
     with suppress(OSError):
         disk.mkdir(f"{root}/quarantine")
         for name in FILE_NAMES:
@@ -314,7 +314,7 @@ def _keep(disk: Disk, root: str, found: Contents) -> None:
 
 
 def remove_log(disk: Disk, root: str) -> Contents | None:
-    """Replay what a crash left, and remove the log: the directory goes on without one."""
+    """Replay the log and remove it, for a directory that is used without one."""
     paths = [path for path in (f"{root}/{name}" for name in FILE_NAMES) if disk.exists(path)]
     if not paths:
         return None
@@ -323,7 +323,7 @@ def remove_log(disk: Disk, root: str) -> Contents | None:
     newest = f"{root}/{FILE_NAMES[read(disk, root).file]}"
     for path in sorted(
         paths, key=newest.__eq__
-    ):  # that one last: without the other it still says that all is done
+    ):  # this file last: alone it still says that the log was closed cleanly
         disk.unlink(path)
         disk.sync_dir(root)
     return found

@@ -1,4 +1,4 @@
-"""The commit log: one sync for whatever many actors want durable at the same time.
+"""The commit log: group commit of the files of all actors with one sync.
 
     commit (any thread)      the first to come leads: it takes what others add meanwhile into one record, writes and syncs it
                              the others wait for their leader
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     from warrenmq.seams.disk import Disk, File
 
     class Lock(AbstractContextManager[Any], Protocol):
-        """A lock of the runtime's: a simulation has its own, as it must not stop its only thread."""
+        """A lock from the runtime; a simulation has its own kind, as it must not block its only thread."""
 
         def acquire(self) -> bool: ...
 
         def release(self) -> None: ...
 
     class LogSeams(Protocol):
-        """What the log needs of a runtime."""
+        """The parts of a runtime that the log needs."""
 
         def lock(self) -> Lock: ...
 
@@ -68,7 +68,7 @@ _HINTED = 64
 
 
 class Outcome(Enum):
-    """What became of a commit."""
+    """The outcome of a commit."""
 
     COMMITTED = auto()
     NO_ROOM = auto()
@@ -76,7 +76,7 @@ class Outcome(Enum):
 
 
 class _Batch:
-    """What goes into one record."""
+    """The commits that share one record."""
 
     def __init__(self, done: Lock) -> None:
         self.done = done
@@ -89,7 +89,7 @@ class _Batch:
 
 
 class _LogFile:
-    """One of the two files.
+    """One of the two log files.
 
     position   where its next record begins
     start      the number of its first record
@@ -105,7 +105,7 @@ class _LogFile:
         self.to_sync: list[str] = []
 
     def have(self, end: int, most: int) -> None:
-        """Let the file be as long as this with bytes that were written; OSError when there is no room."""
+        """Extend the file with zeros to at least this size; OSError when the disk is full."""
         while self.size < end:
             more = min(max(_FIRST_GROWTH, min(self.size, _LAST_GROWTH)), most - self.size)
             self.file.pwrite(bytes(more), self.size)
@@ -117,11 +117,11 @@ class _LogFile:
 
 
 class CommitLog:
-    """The log of one data directory; any thread may call it."""
+    """The commit log of one data directory; thread-safe."""
 
     def __init__(self, disk: Disk, root: str, log_id: int, found: Contents,
                  lock: Callable[[], Lock] = ThreadLock, size: int = FILE_SIZE) -> None:  # fmt: skip
-        """Go on behind what was found, or begin one with this id; what was found stands in the files, synced."""
+        """Continue the log that was found, or begin one with this id; the writes that were found are in the files, synced."""
         self._disk = disk
         self._root = root
         self._lock = lock
@@ -143,7 +143,7 @@ class CommitLog:
         self._id = found.id or log_id
         if (
             found.newest
-        ):  # the files are about to be changed, and nothing that was found may be written to them again
+        ):  # the files are about to change, and a later replay must not write old bytes over them
             self._open()
             self._current = found.file
             self._files[found.file].position = found.end
@@ -156,7 +156,7 @@ class CommitLog:
         return any(path in each.ranges for each in self._files)
 
     def overlaps(self, path: str, begin: int, end: int) -> bool:
-        """True if a replay might write there."""
+        """True if a replay might write into this range of the file."""
         for each in self._files:
             there = each.ranges.get(path)
             if there is not None and there[0] < end and begin < there[1]:
@@ -168,7 +168,7 @@ class CommitLog:
     def commit(
         self, parts: list[bytes], ranges: Iterable[tuple[str, int, int]] = (), forgets: Iterable[str] = ()
     ) -> Outcome:
-        """Have these entries durable; raises OSError when it is unknown whether they are.
+        """Make these entries durable; raises OSError when it is unknown whether they are.
 
         parts     what pack_writes made; `ranges` says the same as (file, begin, end)
         forgets   files of which nothing that was committed before is needed: they have been synced, or deleted
@@ -195,7 +195,9 @@ class CommitLog:
                 return batch.outcome
             if batch.outcome is not None:
                 raise OSError(*batch.outcome.args) from batch.outcome
-            with self._tables:  # its leader was given up on the way: whatever it wrote, this is said again
+            with (
+                self._tables
+            ):  # the leader was killed on the way: write the batch again, whatever reached the log
                 if self._collecting is batch:
                     self._collecting = None
 
@@ -216,7 +218,7 @@ class CommitLog:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Held by whoever writes to the log files."""
+        """Context manager: exclusive access to the log files."""
         if self._busy:
             with blocking():
                 self._writing.acquire()
@@ -261,7 +263,7 @@ class CommitLog:
         return Outcome.COMMITTED
 
     def _append(self, parts: Iterable[bytes] = (), flags: int = 0) -> None:
-        """Write one record and sync it; there is room."""
+        """Write one record and sync it; the caller has made room."""
         file = self._files[self._current]
         data = pack(self._id, self._number, self._first, parts, flags)
         self._in_doubt = True
@@ -275,11 +277,11 @@ class CommitLog:
                 self._other.ranges = {}
 
     def _mark(self, flags: int = 0) -> None:
-        """Write a record which says that nothing before it is needed; all files are synced."""
+        """Write a checkpoint: a record which says that no earlier one is needed, as all files are synced."""
         if self._files[self._current].position + SECTOR > self._size:
             self._current = (
                 1 - self._current
-            )  # the last record is such a one as well: the other file is not needed
+            )  # the last record is a checkpoint too, so the other file is not needed
             self._files[self._current].position = 0
         file = self._files[self._current]
         self._first = file.start = self._number
@@ -290,7 +292,7 @@ class CommitLog:
                 each.ranges = {}
 
     def _open(self) -> None:
-        """Open the files, or make them; a log that was never written to has none."""
+        """Open the log files, or create them on the first write."""
         if self._files:
             return
         paths = [f"{self._root}/{name}" for name in FILE_NAMES]
@@ -300,12 +302,12 @@ class CommitLog:
             self._disk.sync_dir(self._root)
         self._files = files
         if self._number == 1:
-            self._mark()  # the log's id stands at the beginning of a file from now on, and is not to be looked for elsewhere
+            self._mark()  # from now on the log's id is at the beginning of a file, where recovery looks for it
 
     # -- the turns of the two files
 
     def _change_over(self) -> None:
-        """Go on in the other file, whose records are not needed any more."""
+        """Switch to the other log file, after syncing the files that its records name."""
         full, other = self._files[self._current], self._other
         self._sync_files(other)
         if other.ranges:
@@ -320,7 +322,7 @@ class CommitLog:
                 self._opened(path, lambda file: file.begin_sync())
 
     def _sync_some(self, written: int) -> None:
-        """Sync some of the files that the full log file names, so many that the last comes when three quarters are written.
+        """Sync some of the files that the full log file names, paced to finish when the current one is three quarters full.
 
         The first quarter is the system's, which was asked to begin with them.
         """
@@ -335,7 +337,7 @@ class CommitLog:
             self._first = file.start
 
     def _sync_files(self, of: _LogFile) -> None:
-        """Sync all that a log file names, and that was not synced since it was full."""
+        """Sync the remaining files that a full log file names."""
         there = [path for path in of.to_sync if self._disk.exists(f"{self._root}/{path}")]
         try:
             if there:
@@ -351,7 +353,7 @@ class CommitLog:
         of.to_sync.clear()
 
     def _sync_file(self, path: str) -> None:
-        """Sync one file; of one that was deleted its folder, or it might come back without its bytes."""
+        """Sync one file; for a deleted one sync its folder, as a crash could bring it back without its bytes."""
         try:
             self._opened(path, lambda file: file.datasync())
         except FileNotFoundError:
@@ -371,11 +373,11 @@ class CommitLog:
             file.close()
 
     def _begin_anew(self) -> None:
-        """After a sync that failed: have all files safe, and go on in the other log file."""
+        """Recover from a failed sync: sync all data files, then continue in the other log file."""
         self._sync_all()
         self._current = 1 - self._current
         self._files[self._current].position = 0
-        self._number += 1  # the record that failed may be there all the same
+        self._number += 1  # the failed record may have reached the disk
         self._mark()
 
     def _sync_all(self) -> None:
@@ -386,7 +388,7 @@ class CommitLog:
     # -- the end
 
     def close(self) -> None:
-        """Sync every file by itself and say so; after an OSError the next start replays.  A log that is closed takes nothing."""
+        """Sync every file and write the clean mark; after an OSError the next start replays.  A closed log rejects commits."""
         with self._alone():
             try:
                 if self._files and self._failed is None:

@@ -54,13 +54,13 @@ class Write(NamedTuple):
 
 
 class Forget(NamedTuple):
-    """The end of what earlier records say of a file."""
+    """An entry that cancels the earlier entries of a file."""
 
     path: str
 
 
 class Record(NamedTuple):
-    """One record that was read; its checksum is right."""
+    """One record read from a log; its checksum is right."""
 
     id: int
     number: int
@@ -71,7 +71,7 @@ class Record(NamedTuple):
     """Where the next record begins."""
 
     def entries(self) -> Iterator[Write | Forget]:
-        """What it says, in order; CorruptFile if the writer made no sense."""
+        """Decode the record's entries in order; CorruptFile if they are malformed."""
         body, at = self.body, 0
         while at < len(body):
             if len(body) - at < ENTRY_BYTES:
@@ -86,12 +86,12 @@ class Record(NamedTuple):
 
 
 def encoded(path: str) -> bytes:
-    """A path as entries have it."""
+    """Encode a path for an entry."""
     return path.encode(errors="surrogateescape")
 
 
 def pack_writes(path: bytes, extents: Iterable[tuple[int, bytes]]) -> list[bytes]:
-    """The parts of one file's entries; what was written side by side becomes one."""
+    """Encode the writes to one file, merging adjacent ones."""
     parts: list[bytes] = []
     together: list[bytes] = []
     start = end = 0
@@ -109,12 +109,12 @@ def pack_writes(path: bytes, extents: Iterable[tuple[int, bytes]]) -> list[bytes
 
 
 def pack_forget(path: bytes) -> list[bytes]:
-    """The parts of an entry that ends what was said of a file."""
+    """Encode an entry that cancels the earlier entries of a file."""
     return [_ENTRY.pack(_FORGET, len(path), 0, 0), path]
 
 
 def pack(log: int, number: int, first: int, parts: Iterable[bytes] = (), flags: int = 0) -> bytes:
-    """A whole record of the log with this id, as long as some sectors."""
+    """Encode a record, padded to whole sectors."""
     body = b"".join(parts)
     fields = _FIELDS.pack(log, number, first, len(body), flags)
     head = _HEAD.pack(MAGIC, crc32(body, crc32(fields)))
@@ -122,12 +122,12 @@ def pack(log: int, number: int, first: int, parts: Iterable[bytes] = (), flags: 
 
 
 def room_for(size: int) -> int:
-    """Bytes of a record with so many bytes of entries."""
+    """The size of a record with this many bytes of entries."""
     return HEADER_BYTES + size + -(HEADER_BYTES + size) % SECTOR
 
 
 def read_at(data: bytes, at: int, log: int | None = None, above: int = 0) -> Record | None:
-    """The record that begins here; None if none does, or one of another log, or one whose number is not above this."""
+    """Read the record at an offset; None if there is none, if it is another log's, or if its number is not above this."""
     if data[at : at + len(MAGIC)] != MAGIC or len(data) - at < HEADER_BYTES:
         return None
     checksum = _HEAD.unpack_from(data, at)[1]
@@ -142,7 +142,7 @@ def read_at(data: bytes, at: int, log: int | None = None, above: int = 0) -> Rec
 
 
 def read_all(data: bytes, log: int) -> list[Record]:
-    """All records of one file of the log, in ascending order; what makes no sense between them is passed over.
+    """Read all records of one log file in ascending order; invalid bytes between them are skipped.
 
     Behind the newest record may stand some of an earlier turn of the file, whose numbers are lower: they are no longer true.
     """
@@ -159,8 +159,11 @@ def read_all(data: bytes, log: int) -> list[Record]:
 
 
 def id_of(files: Iterable[bytes]) -> int | None:
-    """The id of the log that these files are; None if there is no record in them."""
-    for begins in (True, False):  # what stands at the beginning of a file is no part of anybody's message
+    """Find the id of the log in its files; None if they have no record."""
+    for begins in (
+        True,
+        False,
+    ):  # the beginning of a file cannot be bytes of a message that look like a record
         for data in files:
             at = 0
             while at >= 0:

@@ -1,4 +1,4 @@
-"""The ASGI application of the HTTP API: reads requests within limits, knows the user, and runs handlers in threads.
+"""The ASGI application of the HTTP API: reads requests within limits, authenticates users, and runs handlers in threads.
 
 What a client may do wrong, and what it gets (one sentence in the body; nothing is changed):
 
@@ -50,14 +50,14 @@ class Application:
     """An ASGI application; `close` ends its threads."""
 
     def __init__(self, site: Site, router: Router, *, loopback_only: bool, names: Iterable[str] = ()) -> None:
-        """`loopback_only`: the listener is on the loopback, so only names of it are asked for; `names` are more of them."""
+        """`loopback_only`: accept only host names of the loopback, and `names`."""
         self._site = site
         self._router = router
         self._hosts = LOCAL_NAMES | {name.lower() for name in names} if loopback_only else None
         self._threads = ThreadPoolExecutor(_WORKERS, "warrenmq-http")
 
     def close(self) -> None:
-        """Wait for the handlers that run."""
+        """Wait for running handlers."""
         self._threads.shutdown()
 
     async def __call__(
@@ -133,7 +133,7 @@ class Application:
 
 
 def credentials(authorization: str) -> tuple[str, bytes]:
-    """Name and password of a Basic authorization.  HttpError 401 for anything else."""
+    """Parse name and password of a Basic authorization.  HttpError 401 for anything else."""
     scheme, _, token = authorization.partition(" ")
     try:
         if scheme.lower() != "basic":
@@ -147,7 +147,7 @@ def credentials(authorization: str) -> tuple[str, bytes]:
 
 
 async def _body(receive: Callable[[], Awaitable[Any]]) -> bytes:
-    """The whole body.  HttpError 413, 408."""
+    """Read the whole request body.  HttpError 413, 408."""
     parts: list[bytes] = []
     size = 0
     try:

@@ -17,7 +17,7 @@ CLOSED = "Closed via management plugin"
 
 
 def connection_row(site: Site, info: ConnectionInfo) -> dict[str, Any]:
-    """One connection."""
+    """JSON object of one connection."""
     peer = info.peer
     found = {
         "name": info.name, "node": site.name, "vhost": info.vhost, "user": info.user, "user_who_performed_action": info.user,
@@ -33,7 +33,7 @@ def connection_row(site: Site, info: ConnectionInfo) -> dict[str, Any]:
 
 
 def channel_row(site: Site, connection: ConnectionInfo, info: ChannelInfo) -> dict[str, Any]:
-    """One channel."""
+    """JSON object of one channel."""
     counters = info.counters
     counts = counters | {"deliver_get": sum(counters[name] for name in DELIVERED)}
     return {
@@ -54,7 +54,7 @@ DELIVERED = ("deliver", "deliver_no_ack", "get", "get_no_ack")
 
 
 def _visible(site: Site, request: Request) -> list[ConnectionInfo]:
-    """All connections for monitoring, else the user's own."""
+    """The connections that a user may see: all with the tag monitoring, else the user's own."""
     account = request.account
     sees_all = WITH["monitoring"].intersection(account.tags)
     return [info for info in site.connections() if sees_all or info.user == account.name]

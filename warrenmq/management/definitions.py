@@ -57,7 +57,7 @@ _KNOWN = frozenset(
 
 @dataclass(slots=True)
 class OfVhost:
-    """What definitions declare in one virtual host, in the order in which it is done."""
+    """The declarations for one virtual host, in the order in which they are applied."""
 
     parameters: list[tuple[str, str, Any]] = field(default_factory=list)
     exchanges: list[ExchangeSpec] = field(default_factory=list)
@@ -67,7 +67,7 @@ class OfVhost:
 
 @dataclass(slots=True)
 class Parsed:
-    """Definitions, read and checked."""
+    """Parsed and checked definitions."""
 
     vhosts: dict[str, OfVhost] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Parsed:
 
 
 def parse(definitions: Any, *, vhost: str | None = None, quorum_as_classic: bool = False) -> Parsed:
-    """Read definitions; of one virtual host they name none.  Raises ValueError for what makes no sense."""
+    """Parse definitions; those of one virtual host do not name it.  Raises ValueError if they are malformed."""
     if type(definitions) is not dict:
         raise ValueError("it is not a JSON object with definitions")
     parsed = Parsed()
@@ -145,7 +145,7 @@ def _add_parameter(of: OfVhost, left: list[str], component: str, name: str, valu
 
 
 def apply(broker: Broker, of: OfVhost) -> list[str]:
-    """Declare all of this; returns what was refused, a sentence each."""
+    """Apply definitions; returns the refusals, a sentence each."""
     refused = []
 
     def have(what: str, request: Any) -> None:
@@ -164,7 +164,7 @@ def apply(broker: Broker, of: OfVhost) -> list[str]:
         have(f"queue {record.name!r}", DeclareQueue(record))
     for binding in of.bindings:
         have(f"binding of {binding.source!r} to {binding.destination!r}", Bind(binding))
-    for _, _, value in limits:  # last, as in RabbitMQ: what is in the file is not held up by them
+    for _, _, value in limits:  # limits last, as in RabbitMQ: they do not reject the file's own queues
         have("limits", SetParameter(LIMITS, LIMITS_NAME, value))
     return refused
 
@@ -172,7 +172,7 @@ def apply(broker: Broker, of: OfVhost) -> list[str]:
 def import_file(
     brokers: Iterable[Broker], path: str, definitions: Any, *, quorum_as_classic: bool = False
 ) -> None:
-    """Apply a definitions file at the start of a server; one warning names what of it is not applied.  ValueError."""
+    """Apply a definitions file at the start of a server; one warning lists what was not applied.  ValueError if it is malformed."""
     parsed = parse(definitions, quorum_as_classic=quorum_as_classic)
     left = parsed.left
     by_name = {broker.vhost.name: broker for broker in brokers}
@@ -189,7 +189,7 @@ def import_file(
 
 
 def of_broker(broker: Broker, *, with_vhost: bool = True) -> dict[str, list[dict[str, Any]]]:
-    """What is declared in a virtual host, without what goes with a connection."""
+    """Export a virtual host's declarations, without exclusive queues."""
     where = {"vhost": broker.vhost.name} if with_vhost else {}
     exchanges = [
         spec for spec in list(broker.vhost.router.exchanges.values()) if spec.name not in _PREDECLARED
@@ -221,7 +221,7 @@ def of_broker(broker: Broker, *, with_vhost: bool = True) -> dict[str, list[dict
 
 
 def export(site: Site, request: Request) -> Any:
-    """GET /api/definitions, and of one virtual host."""
+    """GET /api/definitions and /api/definitions/vhost."""
     about = {"rabbit_version": site.version, "rabbitmq_version": site.version,
              "product_name": site.node.properties["product"], "product_version": site.node.properties["version"]}  # fmt: skip
     if "vhost" in request.at:
@@ -236,7 +236,7 @@ def export(site: Site, request: Request) -> Any:
 
 
 def import_all(site: Site, request: Request) -> Any:
-    """POST /api/definitions, and to one virtual host: 204; 400 with all that was refused, when the rest is applied."""
+    """POST /api/definitions and /api/definitions/vhost: 204; 400 with all refusals, after applying the rest."""
     definitions = request.json()
     vhost = request.at.get("vhost")
     quorum = site.node.settings.quorum_as_classic

@@ -1,4 +1,4 @@
-"""Errors of the HTTP API as RabbitMQ answers them, and the tags that let a user in."""
+"""Error replies of the HTTP API as in RabbitMQ, and the user tags that grant access."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WITH = {
 
 
 class HttpError(Exception):
-    """An answer that is an error."""
+    """An error reply of the HTTP API."""
 
     def __init__(self, status: int, error: str, reason: str) -> None:
         super().__init__(status, error, reason)
@@ -24,15 +24,15 @@ class HttpError(Exception):
 
 
 def not_found() -> HttpError:
-    """404, as RabbitMQ says it."""
+    """Make a 404 in RabbitMQ's words."""
     return HttpError(404, "Object Not Found", "Not Found")
 
 
 def bad_request(reason: str) -> HttpError:
-    """400."""
+    """Make a 400."""
     return HttpError(400, "bad_request", reason)
 
 
 def not_authorised(reason: str) -> HttpError:
-    """401."""
+    """Make a 401."""
     return HttpError(401, "not_authorised", reason)

@@ -30,7 +30,7 @@ _KINDS = {"q": "queue", "e": "exchange"}
 
 
 def row(broker: Broker, spec: ExchangeSpec) -> dict[str, Any]:
-    """One exchange."""
+    """JSON object of one exchange."""
     found = {
         "name": spec.name, "vhost": broker.vhost.name, "type": spec.type, "durable": spec.durable,
         "auto_delete": spec.auto_delete, "internal": spec.internal, "arguments": spec.arguments,
@@ -90,7 +90,7 @@ def delete(site: Site, request: Request) -> None:
 
 
 def properties_key(binding: Binding) -> str:
-    """See the module."""
+    """The binding's properties key, its last path segment; see the module."""
     if not binding.arguments:
         return segment(binding.routing_key) or "~"
     packed = json.dumps(json.loads(encode(binding.arguments)), sort_keys=True).encode()
@@ -99,7 +99,7 @@ def properties_key(binding: Binding) -> str:
 
 
 def binding_row(broker: Broker, binding: Binding) -> dict[str, Any]:
-    """One binding."""
+    """JSON object of one binding."""
     return {
         "source": binding.source, "vhost": broker.vhost.name, "destination": binding.destination,
         "destination_type": binding.destination_type, "routing_key": binding.routing_key,
@@ -114,7 +114,7 @@ def declared(broker: Broker) -> list[Binding]:
 
 
 def implicit(queue: str) -> Binding:
-    """A queue's binding to the default exchange."""
+    """The implicit binding of a queue to the default exchange."""
     return Binding(queue, "", queue)
 
 

@@ -1,4 +1,4 @@
-"""Requests and replies of the HTTP API, and which function answers which path: no sockets and no threads here.
+"""Requests, replies and routing of the HTTP API, without sockets and threads.
 
 A Route names a method, a pattern of path segments and the tag that a user needs.  What a function returns is the body as JSON
 (None: 204, no body), or a Reply.  What it raises becomes RabbitMQ's answer:
@@ -35,7 +35,7 @@ JSON = "application/json"
 
 @dataclass(slots=True, frozen=True)
 class Reply:
-    """An answer."""
+    """A reply of the HTTP API."""
 
     status: int
     body: bytes = b""
@@ -45,7 +45,7 @@ class Reply:
 
 @dataclass(slots=True)
 class Request:
-    """A request whose user is known."""
+    """A request with its authenticated user."""
 
     method: str
     path: str
@@ -57,7 +57,7 @@ class Request:
     """The segments that the route's pattern names, decoded."""
 
     def json(self) -> dict[str, Any]:
-        """The body as a JSON object; an empty one when there is no body.  HttpError 400 for anything else."""
+        """Parse the body as a JSON object, {} without a body.  HttpError 400 for anything else."""
         if not self.body.strip():
             return {}
         try:
@@ -72,19 +72,19 @@ class Request:
         return value
 
     def fields(self, *names: str) -> tuple[dict[str, Any], list[Any]]:
-        """The body, and the values of these keys, all of which it must have."""
+        """Parse the body and return it with the values of these required keys.  HttpError 400 if one is missing."""
         body = self.json()
         if missing := [f"{{key_missing,{name}}}" for name in names if name not in body]:
             raise bad_request(f"[{','.join(missing)}]")
         return body, [body[name] for name in names]
 
     def flag(self, name: str) -> bool:
-        """A switch in the query."""
+        """True if the query sets this switch."""
         return self.query.get(name, "").lower() == "true"
 
     @property
     def account(self) -> Account:
-        """The user; every route but the public ones has one."""
+        """The authenticated user; every route but the public ones has one."""
         assert self.user is not None
         return self.user
 
@@ -94,7 +94,7 @@ Handler = "Callable[[Site, Request], Any]"
 
 @dataclass(slots=True, frozen=True)
 class Route:
-    """One method of one path."""
+    """One route: a method and a path, with its handler."""
 
     method: str
     pattern: str
@@ -104,7 +104,7 @@ class Route:
     """What the user needs; empty: anyone, without a password."""
 
     def match(self, segments: list[str]) -> dict[str, str] | None:
-        """The named segments if the path fits."""
+        """Match a path; returns the named segments, or None."""
         parts = self.pattern.split("/")
         if len(parts) != len(segments):
             return None
@@ -126,7 +126,7 @@ class Router:
             self._by_length.setdefault(route.pattern.count("/"), []).append(route)
 
     def find(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
-        """The route of a request.  HttpError: 404 for an unknown path, 405 for a method that it has not."""
+        """Find the route of a request.  HttpError 404 for an unknown path, 405 for an unsupported method."""
         segments = path.strip("/").split("/")
         method = "GET" if method == "HEAD" else method
         found = [
@@ -143,7 +143,7 @@ class Router:
 
 
 def answer(site: Site, route: Route, request: Request) -> Reply:
-    """Handle a request whose user has what the route asks for, or not (403 does not exist: RabbitMQ says 401)."""
+    """Check the user's tags and call the route's handler; 401 without the tag, as in RabbitMQ, never 403."""
     try:
         if route.tag:
             _check_tags(request.account, route.tag)
@@ -163,7 +163,7 @@ def _check_tags(account: Account, needed: str) -> None:
 
 
 def http_error(error: Exception) -> HttpError:
-    """The table at the top."""
+    """Map an exception to an HTTP error by the table at the top."""
     text = getattr(error, "reply_text", "") or str(error)
     match error:
         case Blocked() | BrokerClosed():
@@ -178,13 +178,13 @@ def http_error(error: Exception) -> HttpError:
 
 
 def error_reply(error: HttpError) -> Reply:
-    """The body of an error."""
+    """Encode an error as a reply."""
     headers = (("www-authenticate", 'Basic realm="RabbitMQ Management"'),) if error.status == 401 else ()
     return Reply(error.status, encode({"error": error.error, "reason": error.reason}), headers=headers)
 
 
 def reply_of(value: Any, request: Request) -> Reply:
-    """The answer that a handler's value stands for; lists are sorted, cut into pages and columns as the query asks."""
+    """Encode a handler's result as a reply; lists are sorted, filtered and paginated as the query asks."""
     if isinstance(value, Reply):
         return value
     if value is None:
@@ -197,7 +197,7 @@ def reply_of(value: Any, request: Request) -> Reply:
 
 
 def paged(rows: list[dict[str, Any]], query: Mapping[str, str]) -> Any:
-    """A list as the query's name, use_regex, sort, sort_reverse, columns, page and page_size ask (rabbit_mgmt_util).
+    """Filter, sort and paginate a list by name, use_regex, sort, sort_reverse, columns, page and page_size (rabbit_mgmt_util).
 
     HttpError 400 for a page that is no number or out of range.
     """
@@ -232,7 +232,7 @@ def _has_name(row: dict[str, Any], wanted: str, *, regex: bool) -> bool:
     name = str(row.get("name", ""))
     if not regex:
         return wanted.lower() in name.lower()
-    # As text: a pattern from outside may take exponential time, and RabbitMQ's PCRE has limits that Python's has not.
+    # Compared as plain text: a client's pattern may take exponential time, and Python's re lacks the limits of RabbitMQ's PCRE.
     return wanted.strip("^$.*").lower() in name.lower()
 
 
@@ -264,7 +264,7 @@ def _sort_key(value: Any) -> tuple[int, Any]:
 
 
 def encode(value: Any) -> bytes:
-    """JSON; values of AMQP tables that it lacks become the nearest it has."""
+    """Encode as JSON; AMQP values without a JSON type become the nearest one."""
     return json.dumps(value, default=_plain, separators=(",", ":"), ensure_ascii=False).encode(
         errors="replace"
     )
@@ -284,12 +284,12 @@ def _plain(value: Any) -> Any:
 
 
 def parse_query(text: str) -> dict[str, str]:
-    """The query's last value of each key."""
+    """Parse a query string; the last value of each key counts."""
     return {name: values[-1] for name, values in parse_qs(text, keep_blank_values=True).items()}
 
 
 def segment(name: str) -> str:
-    """A name as a segment of a path."""
+    """Quote a name as a path segment."""
     return quote(name, safe="")
 
 

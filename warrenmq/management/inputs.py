@@ -1,4 +1,4 @@
-"""Checks of what requests bring, and the errors of what they may not (rabbit_mgmt_util)."""
+"""Validate values of requests, with RabbitMQ's errors (rabbit_mgmt_util)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def refused(kind: str, name: str, vhost: str, request: Request) -> AccessRefused:
-    """The error of a missing permission."""
+    """Make the error for a missing permission."""
     text = f"access to {kind} '{name}' in vhost '{vhost}' refused for user '{request.account.name}'"
     return AccessRefused(text, reply_text=text)
 
 
 def arguments_of(body: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a declaration."""
+    """Read the arguments of a declaration."""
     arguments = body.get("arguments", {})
     if arguments in ([], None, ""):
         return {}
@@ -28,7 +28,7 @@ def arguments_of(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def flag(body: dict[str, Any], name: str, default: bool) -> bool:
-    """A switch, or its text, as rabbitmqadmin sends it."""
+    """Read a boolean, also as the text that rabbitmqadmin sends."""
     value = body.get(name, default)
     if value in (True, "true"):
         return True
@@ -38,7 +38,7 @@ def flag(body: dict[str, Any], name: str, default: bool) -> bool:
 
 
 def whole(value: Any, name: str) -> int:
-    """A number that is not negative, or its text, as rabbitmqadmin sends it."""
+    """Read a non-negative integer, also as the text that rabbitmqadmin sends."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
         value = int(value)
     if type(value) is not int or value < 0:
@@ -47,7 +47,7 @@ def whole(value: Any, name: str) -> int:
 
 
 def texts(body: dict[str, Any], *names: str) -> tuple[str, ...]:
-    """Values of the body that must be texts."""
+    """Read values of the body that must be strings."""
     for name in names:
         if type(body[name]) is not str:
             raise bad_request(f"{name} must be a text")

@@ -27,7 +27,7 @@ _NAMES = tuple(field.name for field in fields(Properties))
 
 
 def json_of_properties(properties: Properties | None) -> Any:
-    """Properties as RabbitMQ's API gives them: those that are set; an empty list when none is."""
+    """Encode message properties as RabbitMQ's API does: those that are set; an empty list when none is."""
     found = {} if properties is None else {
         name: value for name in _NAMES if (value := getattr(properties, name)) is not None
     }  # fmt: skip
@@ -37,7 +37,7 @@ def json_of_properties(properties: Properties | None) -> Any:
 
 
 def properties_of_json(value: Any) -> Properties:
-    """HttpError 400 for what is no set of properties; unknown ones are left out, as in RabbitMQ."""
+    """Decode message properties; unknown ones are ignored, as in RabbitMQ.  HttpError 400 if they are malformed."""
     if value in ([], None, ""):
         value = {}
     if type(value) is not dict:
@@ -61,7 +61,7 @@ def properties_of_json(value: Any) -> Properties:
 
 
 def publish(site: Site, request: Request) -> Any:
-    """POST /api/exchanges/vhost/name/publish: {"routed": true} when a queue has it."""
+    """POST /api/exchanges/vhost/name/publish: {"routed": true} if it reached a queue."""
     vhost, name = request.at["vhost"], request.at["name"]
     exchange = "" if name == "amq.default" else name
     user = site.at_work(request.account, vhost)

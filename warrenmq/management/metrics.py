@@ -1,4 +1,4 @@
-"""The page for Prometheus, with the names of RabbitMQ's plugin (rabbitmq_prometheus), so that its Grafana dashboards work.
+"""The Prometheus metrics, with the names of RabbitMQ's plugin (rabbitmq_prometheus), so that its Grafana dashboards work.
 
     /metrics               sums over all queues, channels and connections
     /metrics/per-object    the metrics of queues for each queue
@@ -92,14 +92,14 @@ _CHURN = (
 
 
 class ServerCollector(Collector):
-    """All metrics of a server at one moment."""
+    """Prometheus collector of all metrics of a server."""
 
     def __init__(self, site: Site, *, per_object: bool) -> None:
         self._site = site
         self._per_object = per_object
 
     def collect(self) -> Iterable[Metric]:
-        """The families, in no order that means anything."""
+        """Collect the metric families, in no particular order."""
         queues = [
             (broker.vhost.name, name, read())
             for broker in self._site.brokers()
@@ -205,7 +205,7 @@ def _info(name: str, words: str, labels: dict[str, str]) -> Metric:
 
 
 def page(site: Site, *, per_object: bool) -> bytes:
-    """The page as text."""
+    """Format metrics in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(ServerCollector(site, per_object=per_object))
     return generate_latest(registry)

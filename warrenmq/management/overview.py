@@ -1,4 +1,4 @@
-"""The node as a whole: overview, nodes, health checks, the aliveness test (rabbit_mgmt_wm_overview, _health_check_*)."""
+"""Overview, nodes, health checks and the aliveness test of the HTTP API (rabbit_mgmt_wm_overview, _health_check_*)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def exchange_types() -> list[dict[str, Any]]:
 
 
 def listeners(site: Site) -> list[dict[str, Any]]:
-    """Where the server listens."""
+    """JSON list of the server's listeners."""
     addresses = [*site.server.addresses, ("http", *site.address)]
     return [
         {
@@ -100,7 +100,7 @@ def overview(site: Site, request: Request) -> Any:
 
 
 def node(site: Site) -> dict[str, Any]:
-    """The one node."""
+    """JSON object of the node."""
     resources = site.brokers()[0].resources
     memory, disk = alarm_stats(resources)
     descriptors = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
@@ -146,11 +146,11 @@ def global_parameters(site: Site, _request: Request) -> Any:
 
 
 def rebalance(_site: Site, _request: Request) -> None:
-    """POST /api/rebalance/queues: there is one node, so everything is where it belongs."""
+    """POST /api/rebalance/queues: there is one node, so there is nothing to move."""
 
 
 def nothing(_site: Site, _request: Request) -> Any:
-    """An empty list of what does not exist here."""
+    """Answer with an empty list, for features that do not exist here."""
     return []
 
 
@@ -171,7 +171,7 @@ def auth_attempts(site: Site, _request: Request) -> Any:
 
 
 def aliveness(site: Site, request: Request) -> Any:
-    """GET /api/aliveness-test/vhost: a message goes through a queue, which is made for it and stays."""
+    """GET /api/aliveness-test/vhost: publish and get one message through the queue aliveness-test, which stays."""
     vhost = request.at["vhost"]
     site.at_work(request.account, vhost)
     broker = site.broker(vhost)
@@ -224,19 +224,19 @@ def protocol_listener(site: Site, request: Request) -> Any:
 
 
 def certificates(site: Site, _request: Request) -> Any:
-    """GET /api/health/checks/certificate-expiration: fine without TLS; the certificate of a listener is not looked into."""
+    """GET /api/health/checks/certificate-expiration: ok without TLS; certificates of listeners are not checked."""
     if all(protocol != "amqps" for protocol, _, _ in site.server.addresses):
         return {"status": "ok"}
     raise HttpError(501, "not_implemented", "certificates are not looked into by this server")
 
 
 def single_node(_site: Site, _request: Request) -> Any:
-    """GET /api/health/checks/node-is-...-critical: there is nothing that another node could take over."""
+    """GET /api/health/checks/node-is-...-critical: always ok, as no other node could take over."""
     return {"status": "ok", "reason": "single node cluster"}
 
 
 def node_health(site: Site, request: Request) -> Any:
-    """GET /api/healthchecks/node: the deprecated check of everything."""
+    """GET /api/healthchecks/node: the deprecated check of everything at once."""
     for check in (virtual_hosts, alarms):
         if isinstance(found := check(site, request), Reply):
             return found

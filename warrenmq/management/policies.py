@@ -22,13 +22,13 @@ Handler = "Callable[[Site, Request], Any]"
 
 
 def parameters(broker: Broker, *components: str) -> list[tuple[str, str, Any]]:
-    """(component, name, value) of a virtual host's parameters."""
+    """The parameters of a virtual host, as (component, name, value)."""
     found = list(broker.vhost.definitions.parameters.items())
     return [(component, name, value) for (component, name), value in found if component in components]
 
 
 def policy_row(broker: Broker, name: str, value: dict[str, Any]) -> dict[str, Any]:
-    """One policy."""
+    """JSON object of one policy."""
     return {
         "vhost": broker.vhost.name, "name": name, "pattern": value["pattern"], "apply-to": value.get("apply-to", "all"),
         "definition": value["definition"], "priority": value.get("priority", 0),
@@ -36,7 +36,7 @@ def policy_row(broker: Broker, name: str, value: dict[str, Any]) -> dict[str, An
 
 
 def parameter_row(broker: Broker, component: str, name: str, value: Any) -> dict[str, Any]:
-    """One parameter."""
+    """JSON object of one parameter."""
     return {"value": value, "vhost": broker.vhost.name, "component": component, "name": name}
 
 
@@ -103,7 +103,7 @@ def _existing(site: Site, request: Request, component: str) -> tuple[Broker, Any
 
 
 def list_parameters(site: Site, request: Request) -> Any:
-    """GET /api/parameters, of a component, of a virtual host; policies have paths of their own."""
+    """GET /api/parameters and /api/parameters/component/vhost; policies have paths of their own."""
     wanted = [request.at["component"]] if "component" in request.at else [OPERATOR_POLICY, LIMITS]
     return [
         parameter_row(broker, *each)

@@ -35,7 +35,7 @@ ACK_MODES = {
 
 
 def row(site: Site, broker: Broker, record: QueueRecord) -> dict[str, Any]:
-    """One queue, from the figures that it keeps."""
+    """JSON object of one queue."""
     vhost = broker.vhost
     figures = site.figures(broker, record.name) or _NOTHING
     path = ("queue", vhost.name, record.name)
@@ -60,7 +60,7 @@ def row(site: Site, broker: Broker, record: QueueRecord) -> dict[str, Any]:
 
 
 def records(broker: Broker) -> list[QueueRecord]:
-    """All queues of a virtual host."""
+    """The queue records of a virtual host."""
     return broker.vhost.records()
 
 
@@ -92,7 +92,7 @@ def show(site: Site, request: Request) -> Any:
 
 
 def consumer_row(site: Site, broker: Broker, queue: str, consumer: Any) -> dict[str, Any]:
-    """One consumer."""
+    """JSON object of one consumer."""
     return {
         "queue": {"name": queue, "vhost": broker.vhost.name}, "consumer_tag": consumer.consumer_tag,
         "ack_required": consumer.ack_required, "prefetch_count": consumer.prefetch, "exclusive": consumer.exclusive,
@@ -163,7 +163,7 @@ def purge(site: Site, request: Request) -> None:
 
 
 def actions(site: Site, request: Request) -> None:
-    """POST /api/queues/vhost/name/actions: sync and cancel_sync, of mirrors, which there are none of."""
+    """POST /api/queues/vhost/name/actions: accepts sync and cancel_sync and does nothing, as there are no mirrors."""
     _existing(site, request)
     _, (action,) = request.fields("action")
     if action not in ("sync", "cancel_sync"):
@@ -171,7 +171,7 @@ def actions(site: Site, request: Request) -> None:
 
 
 def get(site: Site, request: Request) -> Any:
-    """POST /api/queues/vhost/name/get: up to `count` messages, acked or given back."""
+    """POST /api/queues/vhost/name/get: up to `count` messages, acked or requeued."""
     broker, record = _existing(site, request)
     if not site.at_work(request.account, broker.vhost.name).may_read(record.name):
         raise refused("queue", record.name, broker.vhost.name, request)

@@ -40,7 +40,7 @@ log = Log("warrenmq.management")
 
 
 class _Protocol(H11Protocol):
-    """uvicorn's protocol, with a limit on the time that the head of a request may take."""
+    """uvicorn's HTTP protocol with a timeout for request headers."""
 
     _head: asyncio.TimerHandle | None = None
 
@@ -76,7 +76,7 @@ class _Protocol(H11Protocol):
 
 
 class ManagementServer:
-    """Use `manage`.  Also a context manager."""
+    """A running HTTP listener, made by `manage`; a context manager."""
 
     def __init__(self, server: AmqpServer, host: str, port: int, sock: socket.socket | None = None) -> None:
         listening = _listen(host, port) if sock is None else sock
@@ -99,12 +99,12 @@ class ManagementServer:
 
     @property
     def url(self) -> str:
-        """http://HOST:PORT."""
+        """The base URL, http://HOST:PORT."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
 
     def close(self) -> None:
-        """Answer what was asked, and stop listening."""
+        """Finish running requests and stop listening."""
         if self._uvicorn.should_exit:
             return
         self._uvicorn.should_exit = True

@@ -1,4 +1,4 @@
-"""Site: what the handlers of the HTTP API share: the AMQP server, its users, its virtual hosts, and rates.
+"""Site: the state that handlers of the HTTP API share: the AMQP server, its users, its virtual hosts, and rates.
 
 A rate is the change between the last two samples, which are taken every five seconds (collect_statistics_interval).
 """
@@ -34,10 +34,10 @@ ASK_TIMEOUT = 2.0
 
 
 class Site:
-    """The server as the management API sees it."""
+    """The management API's view of the AMQP server."""
 
     def __init__(self, server: AmqpServer, address: tuple[str, int]) -> None:
-        """`address` is where the API listens."""
+        """`address` is the API's own listener."""
         self.server = server
         self.node = server.node
         self.users = server.node.users
@@ -52,20 +52,20 @@ class Site:
         self._samples: tuple[tuple[float, Any], tuple[float, Any]] | None = None
 
     def begin(self) -> None:
-        """Take samples from now on."""
+        """Start sampling rates."""
         first = self._take()
         self._samples = first, first
         self._sampler.start()
 
     def end(self) -> None:
-        """Take no more."""
+        """Stop sampling rates."""
         self._ended.set()
         self._sampler.join()
 
     # -- users
 
     def log_in(self, name: str, password: bytes, peer: str) -> Account:
-        """The user; HttpError 401, which does not say what was wrong."""
+        """Authenticate a user; HttpError 401, which does not tell whether name or password was wrong."""
         account = None
         if self.users.check_password(name, password):
             account = self.users.account(name)
@@ -78,7 +78,7 @@ class Site:
         return account
 
     def at_work(self, account: Account, vhost: str) -> AuthenticatedUser:
-        """The user in a virtual host, with his permissions.  HttpError 404 for an unknown one, 401 without any permission there."""
+        """The user's access to a virtual host.  HttpError 404 for an unknown host, 401 without any permission there."""
         self.broker(vhost)
         user = self.users.in_vhost(account.name, vhost)
         if user is None:
@@ -86,14 +86,14 @@ class Site:
         return user
 
     def visible_vhosts(self, account: Account) -> list[str]:
-        """The virtual hosts that a user may look into: all with monitoring, else those with permissions."""
+        """The virtual hosts that a user may see: all with the tag monitoring, else those with permissions."""
         names = list(self.node.vhosts)
         if WITH["monitoring"].intersection(account.tags):
             return names
         return [name for name in names if self.users.in_vhost(account.name, name) is not None]
 
     def visible(self, account: Account, vhost: str) -> Broker:
-        """The broker of a virtual host that the user may look into.  HttpError 404, 401."""
+        """The broker of a virtual host that the user may see.  HttpError 404, 401."""
         broker = self.broker(vhost)
         if vhost not in self.visible_vhosts(account):
             raise not_authorised(f"User not authorised to access virtual host {vhost}")
@@ -102,32 +102,32 @@ class Site:
     # -- virtual hosts
 
     def broker(self, vhost: str) -> Broker:
-        """HttpError 404 for an unknown virtual host."""
+        """The broker of a virtual host.  HttpError 404 for an unknown one."""
         served = self.node.vhosts.get(vhost)
         if served is None:
             raise not_found()
         return served.broker
 
     def brokers(self) -> list[Broker]:
-        """All."""
+        """The brokers of all virtual hosts."""
         return [served.broker for served in list(self.node.vhosts.values())]
 
     def figures(self, broker: Broker, queue: str) -> QueueFigures | None:
-        """A queue's figures now; None when it has just gone."""
+        """The current figures of a queue; None if it has just been deleted."""
         read = broker.vhost.figures.get(queue)
         return None if read is None else read()
 
     # -- connections and channels
 
     def connections(self) -> Iterator[ConnectionInfo]:
-        """Every connection that answers."""
+        """The figures of every connection that answers."""
         for ref in self.server.connection_refs():
             info = self._ask(self.server.runtime, ref)
             if isinstance(info, ConnectionInfo) and info.vhost:
                 yield info
 
     def channels(self, connection: ConnectionInfo) -> Iterator[ChannelInfo]:
-        """Every channel of a connection that answers."""
+        """The figures of every channel that answers."""
         served = self.node.vhosts.get(connection.vhost)
         if served is None:
             return
@@ -137,7 +137,7 @@ class Site:
                 yield info
 
     def describe(self, broker: Broker, channel: Any) -> ChannelInfo | None:
-        """One channel; None when it does not answer."""
+        """The figures of one channel; None if it does not answer."""
         info = self._ask(broker.runtime, channel)
         return info if isinstance(info, ChannelInfo) else None
 
@@ -149,7 +149,7 @@ class Site:
             return None
 
     def events(self) -> dict[str, int]:
-        """How often things happened, in the words of churn_rates."""
+        """Event counts under the names of RabbitMQ's churn_rates."""
         found = self.statistics.events()
         for broker in self.brokers():
             for name, count in broker.vhost.queue_events.items():
@@ -159,7 +159,7 @@ class Site:
     # -- rates
 
     def rate_of(self, path: tuple[str, ...]) -> float:
-        """The change of one sampled count a second."""
+        """The rate of one sampled count, a second."""
         if self._samples is None:
             return 0.0
         (then, old), (now, new) = self._samples
@@ -169,7 +169,7 @@ class Site:
         return round(float(last - first) / (now - then), 1)
 
     def with_rates(self, counts: dict[str, int], path: tuple[str, ...]) -> dict[str, Any]:
-        """Counts, each with the `_details` that has its rate."""
+        """Add to each count its `_details` with the rate."""
         found: dict[str, Any] = {}
         for name, count in counts.items():
             found[name] = count

@@ -114,12 +114,12 @@ def clear_permission(site: Site, request: Request) -> None:
 
 
 def topic_permissions(_site: Site, _request: Request) -> Any:
-    """GET /api/topic-permissions and its like: there are none."""
+    """GET /api/topic-permissions and variants: always empty."""
     return []
 
 
 def no_topic_permissions(_site: Site, _request: Request) -> None:
-    """PUT: refused, as they are not checked."""
+    """PUT /api/topic-permissions/vhost/user: rejected, as they are not supported."""
     raise bad_request("topic permissions are not checked by this server; use the permissions of the exchange")
 
 

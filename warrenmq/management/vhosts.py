@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def row(site: Site, name: str) -> dict[str, Any]:
-    """One virtual host."""
+    """JSON object of one virtual host."""
     broker, about = site.broker(name), site.users.vhosts.get(name, {})
     ready = unacked = 0
     for read in list(broker.vhost.figures.values()):
@@ -42,7 +42,7 @@ def show(site: Site, request: Request) -> Any:
 
 
 def put(site: Site, request: Request) -> Any:
-    """PUT /api/vhosts/name: its broker is open when this is answered."""
+    """PUT /api/vhosts/name: replies when its broker is open."""
     name, body = request.at["name"], request.json()
     tags = body.get("tags", [])
     tags = [tag.strip() for tag in tags.split(",") if tag.strip()] if isinstance(tags, str) else tags

@@ -1,4 +1,4 @@
-"""Messages to which their sender adds until the queue takes them: single publishes, and single acks, cost the queue a message a run.
+"""Mailbox messages that batch: senders append single publishes and acks until the queue takes them, so a run costs one message.
 
     sender   add, then send unless it is on its way
     queue    clear `on_its_way`, then take what was added
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Collected(Generic[T]):
-    """The part that is common to publishes and acks."""
+    """Base of the batches of publishes and acks."""
 
     __slots__ = ("_added", "on_its_way")
 
@@ -38,19 +38,19 @@ class Collected(Generic[T]):
         """It was sent, and the queue has not begun to take what was added."""
 
     def _take(self) -> list[T]:
-        """What was added; by the queue, or by the thread that finds that the queue's process is dead."""
+        """Take the entries added since the last time; called by the queue, or by the thread that finds its process dead."""
         self.on_its_way = False
         popleft = self._added.popleft
         taken: list[T] = []
         with suppress(
             IndexError
-        ):  # the process was killed while it took them, and another thread takes them, too
+        ):  # the process was killed while it took them, so another thread takes them as well
             taken.extend(popleft() for _ in range(len(self._added)))
         return taken
 
 
 class OpenPublish(Collected["tuple[bytes, Promise]"]):
-    """Publisher -> queue: messages with consecutive ids that share all but their bodies, published one by one.
+    """Publisher -> queue: a growing batch of single publishes with consecutive ids that differ only in their bodies.
 
     alike      the publication that each of them is, but for id and body
     added      how many were added, ever
@@ -69,12 +69,12 @@ class OpenPublish(Collected["tuple[bytes, Promise]"]):
         self.sent_t = self.added = self.taken = 0
 
     def add(self, body: bytes, promise: Promise) -> None:
-        """Add a message; by its one sender."""
+        """Append a message; only its one sender calls this."""
         self._added.append((body, promise))
-        self.added += 1  # last: were it interrupted, the next message would not go on here
+        self.added += 1  # last: if this is interrupted before, the next message starts another batch
 
     def take(self) -> Publish | None:
-        """The messages that were added since the last time, as one publish."""
+        """Take the messages added since the last time, as one publish."""
         if not (taken := self._take()):
             return None
         alike, count, before = self.alike, len(taken), self.taken
@@ -89,7 +89,7 @@ class OpenPublish(Collected["tuple[bytes, Promise]"]):
 
 
 class OpenAcks(Collected[int]):
-    """Consumer -> queue: single acks, from any thread."""
+    """Consumer -> queue: a growing batch of single acks, from any thread."""
 
     __slots__ = ("consumer",)
 
@@ -98,9 +98,9 @@ class OpenAcks(Collected[int]):
         self.consumer = consumer
 
     def add(self, tag: int) -> None:
-        """Add the ack of a delivery."""
+        """Append the ack of a delivery."""
         self._added.append(tag)
 
     def take(self) -> Acks:
-        """The acks that were added since the last time; possibly none."""
+        """Take the acks added since the last time; possibly none."""
         return Acks(self.consumer, self._take())

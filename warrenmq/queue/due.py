@@ -1,4 +1,4 @@
-"""The front of a queue of delayed messages: each leaves when its time has come, and is acked when it has arrived.
+"""Release of delayed messages: each is published when due, and acked once its target queues have confirmed it.
 
     publish         the time is now + x-delay, or what the publisher says; stored with the message, so it goes on while the
                     broker is down
@@ -39,7 +39,7 @@ LOOK_AGAIN = 30.0
 
 
 class Delays(ExpiryAndLimits):
-    """Releases messages whose time has come.
+    """Releases due messages.
 
     released     sequence id of a message on its way -> the time at which it was found due
     is_stopping  the broker is being closed: nothing more is released
@@ -47,7 +47,7 @@ class Delays(ExpiryAndLimits):
 
     def __init__(self, vq: DelayedQueue, drops: QueueDrops, wall_ns: Callable[[], int], effects: list[Effect], *,
                  delay_of: Callable[[Publication], int], go_ahead: bool) -> None:  # fmt: skip
-        """`delay_of` tells the milliseconds of a publication that has no time of its own."""
+        """`delay_of` returns the delay, in milliseconds, of a publish without a due time of its own."""
         super().__init__(
             QueueArguments(), vq, drops, wall_ns, effects, found_expiring=True, go_ahead=go_ahead
         )
@@ -58,12 +58,12 @@ class Delays(ExpiryAndLimits):
         self.is_stopping = False
 
     def expiries(self, publications: Sequence[Publication]) -> list[int]:
-        """The times of messages that arrive now."""
+        """The due times of messages that arrive now."""
         now = self._now()
         return [each.due or now + self._delay_of(each) * 1_000 for each in publications]
 
     def trim(self) -> None:
-        """Release messages whose time has come, and start the timer of the next."""
+        """Release due messages, and start the timer of the next."""
         if not self._go_ahead or self.is_stopping:
             return
         now, released = self._now(), self.released
@@ -78,7 +78,7 @@ class Delays(ExpiryAndLimits):
             self._wait_for(next_due, now)
 
     def answered(self, done: Collection[int], failed: Collection[int]) -> None:
-        """The queues have answered: `done` are safe where they went, of `failed` some queue has none."""
+        """Handle confirms: ack the `done` messages; `failed` ones were not confirmed by some queue, and are retried later."""
         found_due: dict[int, list[int]] = {}
         for seq in done:
             if (time := self.released.pop(seq, None)) is not None:

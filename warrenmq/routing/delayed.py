@@ -1,4 +1,4 @@
-"""Delayed messages: the exchange type x-delayed-message, and the names of the queues in which messages wait for their time.
+"""Delayed messages: the exchange type x-delayed-message, and the names of the queues that hold delayed messages.
 
     argument x-delayed-type    how the exchange routes when a message's time has come: direct, fanout, topic or headers
     header x-delay             milliseconds that a message waits; without it, or with 0 and less, it is routed at once
@@ -32,22 +32,22 @@ _OF_EXCHANGE = LATER + "."
 
 
 def store_of(exchange: str) -> str:
-    """The queue in which messages for a delayed exchange wait."""
+    """The name of the queue that holds a delayed exchange's messages."""
     return _OF_EXCHANGE + exchange
 
 
 def is_store(queue: str) -> bool:
-    """True if this queue holds messages that wait for their time."""
+    """True if this queue holds delayed messages."""
     return queue == LATER or queue.startswith(_OF_EXCHANGE)
 
 
 def exchange_of(store: str) -> str | None:
-    """The exchange whose messages wait in this queue; None for those of `publish(..., delay=)`."""
+    """The exchange whose delayed messages this queue holds; None for those of `publish(..., delay=)`."""
     return store.removeprefix(_OF_EXCHANGE) if store.startswith(_OF_EXCHANGE) else None
 
 
 def delay_of(headers: Mapping[str, Any] | None) -> int:
-    """Milliseconds that a message with these headers has to wait; 0 = none.
+    """The delay of a message with these headers, in milliseconds; 0 = none.
 
     | x-delay              | waits                |
     | -------------------- | -------------------- |
