@@ -11,14 +11,13 @@ import os
 import re
 from collections.abc import Sequence
 from html import escape
-from itertools import islice
 
 from warrenmq.lens.captions import render
 from warrenmq.lens.fold import Fold
 from warrenmq.lens.lesson import Played, PlayedStep, play
 from warrenmq.lens.lesson_text import Lesson
 from warrenmq.lens.saved import page_of, static
-from warrenmq.lens.stills import Routes, parts
+from warrenmq.lens.stills import parts
 from warrenmq.lens.tables import Step as Folded
 from warrenmq.replay.export.selection import rows_in_order
 from warrenmq.trace.catalog import Run
@@ -112,7 +111,6 @@ def page(
             each,
             fold,
             _last_words(trace.catalog.runs, rows[: each.row], steps),
-            Routes.after(trace.catalog.runs, islice(rows, each.row)),
             lens,
             number,
         )
@@ -145,10 +143,10 @@ _KEY = (
 )
 
 
-def _step(each: PlayedStep, fold: Fold, said: str, routes: Routes, lens: str, number: int) -> str:
+def _step(each: PlayedStep, fold: Fold, said: str, lens: str, number: int) -> str:
     step = each.step
     link = f'<a href="{escape(lens)}#row={each.row}">row {each.row:,}</a>'
-    picture = parts(fold.at(each.row), step.look, routes)
+    picture = parts(fold.at(each.row), step.look)
     return (
         f'<article id="step-{number}"><h2>{_inline(step.title)}</h2>{_paragraphs(step.text)}'
         + (

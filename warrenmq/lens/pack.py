@@ -10,7 +10,7 @@ difference to the one before.  Words and shapes are numbered when they come firs
 A shape is [run, event, fillers, mark, move, changes]:
 
     fillers   [template, kinds]: a letter a filler, i = a number, s = a word
-    move      0, or [from, to], each the parts of the anchor between its numbers
+    move      0, or [from, to] or [from, by way of, to], each the parts of the anchor between its numbers
     changes   [table, key, fields, kinds] for each: key is 0 for a number, else the parts of the key between its numbers; fields is
               -1 = the row is gone, 0 = one value, else a mask of the fields that are new, all of them if there was no row before
 
@@ -73,7 +73,7 @@ class Packer:
         kinds = "".join([self._value(each, values) for each in fillers])
         move: Any = 0
         if step.move is not None:
-            move = (self._anchor(step.move[0], values), self._anchor(step.move[1], values))
+            move = tuple([self._anchor(anchor, values) for anchor in step.move])
         changes = tuple([
             (table, self._key(key, values), *self._fields(new, old, values)) for table, key, new, old in step.changes
         ])  # fmt: skip

@@ -112,8 +112,8 @@ class Scene:
         """Boot -> what is added to the numbers of its messages."""
         self._highest = 0
         self.changes: list[Change] = []
-        self.move: tuple[str, str] | None = None
-        """(from, to).  Anchors: pub, con, box/<actor>, queue/<name>, entry/<name>/<seq>, rec/<store>/<file>/<offset>,
+        self.move: tuple[str, ...] | None = None
+        """(from, to) or (from, by way of, to).  Anchors: pub, con, exchange/<name>, box/<actor>, queue/<name>, entry/<name>/<seq>, rec/<store>/<file>/<offset>,
         file/<store>/<file>, flying/<store>/<message>/<queue>, cache/<store>/<message>."""
         self.mark = 0
         self.about = 0

@@ -1,6 +1,6 @@
 """Static pictures of a fold's state for pages without scripts: HTML and SVG, made in Python.
 
-    parts(tables, ("stores", "flying"), routes)     one figure for each part of the picture that a step looks at
+    parts(tables, ("stores", "flying"))     one figure for each part of the picture that a step looks at
 
 Forms say what colours say: solid = synced, tinted = handed to the system, dashed = in the write buffer, hatched = garbage.  Everything that a
 trace may name is escaped, and isolated (<bdi>), so that no name of a queue can change the page.
@@ -9,21 +9,11 @@ trace may name is escaped, and isolated (<bdi>), so that no name of a queue can 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
-from typing import Any, NamedTuple
+from typing import Any
 
-from warrenmq.trace.catalog import Run
-from warrenmq.trace.events import (
-    BindingGone,
-    BindingMade,
-    Ev,
-    ExchangeDeclared,
-    ExchangeDeleted,
-    ExchangeType,
-    State,
-)
-from warrenmq.trace.schema import Row
+from warrenmq.trace.events import State
 
 Tables = Mapping[str, Mapping[Any, Any]]
 WIDTH = 640
@@ -34,43 +24,8 @@ _STORES = {"p": "persistent store", "t": "transient store"}
 _STATES = ("alpha", "beta", "gamma", "delta")
 
 
-class Routes(NamedTuple):
-    """The exchanges and bindings at a row of a trace; the fold has no tables for them."""
-
-    exchanges: dict[str, str]
-    """Name -> type."""
-    bindings: dict[tuple[str, str, str, int], None]
-    """(exchange, key, destination, 1 = a queue)."""
-
-    @classmethod
-    def after(cls, runs: Sequence[Run], rows: Iterable[tuple[int, Row]]) -> Routes:
-        """Apply rows, from the first of the trace on; returns the exchanges and bindings after them."""
-        routes = cls({}, {})
-        for run, row in rows:
-            texts = runs[run].texts
-            if row.event == Ev.RUN_START:
-                routes.exchanges.clear()
-                routes.bindings.clear()
-            elif row.event == Ev.EXCHANGE_DECLARED:
-                declared = ExchangeDeclared.of(row)
-                routes.exchanges[texts.get(declared.exchange, "")] = ExchangeType(declared.type).words
-            elif row.event == Ev.EXCHANGE_DELETED:
-                routes.exchanges.pop(texts.get(ExchangeDeleted.of(row).exchange, ""), None)
-            elif row.event in {Ev.BOUND, Ev.UNBOUND}:
-                view = (BindingMade if row.event == Ev.BOUND else BindingGone).of(row)
-                exchange, key, destination = (
-                    texts.get(number, "") for number in (view.exchange, view.routing_key, view.destination)
-                )
-                binding = exchange, key, destination, int(view.to)
-                if row.event == Ev.BOUND:
-                    routes.bindings[binding] = None
-                else:
-                    routes.bindings.pop(binding, None)
-        return routes
-
-
-def parts(tables: Tables, look: Sequence[str], routes: Routes) -> str:
-    """Draw the figures of these parts; empty ones are left out."""
+def parts(tables: Tables, look: Sequence[str]) -> str:
+    """Figures of these parts, those that have something to show."""
     drawn: dict[str, Callable[[], str]] = {
         "stores": lambda: _stores(tables),
         "flying": lambda: _flying(tables),
@@ -80,7 +35,7 @@ def parts(tables: Tables, look: Sequence[str], routes: Routes) -> str:
         "queue": lambda: _queues(tables),
         "index": lambda: _index(tables),
         "publisher": lambda: _publisher(tables),
-        "exchanges": lambda: _exchanges(routes),
+        "exchanges": lambda: _exchanges(tables),
         "memory": lambda: _memory(tables),
         "alarms": lambda: _alarms(tables),
     }
@@ -257,11 +212,11 @@ def _publisher(tables: Tables) -> str:
     )
 
 
-def _exchanges(routes: Routes) -> str:
+def _exchanges(tables: Tables) -> str:
     lines = [
-        f"<tr><th>{name(exchange)} <small>{routes.exchanges.get(exchange, '')}</small></th><td>{name(key) or '<i>any</i>'}</td><td>"
-        f"{'' if to == 1 else 'exchange '}{name(destination)}</td></tr>"
-        for exchange, key, destination, to in routes.bindings
+        f"<tr><th>{name(exchange)} <small>{tables['exchange'].get(exchange, '')}</small></th><td>{name(key) or '<i>any</i>'}</td><td>"
+        f"{'' if to == 'queue' else 'exchange '}{name(destination)}</td></tr>"
+        for exchange, destination, key, to in tables["binding"].values()
     ]
     head = "<tr><th>exchange</th><th>key</th><th>goes to</th></tr>"
     return _part(

@@ -10,6 +10,10 @@ back; neither needs to know what a broker is.
 | actor | actor | (name, kind, parent, "starting", "up", "ended", "killed" or "crashed", incarnation) |
 | mail | "sender:seq" | (receiver, kind of message, message, how many, sender): one envelope in a mailbox |
 | pub | client | (messages sent, messages confirmed) |
+| exchange | name | "direct", "fanout", "topic", "headers", ...; the name of the default exchange is empty, and it has no row |
+| binding | exchange, destination, key and "queue" or "exchange", with U+001F between them | these four |
+| route | client | (exchange, routing key, the first message of its latest publish): through which exchange it publishes |
+| chosen | "client/queue's actor" | the first message of the client's latest publish to that queue |
 | owed | message | (client, queues that have yet to confirm) |
 | queue | name | (actor, next sequence id, confirmed, bytes of index written, of these synced, version of the index: 0 = not known yet) |
 | ram | name | (target or -1, messages in memory, bytes in memory): the memory monitor's last word |
@@ -35,14 +39,16 @@ from __future__ import annotations
 from typing import Any, NamedTuple, TypeAlias
 
 NAMES = (
-    "run", "actor", "mail", "pub", "owed", "queue", "ram", "journal", "entry", "consumer", "wait", "alarm",
-    "store", "file", "rec", "flying", "cache", "gc", "cost",
+    "run", "actor", "mail", "pub", "exchange", "binding", "route", "chosen", "owed", "queue", "ram", "journal",
+    "entry", "consumer", "wait", "alarm", "store", "file", "rec", "flying", "cache", "gc", "cost",
 )  # fmt: skip
 (
-    RUN, ACTOR, MAIL, PUB, OWED, QUEUE, RAM, JOURNAL, ENTRY, CONSUMER, WAIT, ALARM,
-    STORE, FILE, REC, FLYING, CACHE, GC, COST,
+    RUN, ACTOR, MAIL, PUB, EXCHANGE, BINDING, ROUTE, CHOSEN, OWED, QUEUE, RAM, JOURNAL,
+    ENTRY, CONSUMER, WAIT, ALARM, STORE, FILE, REC, FLYING, CACHE, GC, COST,
 ) = range(len(NAMES))  # fmt: skip
-IN_MEMORY = (ACTOR, MAIL, PUB, OWED, QUEUE, RAM, JOURNAL, CONSUMER, WAIT, ALARM, STORE, FLYING, CACHE, GC)
+IN_MEMORY = (
+    ACTOR, MAIL, PUB, EXCHANGE, BINDING, ROUTE, CHOSEN, OWED, QUEUE, RAM, JOURNAL, CONSUMER, WAIT, ALARM, STORE, FLYING, CACHE, GC,
+)  # fmt: skip
 """Tables whose rows end with the process."""
 
 Key: TypeAlias = int | str
@@ -59,8 +65,8 @@ class Step(NamedTuple):
     caption: Caption
     message: int
     """The number of the message that it is about; 0 = none."""
-    move: tuple[str, str] | None
-    """(from, to): anchors on the page between which something travels; see `Scene.move`."""
+    move: tuple[str, ...] | None
+    """(from, to) or (from, by way of, to): anchors on the page between which something travels; see `Scene.move`."""
     mark: int
     """Index in MARKS."""
     cause: int

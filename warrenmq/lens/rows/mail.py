@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from itertools import islice
+from typing import Any
 
 from warrenmq.lens.rows.handler import Handlers, many, take_mail
 from warrenmq.lens.scene import Scene, span
-from warrenmq.lens.tables import CACHE, ENTRY, FLYING, MAIL, OWED, PUB, Caption
+from warrenmq.lens.tables import CACHE, CHOSEN, ENTRY, FLYING, MAIL, OWED, PUB, ROUTE, Caption
 from warrenmq.trace import events as e
 from warrenmq.trace.events import Ev
 from warrenmq.trace.schema import Row
@@ -43,13 +44,19 @@ def _published(scene: Scene, actor: int, to: int, count: int, queues: int) -> Ca
             scene.set(OWED, message, (actor, max(queues, 1)))
         elif not queues:  # an old trace does not say how many
             scene.set(OWED, message, (actor, owed[1] + 1))
+    exchange, key, _ = scene.tables[ROUTE].get(actor, ("", "", 0))
+    scene.set(ROUTE, actor, (exchange, key, scene.about))
+    scene.set(CHOSEN, f"{actor}/{to}", scene.about)
+    scene.move = scene.anchor(actor), f"exchange/{exchange}", scene.anchor(to)
     me, you = scene.name(actor), scene.name(to)
+    said, where = "{0} publishes {m1} to {2}", "it lies in the queue's mailbox."
+    fillers: tuple[Any, ...] = me, scene.about, you
     if count > 1:
-        return (
-            "{0} publishes {n1:message} from {m2} on to {3}: one envelope in its mailbox.",
-            me, count, scene.about, you,
-        )  # fmt: skip
-    return "{0} publishes {m1} to {2}: it lies in the queue's mailbox.", me, scene.about, you
+        said, where = "{0} publishes {n1:message} from {m2} on to {3}", "one envelope in its mailbox."
+        fillers = me, count, scene.about, you
+    if exchange:
+        return f"{said}, chosen by exchange {{{len(fillers)}}}: {where}", *fillers, exchange
+    return f"{said}: {where}", *fillers
 
 
 def _writes_sent(scene: Scene, me: str, store: str, count: int) -> Caption:

@@ -251,7 +251,7 @@ export class Lens {
     return el("footer.deck", { key: "deck" },
       el("div.told", {},
         el("p.meta", {}, row && named(this.called(row.actor), { class: "who" }), el("span.ev", {}, row ? (head.events[row.event] ?? "event " + row.event).toLowerCase().replaceAll("_", " ") : ""), el("span.when", {}, row ? `boot ${head.runs[row.run]?.boot ?? "?"}, ${clock(row.t - (head.runs[row.run]?.t ?? 0))}` : "")),
-        el("div.say", {}, shown && el("p.stage", { "aria-hidden": "true" }, el("span", {}, shown.from || "disk"), el("i", {}, shown.message && el("b", {}, shown.message)), el("span", {}, shown.to)),
+        el("div.say", {}, shown && el("p.stage", { "aria-hidden": "true" }, el("span", {}, shown.from || "disk"), el("i", {}, shown.message && el("b", {}, shown.message)), shown.by && [el("span", {}, shown.by), el("i")], el("span", {}, shown.to)),
           el("p.caption", { "aria-live": "polite" }, row ? this.caption(state.at, now) : "No row has come yet."),
           broken && el("p.broken", {}, el("b", {}, broken.rule), " ", plain(broken.text))),
         el("button.ask", { "aria-expanded": String(state.why), disabled: !row?.cause && !state.why, title: "the rows that led to this one (w)", on: { click: () => this.toggle("why") } }, "why?")),

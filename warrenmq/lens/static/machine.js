@@ -117,6 +117,42 @@ function queue(name, q, list, T, now) {
       !cells.length && el("span.void", {}, dead ? "what it knew is gone" : "empty")));
 }
 
+// exchanges, and the lines from publishers and to queues: a message follows the ones that are lit
+const LISTED = 6;
+
+function routing(T, now) {
+  const lit = [...T.route].filter(([client, r]) => (r[2] ? r[2] === now.focus : client === now.actor)), bound = grouped(T.binding, (_, b) => [b[0], b]);
+  let names = [...T.exchange.keys()].filter((name) => !name.startsWith("amq.") || bound.has(name));
+  for (const [, r] of T.route) if (r[0] && !names.includes(r[0])) names.push(r[0]);
+  if (!names.length) return null;  // all go through the default exchange, straight to the queues that they name
+  if ([...T.route.values()].some((r) => !r[0])) names.unshift("");
+  const all = names.length, first = (name) => lit.some(([, r]) => r[0] === name);
+  if (all > LISTED) names = [...names.filter(first), ...names.filter((name) => !first(name))].slice(0, LISTED);
+  const chosen = new Set();
+  for (const [key, message] of T.chosen) if (message && message === now.focus) { const [client, actor] = key.split("/"); if (T.route.get(+client)?.[2] === message) chosen.add(+actor); }
+  const queues = new Set([...T.queue.values()].map((q) => q[0]));  // a queue, too, publishes: what it lets go to a dead-letter exchange
+  return { names, all, bound, chosen, lit: new Map(lit.map(([, r]) => [r[0], r])), outside: new Set(lit.filter(([client]) => !queues.has(client)).map(([, r]) => r[0])) };
+}
+
+function exchanges(found, T) {
+  const { names, all, bound, lit } = found;
+  return el("div.exchanges", { "aria-label": "exchanges" }, names.map((name) => {
+    const through = lit.get(name), mine = bound.get(name) ?? [], keys = mine.map((b) => `${b[2] || "any key"} to ${b[3]} ${plain(b[1])}`), onward = mine.filter((b) => b[3] === "exchange");
+    return el("div.exchange", { key: name, class: through ? "foc" : "", "data-a": "exchange/" + name, title: name ? keys.slice(0, 12).join("; ") || "nothing is bound to it" : "leads to the queue whose name is the routing key" },
+      name ? named(name, { class: "name" }) : el("span.name", {}, "default"), el("small", {}, `${T.exchange.get(name) ?? (name ? "" : "direct")} exchange`),
+      onward.map((b) => el("small", {}, "and to ", named(b[1]))),
+      through?.[1] && el("small.with", {}, "key ", named(through[1])));
+  }), all > names.length && el("p.void", {}, `${num(all - names.length)} more`));
+}
+
+const curve = (y1, y2) => `M0 ${y1} C 24 ${y1}, 16 ${y2}, 40 ${y2}`;
+const middles = (count) => (i) => (i + 0.5) * 100 / count;
+
+function fan(lines) {
+  return el("svg.fan", { viewBox: "0 0 40 100", preserveAspectRatio: "none", "aria-hidden": "true" },
+    lines.sort((x, y) => x[2] - y[2]).map(([from, to, is]) => el("path", { class: is ? "foc" : "", d: curve(from, to) })));
+}
+
 export function flow(T, now) {
   const entries = grouped(T.entry, (key, e) => { const [name, seq] = placeOf(key); return [name, { seq, key, e }]; });
   let queues = [...T.queue];
@@ -131,8 +167,8 @@ export function flow(T, now) {
   let sent = 0, confirmed = 0;
   for (const [, p] of T.pub) { sent += p[0]; confirmed += p[1]; }
   const publishers = [...T.pub], owed = [...T.owed], alarms = [...T.alarm];
-  const consumers = [...T.consumer], lines = Math.min(queues.length, QUEUES);
-  return el("section.flow", { "aria-label": "publishers, queues, consumers" },
+  const consumers = [...T.consumer], routes = routing(T, now), lane = middles(queues.length), place = middles(routes?.names.length ?? 1);
+  return el("section.flow", { class: routes ? "routed" : "", "aria-label": "publishers, queues, consumers" },
     el("div.end", { "data-a": "pub" }, el("h2", {}, publishers.length > 1 ? "Publishers" : "Publisher"),
       el("p.big", {}, num(confirmed), el("small", {}, ` of ${num(sent)} confirmed`)),
       publishers.length > 1 && el("ul.who", {}, publishers.slice(0, 4).map(([id, p]) => el("li", { key: id, "data-a": "pub/" + id, class: id === now.actor ? "now" : "" }, named(T.actor.get(id)?.[0] ?? "a client"), ` ${num(p[1])}/${num(p[0])}`)),
@@ -140,8 +176,11 @@ export function flow(T, now) {
       alarms.map(([what]) => el("p.alarm", { key: what }, `${what} alarm`)),
       el("div.owed", {}, owed.slice(0, 8).map(([message, o]) => el("i.chip", { key: message, class: message === now.focus ? "foc" : "", on: { click: () => now.pick(message) }, title: `m${message} waits for ${plural(o[1], "queue")}` },
         "m" + message, o[1] > 1 && el("sup", {}, o[1]))), owed.length > 8 && el("b", {}, "+" + num(owed.length - 8)))),
-    el("svg.fan", { viewBox: "0 0 40 100", preserveAspectRatio: "none", "aria-hidden": "true" },
-      queues.map((_, i) => { const y = (i + 0.5) * 100 / lines; return el("path", { d: `M0 50 C 24 50, 16 ${y}, 40 ${y}` }); })),
+    routes ? [fan(routes.names.map((name, i) => [50, place(i), routes.outside.has(name)])), exchanges(routes, T),
+      fan(routes.names.flatMap((name, i) => queues.flatMap(([queue, q], j) => {
+        const is = routes.lit.has(name) && routes.chosen.has(q[0]);
+        return is || (routes.bound.get(name) ?? []).some((b) => b[1] === queue && b[3] === "queue") ? [[place(i), lane(j), is]] : [];
+      })))] : fan(queues.map((_, i) => [50, lane(i), false])),
     el("div.queues", {},
       queues.map(([name, q]) => queue(name, q, entries.get(name) ?? [], T, now)),
       all > queues.length && el("p.void", { key: "\u0000more" }, `${num(all - queues.length)} more queues`),

@@ -50,6 +50,13 @@ function way(from, to, a, b, sideways) {
   return `M${a.x} ${y1}C${a.x} ${y1 + h} ${b.x} ${y2 - h} ${b.x} ${y2}`;
 }
 
+// by way of a third thing, from edge to edge of it
+function through(from, by, to, a, b) {
+  const wide = innerWidth > 720, box = by.getBoundingClientRect(), p = middle(by), q = { ...p };
+  const first = way(from.getBoundingClientRect(), box, a, p, wide), second = way(box, to.getBoundingClientRect(), q, b, wide);
+  return first + second;
+}
+
 const make = (svg, tag, set) => {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const each in set) made.setAttribute(each, set[each]);
@@ -62,13 +69,13 @@ export function travel(svg, row, T, { moving, fast }) {
   patch(svg, []);
   if (!row?.move) return;
   const out = row.move.some((anchor) => /^(pub|con)(\/|$)/.test(anchor));  // to and from the outside: only as far as the queue's edge
-  const [from, to] = row.move.map((anchor) => find(anchor, T)).map((found) => (out && found?.closest(".queue")) || found);
+  const ends = row.move.map((anchor) => find(anchor, T)).map((found, _, all) => ((out || all.length > 2) && found?.closest(".queue")) || found), from = ends[0], to = ends.at(-1), by = ends.length > 2 ? ends[1] : null;
   if (!from || !to || from === to) return;
-  if (moving && innerWidth < 721) (/^(pub|con)/.test(row.move[1]) ? from : to).scrollIntoView({ block: "center", behavior: "instant" });
+  if (moving && innerWidth < 721) (/^(pub|con)/.test(row.move.at(-1)) ? from : to).scrollIntoView({ block: "center", behavior: "instant" });
   const floor = document.querySelector(".deck").getBoundingClientRect().top, page = document.querySelector(".machine").getBoundingClientRect();
   const a = middle(from), b = middle(to), shown = (p) => p.y > page.top - 20 && p.y < floor - 4;
   if (!shown(a) && !shown(b)) return;
-  const d = way(from.getBoundingClientRect(), to.getBoundingClientRect(), a, b, out && innerWidth > 720);
+  const d = by ? through(from, by, to, a, b) : way(from.getBoundingClientRect(), to.getBoundingClientRect(), a, b, out && innerWidth > 720);
   make(svg, "path", { class: "halo", d });
   const path = make(svg, "path", { class: "trail", d }), length = path.getTotalLength(), end = path.getPointAtLength(Math.max(0, length - 7));
   make(svg, "circle", { class: "source", cx: a.x, cy: a.y, r: 3 });
@@ -97,11 +104,12 @@ export function stage(row, T, names) {
     const [kind, ...rest] = anchor.split("/");
     if (kind === "box" || kind === "pub") return rest.length ? plain(names(+rest[0])) : "publisher";
     if (kind === "con") return "consumer";
+    if (kind === "exchange") return `exchange ${plain(rest.join("/")) || "default"}`;
     if (kind === "rec") return `${rest[1]}.rdq`;
     if (kind === "flying") return "flying counter";
     if (kind === "cache") return "cache";
     return plain(kind === "entry" ? rest.slice(0, -1).join("/") : rest.join("/"));
   };
-  const [from, to] = row.move.map(called);
-  return { from, to, message: row.message ? "m" + row.message : "" };
+  const names_ = row.move.map(called), [from, by] = names_;
+  return { from, to: names_.at(-1), by: names_.length > 2 && row.move[1] !== "exchange/" ? by : "", message: row.message ? "m" + row.message : "" };
 }
