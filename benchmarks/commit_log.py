@@ -1,4 +1,4 @@
-"""What the commit log gives and costs: a lone confirm, a message to each of a thousand queues, one queue that is busy.
+"""Benchmark of the commit log: a lone confirm, a message to each of a thousand queues, one busy queue.
 
     python -m benchmarks.commit_log DIR [--rounds 12] [--scheduler pool]
 

@@ -117,7 +117,7 @@ def table(figures: dict[str, dict[str, float]], judge: bool) -> str:
 
 
 def rest(figures: dict[str, dict[str, float]]) -> str:
-    """Everything measured, one line a measure."""
+    """Format all measures, one a line."""
     return "\n".join(
         f"{name:20} " + "  ".join(f"{key} {value:,.4g}" for key, value in numbers.items())
         for name, numbers in figures.items()

@@ -198,7 +198,7 @@ def table_of_sizes(sizes: Sequence[dict[Plan, list[Round]]]) -> str:
 
 @contextmanager
 def folder(given: Path | None) -> Iterator[Path]:
-    """That, or one that goes away."""
+    """Context manager of the given folder, or of a temporary one."""
     if given is not None:
         yield given
         return

@@ -1,4 +1,4 @@
-"""What a process that is attached to a shared directory pays, beside the one that owns it.
+"""Benchmark of processes attached to a shared directory, beside its owner.
 
 python -m benchmarks.shared [--rounds 5] [--messages 50000] [--confirms 2000]
 

@@ -53,7 +53,7 @@ _write_blocked, _write_unblocked = writer(AlarmBlocked), writer(AlarmUnblocked)
 def open(path: str | PathLike[str], *, settings: Settings | Mapping[str, Any] | None = None,  # noqa: A001
          trace: str | PathLike[str] | None = None, vhost: str = "/", shared: bool = False,
          unconfirmed: Literal["fail", "repeat"] = "fail") -> Broker:  # fmt: skip
-    """As `warrenmq.open`; use the result with `async with`, or call its `start` and `close`."""
+    """Async version of `warrenmq.open`; use the result with `async with`, or call its `start` and `close`."""
     return Broker(
         lambda: _opening.open(
             path, settings=settings, trace=trace, vhost=vhost, shared=shared, unconfirmed=unconfirmed
@@ -80,7 +80,7 @@ class Broker:
         return self
 
     async def close(self, timeout: float | None = 60.0) -> tuple[str, ...]:  # noqa: ASYNC109  # the face's own signature
-        """As `warrenmq.Broker.close`."""
+        """Async version of `warrenmq.Broker.close`."""
         return () if self.is_forked else await asyncio.to_thread(self.sync.close, timeout)
 
     async def __aenter__(self) -> Self:
@@ -111,12 +111,12 @@ class Broker:
 
     @property
     def is_owner(self) -> bool:
-        """As `warrenmq.Broker.is_owner`."""
+        """Async version of `warrenmq.Broker.is_owner`."""
         return self.sync.is_owner
 
     async def declare_queue(self, name: str = "", *, durable: bool = True, exclusive: bool = False,
                             auto_delete: bool = False, arguments: Mapping[str, Any] | None = None) -> Queue:  # fmt: skip
-        """As `warrenmq.Broker.declare_queue`."""
+        """Async version of `warrenmq.Broker.declare_queue`."""
         declare = partial(self.sync.declare_queue, name, durable=durable, exclusive=exclusive, auto_delete=auto_delete,
                           arguments=arguments)  # fmt: skip
         return Queue(self, await asyncio.to_thread(declare))
@@ -124,14 +124,14 @@ class Broker:
     async def declare_exchange(self, name: str, type: str = "direct", *, durable: bool = True,
                                auto_delete: bool = False, internal: bool = False,
                                arguments: Mapping[str, Any] | None = None) -> Exchange:  # fmt: skip
-        """As `warrenmq.Broker.declare_exchange`."""
+        """Async version of `warrenmq.Broker.declare_exchange`."""
         declare = partial(self.sync.declare_exchange, name, type, durable=durable, auto_delete=auto_delete,
                           internal=internal, arguments=arguments)  # fmt: skip
         return Exchange(self, (await asyncio.to_thread(declare)).name)
 
     async def bind(self, destination: Named | str, source: Named | str, routing_key: str = "",
                    arguments: Mapping[str, Any] | None = None, *, destination_type: str | None = None) -> None:  # fmt: skip
-        """As `warrenmq.Broker.bind`."""
+        """Async version of `warrenmq.Broker.bind`."""
         kind = _kind(destination, destination_type)
         await asyncio.to_thread(
             self.sync.bind, destination, source, routing_key, arguments, destination_type=kind
@@ -139,22 +139,22 @@ class Broker:
 
     async def unbind(self, destination: Named | str, source: Named | str, routing_key: str = "",
                      arguments: Mapping[str, Any] | None = None, *, destination_type: str | None = None) -> None:  # fmt: skip
-        """As `warrenmq.Broker.unbind`."""
+        """Async version of `warrenmq.Broker.unbind`."""
         kind = _kind(destination, destination_type)
         await asyncio.to_thread(
             self.sync.unbind, destination, source, routing_key, arguments, destination_type=kind
         )
 
     async def queue(self, name: str) -> Queue:
-        """As `warrenmq.Broker.queue`."""
+        """Async version of `warrenmq.Broker.queue`."""
         return Queue(self, await asyncio.to_thread(self.sync.queue, name))
 
     async def queues(self) -> list[Queue]:
-        """As `warrenmq.Broker.queues`."""
+        """Async version of `warrenmq.Broker.queues`."""
         return [Queue(self, each) for each in await asyncio.to_thread(self.sync.queues)]
 
     async def delete_exchange(self, name: Named | str, *, if_unused: bool = False) -> None:
-        """As `warrenmq.Broker.delete_exchange`."""
+        """Async version of `warrenmq.Broker.delete_exchange`."""
         await asyncio.to_thread(self.sync.delete_exchange, name, if_unused=if_unused)
 
     def tx(self) -> Transaction:
@@ -168,37 +168,37 @@ class Broker:
     async def delete_queue(
         self, name: Named | str, *, if_unused: bool = False, if_empty: bool = False
     ) -> int:
-        """As `warrenmq.Broker.delete_queue`."""
+        """Async version of `warrenmq.Broker.delete_queue`."""
         return await asyncio.to_thread(self.sync.delete_queue, name, if_unused=if_unused, if_empty=if_empty)
 
     async def purge(self, name: Named | str) -> int:
-        """As `warrenmq.Broker.purge`."""
+        """Async version of `warrenmq.Broker.purge`."""
         return await asyncio.to_thread(self.sync.purge, name)
 
     async def stats(self) -> Stats:
-        """As `warrenmq.Broker.stats`."""
+        """Async version of `warrenmq.Broker.stats`."""
         return await asyncio.to_thread(self.sync.stats)
 
     async def set_policy(self, name: str, pattern: str, definition: Mapping[str, Any], *, apply_to: str = "all",
                          priority: int = 0, operator: bool = False) -> None:  # fmt: skip
-        """As `warrenmq.Broker.set_policy`."""
+        """Async version of `warrenmq.Broker.set_policy`."""
         change = partial(self.sync.set_policy, apply_to=apply_to, priority=priority, operator=operator)
         await asyncio.to_thread(change, name, pattern, definition)
 
     async def clear_policy(self, name: str, *, operator: bool = False) -> None:
-        """As `warrenmq.Broker.clear_policy`."""
+        """Async version of `warrenmq.Broker.clear_policy`."""
         await asyncio.to_thread(partial(self.sync.clear_policy, name, operator=operator))
 
     async def policies(self) -> list[Policy]:
-        """As `warrenmq.Broker.policies`."""
+        """Async version of `warrenmq.Broker.policies`."""
         return await asyncio.to_thread(self.sync.policies)
 
     async def set_vm_memory_high_watermark(self, watermark: _broker.Watermark) -> int:
-        """As `warrenmq.Broker.set_vm_memory_high_watermark`."""
+        """Async version of `warrenmq.Broker.set_vm_memory_high_watermark`."""
         return await asyncio.to_thread(self.sync.set_vm_memory_high_watermark, watermark)
 
     async def set_disk_free_limit(self, limit: _broker.Watermark) -> int:
-        """As `warrenmq.Broker.set_disk_free_limit`."""
+        """Async version of `warrenmq.Broker.set_disk_free_limit`."""
         return await asyncio.to_thread(self.sync.set_disk_free_limit, limit)
 
     async def publish(self, exchange: str, routing_key: str, body: bytes, *,
@@ -316,7 +316,7 @@ class Queue(Named):
                                         mandatory=mandatory, timeout=timeout, **options)  # fmt: skip
 
     async def get(self, timeout: float | None = None, *, no_ack: bool = False) -> Delivery | None:  # noqa: ASYNC109
-        """As `warrenmq.QueueHandle.get`."""
+        """Async version of `warrenmq.QueueHandle.get`."""
         self._broker.sync.check_open()
         timeout = seconds("timeout", timeout)
         if not timeout:
@@ -329,25 +329,25 @@ class Queue(Named):
 
     def consume(self, prefetch: int = DEFAULT_PREFETCH, no_ack: bool = False, *,
                 exclusive: bool = False, priority: int = 0) -> Consumer:  # fmt: skip
-        """As `warrenmq.QueueHandle.consume`: an async iterator over deliveries, and an async context manager; it
+        """Async version of `warrenmq.QueueHandle.consume`: an async iterator over deliveries, and an async context manager; it
         subscribes at the first use.
         """
         return Consumer(self._broker, self.name, consume_options(prefetch, no_ack, exclusive, priority))
 
     async def retry_policy(self, max_attempts: int = 5, backoff: Backoff = 1.0,
                            dead_letter: str | Named | None = None) -> RetryPolicy:  # fmt: skip
-        """As `warrenmq.QueueHandle.retry_policy`."""
+        """Async version of `warrenmq.QueueHandle.retry_policy`."""
         to: Any = dead_letter
         if is_a(dead_letter, Exchange):
             to = _broker.Exchange(self._broker.sync, to.name)
         return await asyncio.to_thread(self._queue.retry_policy, max_attempts, backoff, to)
 
     async def peek(self, n: int = 1) -> list[Message]:
-        """As `warrenmq.QueueHandle.peek`."""
+        """Async version of `warrenmq.QueueHandle.peek`."""
         return await asyncio.to_thread(self._queue.peek, n)
 
     async def info(self) -> QueueInfo:
-        """As `warrenmq.QueueHandle.info`."""
+        """Async version of `warrenmq.QueueHandle.info`."""
         return await asyncio.to_thread(self._queue.info)
 
     async def length(self) -> int:
@@ -355,11 +355,11 @@ class Queue(Named):
         return (await self.info()).ready
 
     async def purge(self) -> int:
-        """As `warrenmq.QueueHandle.purge`."""
+        """Async version of `warrenmq.QueueHandle.purge`."""
         return await asyncio.to_thread(self._queue.purge)
 
     async def delete(self, *, if_unused: bool = False, if_empty: bool = False) -> int:
-        """As `warrenmq.QueueHandle.delete`."""
+        """Async version of `warrenmq.QueueHandle.delete`."""
         return await asyncio.to_thread(self._queue.delete, if_unused=if_unused, if_empty=if_empty)
 
     def __str__(self) -> str:
@@ -385,7 +385,7 @@ class Exchange(Named):
 
 
 class Transaction:
-    """What `Broker.tx` returns."""
+    """An async transaction, made by `Broker.tx`; use it with `async with`."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def is_a(value: Any, kind: type | tuple[type, ...]) -> bool:
-    """As isinstance, but the value is not asked."""
+    """Check a value's real type, ignoring the `__class__` that isinstance would ask."""
     return issubclass(type(value), kind)
 
 
@@ -174,7 +174,7 @@ def _items(value: Any) -> list[tuple[Any, Any]]:
 
 
 def converted(convert: Callable[[Any], T], value: Any) -> T | None:
-    """None when it is nothing of that kind, or fails, which is the application's own code."""
+    """Convert a value; None if the conversion, which may run the application's code, raises."""
     try:
         return convert(value)
     except Exception:  # noqa: BLE001 - __index__, __float__ and __fspath__ may raise anything

@@ -50,7 +50,7 @@ class Log:
         self._write("error", event, more)
 
     def exception(self, event: str, **more: Any) -> None:
-        """As `error`, with the exception that is being handled."""
+        """Log an error with the exception that is being handled."""
         self._write("error", event, {"exc_info": True} | more)
 
     def _write(self, level: str, event: str, more: dict[str, Any]) -> None:

@@ -104,7 +104,7 @@ class QueueProcess(Server):
 
     @staticmethod
     def priority(message: Any) -> int:
-        """As rabbit_amqqueue_process:prioritise_*; an ack may overtake a publish, a reject may not."""
+        """The priority of a message, as rabbit_amqqueue_process:prioritise_* has it; an ack may overtake a publish, a reject may not."""
         return PRIORITIES.get(type(message), 0)
 
     @staticmethod

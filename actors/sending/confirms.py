@@ -88,7 +88,7 @@ class Confirm:
         self.on_settled(partial(self._runtime.run_callback, callback))
 
     def on_settled(self, callback: Callable[[Confirm], object]) -> None:
-        """As `add_done_callback`, for callbacks of the broker's own, which take no lock of an application's."""
+        """Add a callback of the broker's own, which takes no lock of an application; else as `add_done_callback`."""
         if not self._settled:
             self._runtime.check_process()
         with _registering.lock:

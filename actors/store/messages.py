@@ -1,4 +1,4 @@
-"""Everything that can arrive at a message store, at its garbage collector, and from a store at its clients.
+"""The messages to a message store, to its garbage collector, and from a store to its clients.
 
 | message         | from           | to    | kind | priority |
 | --------------- | -------------- | ----- | ---- | -------- |

@@ -96,7 +96,7 @@ class MsgStore(Server):
 
     @staticmethod
     def priority(message: Any) -> int:
-        """As rabbit_msg_store:prioritise_*."""
+        """The priority of a message, as rabbit_msg_store:prioritise_* has it."""
         return _PRIORITIES.get(type(message), 0)
 
     def init(
@@ -215,7 +215,7 @@ class MsgStore(Server):
         self._carry_out()
 
     def mailbox_empty(self) -> None:
-        """Nothing more to do first: give the confirms that wait."""
+        """Sync and confirm when the mailbox is empty."""
         writer = self._state.writer
         if writer.confirms_wait and not writer.disk_full:
             writer.sync(Trigger.MAILBOX_EMPTY)

@@ -114,7 +114,7 @@ class Normal(SqliteQueue):
 
 
 class FullGroup(SqliteQueue):
-    """As Full, with one writer thread that commits whatever is waiting."""
+    """SQLite with one writer thread that commits whatever is waiting, else as Full."""
 
     name, durability, synchronous = "sqlite-wal-full-group", FSYNC, "FULL"
     notes = "as sqlite-wal-full, a writer thread groups concurrent publishers into one COMMIT"

@@ -148,7 +148,7 @@ class Client:
         return self.runtime.call(self.connection, lambda connection: list(connection.told))
 
     def close(self) -> None:
-        """As a connection that closes in good order."""
+        """Close the channel as a connection does that closes cleanly."""
         for ref in self.refs.values():
             if ref.is_alive():
                 self.runtime.call(ref, ConnectionClosing())

@@ -63,7 +63,7 @@ class RawClient:
         return method
 
     def open(self, *channels: int, heartbeat: int = 0) -> RawClient:
-        """As guest, with these channels."""
+        """Open a connection as guest, with these channels."""
         self.send(PROTOCOL_HEADER)
         self.next(Connection.Start)
         self.method(Connection.StartOk({}, "PLAIN", "\0guest\0guest", "en_US"))

@@ -1,4 +1,4 @@
-"""Nothing but close-ok follows a close that was received: no delivery, confirm, return or cancel that was on its way.
+"""After a received close only close-ok is sent: no delivery, confirm, return or cancel that was on its way.
 
 In simulation, with queues that go with their consumers and messages under way everywhere; a seed decides who runs when.
 """

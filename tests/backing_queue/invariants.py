@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_invariants(queue: VariableQueue) -> None:
-    """Those of its behaviour, and those of both."""
+    """Check the invariants of one backing queue's behaviour, and those of both."""
     if isinstance(queue, MemoryTargetQueue):
         ready = _check_memory_target(queue)
     else:

@@ -1,4 +1,4 @@
-"""Whatever is passed to a public call, it ends in a result or in one sentence, and the broker serves others meanwhile.
+"""Arbitrary arguments of public calls: each call ends in a result or in one sentence, and the broker serves others meanwhile.
 
 The calls are discovered: a new public method is called as well, and one with a parameter of a new name fails here until
 GOOD has a value for it.
@@ -92,7 +92,7 @@ def odd_calls(
 
 
 def wrong_refusal(what: str, error: BaseException) -> str | None:
-    """None for an error that a caller can expect, in one sentence."""
+    """Describe an error that no caller can expect; None for a fitting one in one sentence."""
     if isinstance(error, Boom):
         return (
             None

@@ -278,7 +278,7 @@ def test_a_real_full_disk_refuses_takes_again_when_there_is_room_and_loses_nothi
 
 
 def _answer(confirm: warrenmq.Confirm) -> Exception | None:
-    """None for a message that is safe; every publisher has an answer soon, whatever it is."""
+    """Wait for a publisher's answer; None for a confirm, else Blocked."""
     try:
         confirm.result(LIMIT)
     except warrenmq.Blocked as blocked:

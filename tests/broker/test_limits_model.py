@@ -25,7 +25,7 @@ SETTLED = 0.005
 
 @dataclass(order=True)
 class Message:
-    """As the model sees it; the order is that in which messages leave."""
+    """A message of the model, ordered as messages leave the queue."""
 
     rank: int
     """Minus its priority."""

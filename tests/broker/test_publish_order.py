@@ -121,7 +121,7 @@ class Publishers:
         self.confirms.append(confirm)
 
     def check(self) -> None:
-        """Everything is there once, in an order that the calls allow."""
+        """Check that each message is there once, in an order that the calls allow."""
         for confirm in self.confirms:
             confirm.result(LIMIT)
         found: list[bytes] = []

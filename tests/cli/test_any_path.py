@@ -117,7 +117,7 @@ def _in_time():
     """A verb that waits, for a file or a broker, must fail here and not hang."""
 
     class Late(BaseException):
-        """Nothing takes this for an error of the command."""
+        """An exception that no handler may take for an error of the command."""
 
     def late(*_):
         raise Late

@@ -14,7 +14,7 @@ def script(shell, capsys):
 
 
 def offered(code, *words):
-    """What bash offers for the last word."""
+    """The completions that bash offers for the last word."""
     line = " ".join(f"'{word}'" for word in words)
     asked = f"{code}\nCOMP_WORDS=(warrenmq {line}); COMP_CWORD={len(words)}; _warrenmq; printf '%s\\n' \"${{COMPREPLY[@]}}\""
     done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, check=True)

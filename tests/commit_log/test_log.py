@@ -1,4 +1,4 @@
-"""Who shares a sync, and what becomes of a log that cannot be written, of large rounds and of many files."""
+"""The commit log: shared syncs, failed writes, large rounds and many files."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ class Play:
         self.deleted.clear()
 
     def rewrite(self, name: str) -> None:
-        """As a journal is restarted and a file combined: written beside it, synced, renamed over it."""
+        """Replace a file as a journal restart or a combine does: write beside it, sync, rename over it."""
         data = self.data() + self.data()
         temporary = self.path(name) + ".tmp"
         new = self.disk.open(temporary, create=True)

@@ -202,7 +202,7 @@ def test_a_message_that_was_written_anew_while_its_old_record_moved_is_found_in_
 
 
 def test_a_copy_that_was_torn_in_the_middle_does_not_win_over_the_whole_record():
-    """Whatever sectors of a compaction's writes reach the disk: each message is read back as it was."""
+    """Each message is read back unaltered for any subset of a compaction's sectors that reaches the disk."""
     parts = [record(n, b"\x83" + bytes([n]) * 1_500) for n in range(12)]
     size = len(parts[0])
     kept = [n for n in range(12) if n not in (0, 1, 2, 5)]

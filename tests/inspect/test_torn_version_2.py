@@ -24,7 +24,7 @@ def look(directory, queue):
 
 
 def is_true(mine, queue):
-    """Nothing is given back changed."""
+    """Check that no message is read back altered."""
     truth = {row["seq_id"]: row["sha256"] for row in golden.as_listed(queue)}
     assert all(truth[row["seq_id"]] == row["sha256"] for row in mine["messages"])
 

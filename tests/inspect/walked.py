@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Bytes:
-    """As inspect/reading.File."""
+    """Bytes with the interface of inspect/reading.File."""
 
     path = "made/0"
 

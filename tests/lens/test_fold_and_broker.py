@@ -26,7 +26,7 @@ from warrenmq.trace.reader import open_memory
 
 
 class Said(NamedTuple):
-    """What an actor said of itself when all rows before `t` were written."""
+    """The state that an actor reported when all rows before `t` were written."""
 
     run: int
     t: int
@@ -108,7 +108,7 @@ class Watched:
 
 
 class Picture:
-    """What the fold shows, in the words of the actors."""
+    """The fold's picture, in the terms of the actors' reports."""
 
     def __init__(self, folding: Folding) -> None:
         self.folding = folding

@@ -45,7 +45,7 @@ def test_the_same_trace_gives_the_same_file(trace, saved, tmp_path):
 
 
 def test_the_modules_can_be_one():
-    """What is declared at the top of one is declared in no other; each stands behind those that it imports."""
+    """Each top-level name is declared in one module only, and modules stand behind those that they import."""
     declared = Counter()
     for place, name in enumerate(MODULES):
         text = static(f"{name}.js")

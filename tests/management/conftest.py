@@ -43,7 +43,7 @@ class Api:
         return body
 
     def bytes(self, data, *, shut=False):
-        """What comes back for bytes on a socket, until it is closed."""
+        """Send bytes on a socket and return all bytes received until it is closed."""
         with socket.create_connection((self.host, self.port), timeout=LIMIT) as raw:
             raw.sendall(data)
             if shut:

@@ -128,7 +128,7 @@ class StoreHost:
         return size <= 2 * valid
 
     def in_file(self, number, of=range(60)):
-        """Those of these messages that are in a file."""
+        """Filter the messages that are in a file."""
         lookup = Watched.newest._state.tables.index.lookup
         return [n for n in of if (entry := lookup(msg_id(n))) is not None and entry[1] == number]
 

@@ -138,7 +138,7 @@ class World(StoreHost):
             assert self.confirmed[owner] <= {n for n, count in self.held[owner].items() if count}
 
     def raise_again(self, owner):
-        """As its supervisor does, if it is dead."""
+        """Restart a dead actor as its supervisor does."""
         if not self.sim.is_registered(owner):
             self.raise_queue(owner)
 
@@ -146,7 +146,7 @@ class World(StoreHost):
         return Watched.newest._state
 
     def idle(self):
-        """Nothing happens for some intervals of garbage collection: no more than half of the store is garbage."""
+        """Wait some intervals of garbage collection; True if at most half of the store is garbage then."""
         self.sim.event().wait(4 * CHECK_INTERVAL)
         self.at_rest()
         files = self.state().tables.files

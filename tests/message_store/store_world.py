@@ -131,7 +131,7 @@ class StoreWorld:
         self.carry_out()
 
     def carry_out(self):
-        """As actors/store/process.py."""
+        """Carry out effects as actors/store/process.py does."""
         while self.state.effects:
             effects = self.state.effects[:]
             self.state.effects.clear()
@@ -149,7 +149,7 @@ class StoreWorld:
                         self.jobs.append(job)
 
     def run_job(self):
-        """As actors/store/collector.py."""
+        """Run a collector's job as actors/store/collector.py does."""
         job = self.jobs.popleft()
         path = f"{FOLDER}/{file_name(job.files[0])}"
         job.phase = Phase.RUNNING
@@ -191,7 +191,7 @@ class StoreWorld:
             self.rest()
 
     def rest(self):
-        """Everything is handled: the strict invariants hold."""
+        """Handle all messages, then check the strict invariants."""
         self.make_room()
         self.deliver_all()
         while self.jobs:
@@ -205,7 +205,7 @@ class StoreWorld:
     # ends
 
     def stop(self):
-        """As MsgStore.terminate after a clean stop."""
+        """Stop as MsgStore.terminate does on a clean stop."""
         self.deliver_all()
         assert self.state.settle()
         assert self.state.writer.close()

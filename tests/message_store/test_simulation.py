@@ -54,7 +54,7 @@ def test_the_same_seed_gives_the_same_trace(settings):
 @COLLECTORS
 @pytest.mark.parametrize("seed", range(200, 208))
 def test_a_store_in_which_nothing_happens_gets_below_one_half_garbage(seed, settings):
-    """Whatever was going on before: removes from the current file, files put off, readers killed, restarts."""
+    """The history before does not matter: removes from the current file, postponed files, killed readers, restarts."""
     world = World(seed, settings)
     with world.sim:
         world.sim.run(lambda: world.live(world.rng.choice((5, 40, 150))))

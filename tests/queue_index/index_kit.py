@@ -83,7 +83,7 @@ def recover(
 
 
 def take_terms(on: SimulatedDisk) -> Terms | None:
-    """Those of a clean stop, which a start takes."""
+    """Take the recovery terms of a clean stop, as a start does."""
     return LastStops(on, settings(), QUARANTINE, DamageLog()).take(DIRECTORY).terms
 
 

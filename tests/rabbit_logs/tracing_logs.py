@@ -61,7 +61,7 @@ def names(found):
 
 
 def binary(text):
-    """As ~tp prints a binary: as a string if every byte is printable Latin-1, else as numbers."""
+    """Format a binary as ~tp does: as a string if every byte is printable Latin-1, else as numbers."""
     data = text.encode()
     if all(32 <= byte < 127 or byte >= 160 or byte in b"\n\t\r" for byte in data) and data:
         escaped = data.replace(b"\\", b"\\\\").replace(b'"', b'\\"')

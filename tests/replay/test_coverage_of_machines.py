@@ -1,4 +1,4 @@
-"""Nothing in the tables of the state machines is untried: each has seen every event that it reads, with every flag.
+"""Coverage of the state machines' tables: each machine has seen every event that it reads, with every flag.
 
 `python -m tests.replay.test_coverage_of_machines` from the root prints the table.
 """

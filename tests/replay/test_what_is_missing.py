@@ -1,4 +1,4 @@
-"""Whatever is taken out of a trace: it is never violated by accident, and never fine by accident.
+"""Traces with parts removed are never found violated, and never found fine, by accident.
 
 Rows, frames, ends of files and whole files are deleted, or bytes turned.  Of a trace in which all is well, what is left shows no
 violation; and if anything is gone at all, the verdict is indeterminate.  Of a trace with a violation, what is left shows no

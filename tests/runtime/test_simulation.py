@@ -282,7 +282,7 @@ def test_an_actor_killed_while_it_terminates_is_still_reported_to_its_monitors()
 
 
 def test_an_actor_can_be_killed_by_what_it_writes():
-    """As a disk does that takes part in a test: its hook runs in the middle of a guarded write."""
+    """A simulated disk's hook does this: it runs in the middle of a guarded write."""
     with Simulation(1) as sim:
         log, victim = [], sim.start(Worker)
 

@@ -1,4 +1,4 @@
-"""Whatever the user's session is set to, and whatever its workers lack: few tasks, the settings as they were, one sentence."""
+"""Arbitrary user sessions, and workers without the package: few tasks, unchanged settings, errors of one sentence."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def rows(spark, broken_trace):
-    """As `read` gives them, without a task for each of a hundred files."""
+    """The rows that `read` gives, without a task for each of a hundred files."""
     import pyarrow as pa
 
     with open_trace(broken_trace) as trace:

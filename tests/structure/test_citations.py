@@ -13,7 +13,7 @@ DEFECT = re.compile(r"[Dd]efects? ([SQCH]?\d+)")
 
 
 def sources():
-    """Everything tracked that is written by hand and is no page."""
+    """The tracked source files that are written by hand, without pages."""
     return [
         name
         for name in tracked_files() or []

@@ -1,4 +1,4 @@
-"""Docstrings: every module says what it is, and the public face explains itself."""
+"""Docstrings: every module has one, the public API has them, and none begins as a riddle."""
 
 import ast
 import inspect
@@ -8,12 +8,36 @@ import pytest
 import warrenmq
 from tests.support.source_tree import modules
 
+RIDDLES = {
+    "who", "whose", "whom", "what", "which", "when", "where", "why", "how", "whether", "whatever", "whoever", "whichever",
+    "wherever", "however", "that", "those", "these", "nobody", "somebody", "everybody", "anybody", "as",
+}  # fmt: skip
+"""First words of docstrings that say nothing in an index; a sentence begins with the thing or the verb instead."""
+
 
 def test_a_module_says_what_it_is():
     silent = [
         name for name, module in modules().items() if module.tree.body and not ast.get_docstring(module.tree)
     ]
     assert not silent
+
+
+def docstrings(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and (
+            text := ast.get_docstring(node)
+        ):
+            yield getattr(node, "name", ""), text
+
+
+def test_the_first_word_of_a_docstring_is_no_interrogative_or_pronoun():
+    riddles = [
+        f"{module} {name}: {text.splitlines()[0]}"
+        for module, parsed in modules().items()
+        for name, text in docstrings(parsed.tree)
+        if text.split()[0].rstrip(",:").lower() in RIDDLES
+    ]
+    assert not riddles
 
 
 def public_names():

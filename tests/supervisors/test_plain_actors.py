@@ -13,7 +13,7 @@ notes: list = []
 
 
 class Plain(pykka.ThreadingActor):
-    """As an app writes it: Pykka's hooks, state made in __init__."""
+    """A Pykka actor as an application writes it: hooks, and state made in __init__."""
 
     def __init__(self, greeting, bad_start=None):
         super().__init__()

@@ -9,7 +9,7 @@ from warrenmq.testing import SimulatedDisk
 
 
 class LoggedSimulation:
-    """As the SimulatedDisk in it, but files are reached through a log; a power cut is followed by a start."""
+    """A simulation whose disk is reached through a commit log; a power cut is followed by a start."""
 
     def __init__(self, raw: SimulatedDisk, root: str) -> None:
         self.raw = raw

@@ -54,7 +54,7 @@ def modules():
 
 
 def imports(module):
-    """Everything that a module imports, wherever in the file."""
+    """The names that a module imports, anywhere in the file."""
     return list(_imports(module.tree, for_types_only=False, deferred=False))
 
 

@@ -123,7 +123,7 @@ class AmqpServer:
 
     @property
     def runtime(self) -> Runtime:
-        """Where the connections run; channels run where their virtual host's broker does."""
+        """The runtime of the connections; channels run in the runtime of their virtual host's broker."""
         return self._runtime
 
     def connection_refs(self) -> list[ActorRef[Any]]:

@@ -116,7 +116,7 @@ class ServerStatistics:
                 self._ended[name] += count
 
     def events(self) -> dict[str, int]:
-        """How often each of EVENTS happened."""
+        """The number of times that each of EVENTS happened."""
         with self._lock:
             return dict(self._events)
 

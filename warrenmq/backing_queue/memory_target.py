@@ -183,7 +183,7 @@ class MemoryTargetQueue(VariableQueue):
                 self._ram_pending_ack.pop(message[0], None)
 
     def _put_back(self, back: list[Message]) -> None:
-        """Those before q3 become alphas of q4, those before delta betas of q3, the others deltas."""
+        """Requeue messages: those before q3 become alphas of q4, those before delta betas of q3, the others deltas."""
         q3_begins = self.q3[0][0] if self.q3 else self.next_seq_id
         delta_begins = self.delta_start if self.delta_count else self.next_seq_id
         alphas = self._with_bodies([message for message in back if message[0] < q3_begins])

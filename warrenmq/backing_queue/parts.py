@@ -84,7 +84,7 @@ class PagingRows:
         """Empty without a trace."""
 
     def note(self, event: Ev, seqs: Iterable[int], state: State, before: State) -> None:
-        """These messages, in ascending order, changed from one state to another."""
+        """Record that messages, in ascending order, changed from one state to another."""
         if self._trace is not None:
             self.unwritten.append((event, state, before, list(runs(seqs))))
 

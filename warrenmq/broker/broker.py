@@ -134,7 +134,7 @@ def open(  # noqa: A001  # the promised name
 
 
 def settings_of(settings: Settings | Mapping[str, Any] | None) -> Settings:
-    """What `open` was given, as Settings; SettingsError."""
+    """Convert the argument of `open` to Settings; SettingsError if it is invalid."""
     return settings if type(settings) is Settings else Settings.load(**_keywords(settings))
 
 
@@ -456,7 +456,7 @@ class Broker:
         return self.stats_for(self._calls)
 
     def stats_for(self, calls: Calls) -> Stats:
-        """As `stats`, by the calls of another caller: what that one did before is in it."""
+        """Statistics by the calls of another caller, so that they include everything it did before."""
         self.check_open()
         queues = []
         for name in sorted(self.vhost.router.queues):
@@ -555,7 +555,7 @@ class Exchange(Named):
     def publish(self, routing_key: str, body: bytes, *, properties: Properties | None = None,
                 persistent: bool = True, mandatory: bool = False, timeout: float | None = None,
                 **options: Unpack[MessageOptions]) -> Confirm:  # fmt: skip
-        """As `Broker.publish` to this exchange."""
+        """Publish to this exchange, as `Broker.publish` does."""
         return self._broker.publish(self.name, routing_key, body, properties=properties, persistent=persistent,
                                     mandatory=mandatory, timeout=timeout, **options)  # fmt: skip
 

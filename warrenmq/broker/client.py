@@ -97,7 +97,7 @@ class Client:
             self.runtime.cast(ref, message, self.trace())
 
     def cast(self, ref: ActorRef[Any], message: Ack | Reject) -> None:
-        """As `settle`, outside any transaction, and from any thread."""
+        """Send an ack or reject outside any transaction; thread-safe."""
         self.runtime.cast(ref, message)
 
     def on_end(self, ref: ActorRef[Any], notice: Callable[[Any], None]) -> Any:
@@ -105,5 +105,5 @@ class Client:
         return inbox_of(ref).on_close(notice)
 
     def forget(self, ref: ActorRef[Any], key: Any) -> None:
-        """Do not have that called."""
+        """Remove a callback of `on_end`."""
         inbox_of(ref).forget(key)

@@ -199,7 +199,7 @@ class Delivery:
         self._settle(Reject(self._subscription.consumer_id, self.tag, many, back), "nacked")
 
     def reject(self, requeue: bool = True) -> None:
-        """As `nack` of one delivery (AMQP's older method)."""
+        """Reject one delivery (basic.reject, AMQP's older form of `nack`)."""
         back = flag("requeue", requeue)
         self._settle(
             Reject(self._subscription.consumer_id, self.tag, multiple=False, requeue=back), "rejected"
@@ -207,7 +207,7 @@ class Delivery:
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is: 1, and one more for each `retry`, or rejection, of the message in this queue before."""
+        """The number of this attempt: 1 plus the earlier retries and rejections of the message in this queue."""
         return attempts(self.properties.headers, self._subscription.queue)
 
     def retry(self, delay: float | timedelta | None = None) -> bool:

@@ -1,4 +1,4 @@
-"""What a Broker works by, as protocols: its own actors (client.py), or those of another process (shared/client.py)."""
+"""Protocols of a Broker's parts, implemented over its own actors (client.py) or over another process (shared/client.py)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class AlarmTable(Protocol):
 
 
 class OpenState(Protocol):
-    """Whether a broker is open (engine.py)."""
+    """The open state of a broker (engine.py)."""
 
     consumers: dict[int, Channel]
     """Channels of running consumers, which get CLOSED at the end."""

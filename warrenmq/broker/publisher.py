@@ -341,7 +341,7 @@ class Pending:
 
     def publish(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
                 persistent: bool, mandatory: bool) -> Confirm:  # fmt: skip
-        """As Publishing.publish, at the commit; what is wrong with the message is refused now."""
+        """Publish at the commit, as Publishing.publish does; an invalid message raises now."""
         publishing = self.publishing
         return self._keep(
             exchange,
@@ -351,7 +351,7 @@ class Pending:
 
     def publish_later(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
                       persistent: bool, due: int) -> Confirm:  # fmt: skip
-        """As Publishing.publish_later, at the commit."""
+        """Publish a delayed message at the commit, as Publishing.publish_later does."""
         publishing = self.publishing
         return self._keep(
             exchange,

@@ -36,7 +36,7 @@ _LONGEST = LONGEST_DELAY / 1_000
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often a message of a queue is tried, when, and where it goes after that."""
+    """The retry policy of a queue: the number of attempts, the delays between them, and the dead-letter exchange."""
 
     max_attempts: int
     """Deliveries, the first one included."""
@@ -118,7 +118,7 @@ def _checked(backoff: Any) -> Backoff:
 
 
 def attempts(headers: Any, queue: str) -> int:
-    """How often a message with these headers has been delivered by this queue, now included: once more than it was rejected."""
+    """Count this queue's deliveries of a message from its x-death header: one more than its rejections."""
     deaths = (headers or {}).get(X_DEATH)
     for death in deaths if isinstance(deaths, list) else ():
         if isinstance(death, dict) and (death.get("queue"), death.get("reason")) == (queue, REJECTED):

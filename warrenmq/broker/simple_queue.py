@@ -125,7 +125,7 @@ class Queue:
             raise
 
     def put_nowait(self, item: Any) -> None:
-        """As `put` without `block`."""
+        """Put an item without blocking."""
         self.put(item, block=False)
 
     def put_many(self, items: Iterable[Any], **options: Unpack[MessageOptions]) -> None:

@@ -172,7 +172,7 @@ class Stats:
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> Self:
-        """What `as_dict` was made of."""
+        """Make the statistics again from the result of `as_dict`."""
         queues = [
             QueueStats(**{**each, "memory": queue_memory_of(each["memory"])}) for each in plain["queues"]
         ]

@@ -35,7 +35,7 @@ class Transaction:
     def publish(self, exchange: str | Named, routing_key: str, body: bytes, *, properties: Properties | None = None,
                 persistent: bool = True, mandatory: bool = False, timeout: float | None = None,
                 **options: Unpack[MessageOptions]) -> Confirm:  # fmt: skip
-        """As Broker.publish inside the transaction; PreconditionFailed when this thread is not in it."""
+        """Publish inside the transaction, as Broker.publish does; PreconditionFailed when this thread is not in it."""
         if self._pending is None or self._client.publishing().pending is not self._pending:
             msg = "this thread is not in the transaction; publish inside its `with`, in the thread that entered it"
             raise PreconditionFailed(msg)

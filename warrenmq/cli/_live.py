@@ -1,4 +1,4 @@
-"""What `ls`, `stats`, `peek` and `top` print of a directory whose owner answers on its socket: the state now."""
+"""Output of `ls`, `stats`, `peek` and `top` for a directory whose owner is running: its current state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def owners_looks(directory: str, *, files: bool = False) -> Iterator[list[Look]]:
-    """As shared.looking.looks; none with `files`, and without the extra that it needs."""
+    """Connect to a directory's owner as shared.looking.looks does; empty with `files`, and without the extra that it needs."""
     try:
         from warrenmq.shared.looking import looks
     except ModuleNotFoundError:

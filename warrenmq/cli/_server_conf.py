@@ -27,7 +27,7 @@ LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "none")
 
 @dataclass(slots=True)
 class ServerConf:
-    """What a file says; None = it says nothing."""
+    """The settings of one rabbitmq.conf; None = not set."""
 
     settings: dict[str, str] = field(default_factory=dict)
     """Settings of the broker, as texts."""

@@ -15,7 +15,7 @@ def tls_context(
     cert: str | None, key: str | None, ca: str | None, *, password: str | None, verify: bool, ask: bool,
     versions: Sequence[str],
 ) -> ssl.SSLContext | None:  # fmt: skip
-    """None without a certificate; CallerError for files that cannot be used, and for options without what they need.
+    """Make the server's TLS context; None without a certificate.  CallerError for unusable files and incomplete options.
 
     `verify`: refuse clients without a certificate.  `ask`: check the certificate of a client that has one, if `ca` says whose to trust.
     """

@@ -189,9 +189,9 @@ def _default_user(users: type[Users], conf: ServerConf) -> Users:
 def _listeners(
     args: argparse.Namespace, conf: ServerConf, sockets: dict[str, list[socket.socket]]
 ) -> list[tuple[str, int, ssl.SSLContext | None, socket.socket | None]]:
-    """Where to listen: systemd's sockets, else --port, else the file's listeners, else the default port.
+    """The listeners: systemd's sockets, else --port, else the file's listeners, else the default port.
 
-    CallerError when there is nowhere to.
+    CallerError when there is none.
     """
     tls = tls_context(
         args.tls_cert or conf.certfile, args.tls_key or conf.keyfile, args.tls_ca or conf.cacertfile,

@@ -183,7 +183,7 @@ class Definitions(Declared):
 
     @classmethod
     def open(cls, disk: Disk, path: str, quarantine: str) -> Definitions:
-        """As the constructor, under the name that says what it does."""
+        """Open the definitions file, or create it: the constructor under a telling name."""
         return cls(disk, path, quarantine)
 
     def close(self) -> None:

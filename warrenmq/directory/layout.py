@@ -81,7 +81,10 @@ def queue_folder(vhost: str, queue: str | bytes, priority: int | None = None) ->
 
 
 def queue_folder_of_3_6(vhost: str, queue: str | bytes, priority: int | None = None) -> str:
-    """As up to 3.6: of the term {resource, VHost, queue, Queue}, whose atoms have been encoded as 3.6.11 fixed them."""
+    """The folder name of a queue up to RabbitMQ 3.6: the MD5 of the term {resource, VHost, queue, Queue}.
+
+    Its atoms are encoded as 3.6.11 fixed them.
+    """
     host, name = vhost.encode(), _queue_name(queue, priority)
     return base36_md5_of(
         b"\x83h\x04d\x00\x08resourcem%bd\x00\x05queuem%b"

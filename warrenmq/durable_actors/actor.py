@@ -63,14 +63,14 @@ AT_ONCE = 64
 
 
 class _News:
-    """To an actor: there are deliveries, or its queue has something else to say."""
+    """Message to an actor: its consumer's channel has deliveries, or news of the queue."""
 
 
 _NEWS = _News()
 
 
 class _Tenancy:
-    """One incarnation's hold of its address: its consumer, and the deliveries that are not settled yet."""
+    """The ownership of an address by one incarnation: its consumer, and its unsettled deliveries."""
 
     def __init__(self) -> None:
         self.consumer: Consumer | None = None
@@ -78,7 +78,7 @@ class _Tenancy:
         self.is_over = False
 
     def end(self) -> None:
-        """Give back what is held; from now on this incarnation writes and acks nothing."""
+        """Requeue unsettled deliveries; from now on this incarnation writes and acks nothing."""
         self.is_over = True
         if self.consumer is not None:
             self.consumer.cancel()
@@ -94,36 +94,36 @@ _moving = Lock()
 
 
 class _Bell:
-    """The consumer's channel: rings when something is put into it, in the queue's thread."""
+    """The consumer's channel: calls `ring` for each item put into it, in the queue's thread."""
 
     def __init__(self, ring: Any) -> None:
         self._items: SimpleQueue[Any] = SimpleQueue()
         self._ring = ring
 
     def put(self, item: Any, /) -> None:
-        """News of the queue."""
+        """Add an item and call `ring`."""
         self._items.put(item)
         self._ring()
 
     def get(self, *, timeout: float | None = None) -> Any:
-        """The actor never waits here: there is something, or queue.Empty."""
+        """Take an item; queue.Empty if there is none, as the actor never waits here."""
         return self._items.get(timeout=timeout) if timeout else self._items.get_nowait()
 
     def get_nowait(self) -> Any:
-        """The same."""
+        """Take an item; queue.Empty if there is none."""
         return self._items.get_nowait()
 
     def empty(self) -> bool:
-        """True if there is nothing."""
+        """True if the channel is empty."""
         return self._items.empty()
 
     def qsize(self) -> int:
-        """How much there is."""
+        """The number of items in the channel."""
         return self._items.qsize()
 
 
 class DurableActor(ThreadingActor):
-    """Override `on_receive`, and what of the class's attributes is not as it should be; see the module.
+    """Base class of durable actors: override `on_receive`, and the class attributes as needed; see the module.
 
     An `on_start` or `on_stop` of one's own has to call super()'s.
     """
@@ -162,7 +162,7 @@ class DurableActor(ThreadingActor):
 
     @classmethod
     def ref(cls, broker: Broker) -> DurableRef:
-        """Its address: tell and ask work whether it runs or not, once its queue was declared."""
+        """The actor's address: tell and ask work whether it runs or not, once its queue was declared."""
         cls._declare(broker)
         return DurableRef(broker, cls._name(), cls._own_codec())
 
@@ -205,11 +205,11 @@ class DurableActor(ThreadingActor):
             )  # fmt: skip
 
     def on_stop(self) -> None:
-        """Give back what was not handled."""
+        """Requeue unhandled messages when the actor stops."""
         self._tenancy.end()
 
     def on_failure(self, *_error: Any) -> None:
-        """The same."""
+        """Requeue unhandled messages when the actor fails."""
         self._tenancy.end()
 
     # -- messages
@@ -220,7 +220,7 @@ class DurableActor(ThreadingActor):
         return super()._handle_receive(message)
 
     def _work(self) -> None:
-        """Handle what has come, a batch at a time."""
+        """Handle the deliveries that have arrived, a batch at a time."""
         tenancy = self._tenancy
         consumer = tenancy.consumer
         if tenancy.is_over or consumer is None:
@@ -347,7 +347,7 @@ class DurableActor(ThreadingActor):
 
     @classmethod
     def _declare(cls, broker: Broker) -> None:
-        """Have its queue, the one for what it gave up, and the policy of retries."""
+        """Declare the actor's queue, the queue of messages it gave up, and the retry policy."""
         name = cls._name()
         if name in broker.client.retry_policies:
             return

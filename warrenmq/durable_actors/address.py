@@ -45,7 +45,7 @@ class Handling:
     told: int = 0
 
     def next_id(self, address: str) -> str | None:
-        """The same one when the message is handled again after a crash, so the receiver knows it."""
+        """The id of the next message told: the same when the message is handled again after a crash, so that receivers see duplicates."""
         if self.message_id is None:
             return None
         self.told += 1
@@ -57,7 +57,7 @@ handling: ContextVar[Handling | None] = ContextVar("handling", default=None)
 
 
 class DurableRef:
-    """An actor's queue, as its senders see it; also what DurableActor.start returns has these two methods."""
+    """The address of an actor, over its queue; what DurableActor.start returns has these two methods as well."""
 
     def __init__(self, broker: Broker, address: str, codec: Codec) -> None:
         self.broker = broker
@@ -116,7 +116,7 @@ class DurableRef:
 
 
 class _Replies:
-    """The queue to which answers to this process come, and who waits for them; `put` is called in the queue's thread."""
+    """The queue for answers to this process, and the futures that wait for them; `put` is called in the queue's thread."""
 
     def __init__(self, broker: Broker) -> None:
         self._waiting: dict[str, tuple[Codec, Future[Any]]] = {}
@@ -137,20 +137,20 @@ class _Replies:
         )
 
     def expect(self, codec: Codec) -> tuple[str, Future[Any]]:
-        """A correlation id, and the future of its answer."""
+        """Register an expected answer; returns its correlation id and its future."""
         correlation = self._token(_ID_BYTES).hex()
         future: Future[Any] = ThreadingFuture()
         self._waiting[correlation] = codec, future
         return correlation, future
 
     def forget(self, correlation: str) -> None:
-        """Nobody waits for this answer."""
+        """Drop an expected answer."""
         self._waiting.pop(correlation, None)
 
     # -- a consumer's channel, into which its queue puts
 
     def put(self, item: object, /) -> None:
-        """Deliveries, or news of the queue's end."""
+        """Handle deliveries, or the end of the queue."""
         if not isinstance(item, Deliveries):
             self._end()
             return
@@ -179,19 +179,19 @@ class _Replies:
                 future.set_exception()
 
     def get(self, timeout: float | None = None) -> object:
-        """Nobody takes from this channel."""
+        """Not supported: deliveries are handled in `put`."""
         raise NotImplementedError
 
     def get_nowait(self) -> object:
-        """Nobody takes from this channel."""
+        """Not supported: deliveries are handled in `put`."""
         raise NotImplementedError
 
     def empty(self) -> bool:
-        """There is never anything in it."""
+        """Always empty: deliveries are handled in `put`."""
         return True
 
     def qsize(self) -> int:
-        """There is never anything in it."""
+        """Always empty: deliveries are handled in `put`."""
         return 0
 
 

@@ -55,7 +55,7 @@ _CODECS: dict[str, tuple[str, Callable[[Any], bytes], Callable[[bytes], Any]]] =
 
 
 class Codec:
-    """One actor's way of writing and reading.
+    """The encoding of one actor's messages and state.
 
     content_type   of what it writes
     """
@@ -75,7 +75,7 @@ class Codec:
                 raise ArgumentValueError(f"two messages are called {each.__name__}; rename one")
 
     def encode(self, value: Any) -> tuple[bytes, str | None]:
-        """The bytes, and the name of the dataclass if it is one.  ArgumentTypeError for what cannot be read back."""
+        """Encode a value; returns the bytes and its dataclass's name, if it is one.  ArgumentTypeError for values that would not decode equal."""
         name = None
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             name = type(value).__name__
@@ -88,7 +88,7 @@ class Codec:
             raise ArgumentTypeError(f"a {type(value).__name__} cannot be written: {why}") from why
 
     def state_bytes(self, state: Any, *, typed: bool) -> bytes:
-        """A state; unless it is read back as a type (`typed`) only what comes back as it was.  ArgumentTypeError."""
+        """Encode a state; unless it is decoded as a type (`typed`), it must decode equal.  ArgumentTypeError."""
         try:
             if not typed:
                 _check_comes_back(state)
@@ -97,7 +97,7 @@ class Codec:
             raise ArgumentTypeError(f"the state cannot be written: {why}") from why
 
     def decode(self, data: bytes, name: str | None) -> Any:
-        """The value; ArgumentValueError for bytes, or a name, that this actor does not know."""
+        """Decode a value; ArgumentValueError for unknown bytes or dataclass names."""
         try:
             value = self._read(data)
         except Exception as why:
@@ -159,7 +159,7 @@ def _plain(value: Any) -> Any:
 
 
 def read(kind: Any, value: Any) -> Any:
-    """A plain value as one of this type; ArgumentValueError where it is none."""
+    """Convert a plain value to this type; ArgumentValueError if it does not fit."""
     origin, inner = get_origin(kind), get_args(kind)
     if kind is Any or isinstance(kind, str):
         return value

@@ -28,13 +28,13 @@ _CHECKSUM_BYTES = 4
 
 
 class Snapshot:
-    """The file of one address, and the ids that it has.
+    """The snapshot file of one address, with the ids of messages it includes.
 
     state   the bytes of the state as they are on disk; None before the first
     """
 
     def __init__(self, broker: Broker, address: str) -> None:
-        """Read the file, if there is one; CorruptFile when it makes no sense, which must not be taken for an empty state."""
+        """Read the file, if there is one; CorruptFile if it is invalid, which must not be taken for an empty state."""
         self._disk = broker.vhost.disk
         self._folder = f"{broker.vhost.directory.path}/{FOLDER}"
         self._path = f"{self._folder}/{base36_md5(address)}.snapshot"
@@ -48,7 +48,7 @@ class Snapshot:
         return message_id in self._ids
 
     def add(self, message_ids: list[str]) -> None:
-        """These messages are in the next state."""
+        """Add the ids of messages that the next state includes."""
         for each in message_ids:
             self._ids[each] = None
             self._ids.move_to_end(each)
@@ -56,7 +56,7 @@ class Snapshot:
             self._ids.popitem(last=False)
 
     def write(self, state: bytes) -> None:
-        """Have this state, and the ids, on disk."""
+        """Write this state and the ids to disk."""
         data: bytes = msgpack.packb([_VERSION, self._address, list(self._ids), state])
         self._disk.mkdir(self._folder)
         self._disk.replace(self._path, data + crc32(data).to_bytes(_CHECKSUM_BYTES, "big"))

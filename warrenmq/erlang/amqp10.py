@@ -46,7 +46,7 @@ _u8, _u32 = Struct(">B"), Struct(">I")
 
 
 class BadAmqp(Exception):
-    """These bytes are no AMQP 1.0."""
+    """Raised for bytes that are not valid AMQP 1.0."""
 
 
 def sections(data: bytes) -> list[tuple[str, Value]]:

@@ -74,7 +74,7 @@ _u16, _decimal, _u32, _f64 = Struct(">H"), Struct(">BI"), Struct(">I"), Struct("
 
 
 class BadTable(CorruptFile):
-    """These are no AMQP properties or no field table."""
+    """Raised for bytes that are not valid AMQP properties or field tables."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__("a message's properties", offset, reason)

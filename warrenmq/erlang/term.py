@@ -41,7 +41,7 @@ _u32 = Struct(">I")
 
 
 class BadTerm(CorruptFile):
-    """These bytes are no Erlang term, or one beyond the limits."""
+    """Raised for bytes that are not an Erlang term, or one beyond the limits."""
 
 
 def decode(

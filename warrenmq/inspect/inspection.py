@@ -69,7 +69,7 @@ class Row:
 
     @property
     def normal(self) -> bool:
-        """Nothing is wrong with the directory here."""
+        """True if the row shows no problem of the directory."""
         return self.salvaged is None and (self.reason is None or self.reason in NORMAL)
 
 
@@ -90,7 +90,7 @@ class VhostInspection:
 
     @property
     def queues(self) -> list[QueueFolder]:
-        """Those that were asked for, in order of delivery where several are one queue."""
+        """The requested queue folders, in order of delivery where several belong to one queue."""
         if self._layout.kind == "store":
             return []
         return [

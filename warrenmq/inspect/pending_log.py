@@ -1,4 +1,4 @@
-"""What the commit log of a directory has that its files do not have yet, for readers that write nothing.
+"""The writes of a commit log that a directory's files lack, for read-only readers.
 
 After a crash a start writes the log to the files before it reads them.  Here the same is done in memory, a file at a time.  While
 a broker runs its files are whole as the system shows them, and the log has nothing to add.
@@ -17,7 +17,7 @@ _LEVELS = 6
 
 
 class PendingLog(NamedTuple):
-    """What is to be written, by real path, and what is wrong with the log."""
+    """The pending writes by real path, and the damage of the log."""
 
     writes: dict[str, Extents]
     damage: list[tuple[str, str]]
@@ -25,7 +25,7 @@ class PendingLog(NamedTuple):
 
 
 def pending_log(path: str) -> PendingLog:
-    """Of the directory that this one is, or lies in."""
+    """Read the commit log of the data directory that a path is or lies in."""
     node = os.path.realpath(path)
     for _ in range(_LEVELS):
         files = [os.path.join(node, name) for name in FILE_NAMES]

@@ -95,7 +95,7 @@ class Ledger:
         return end
 
     def moving(self, first: int, keys: Sequence[bytes], fingerprints: Sequence[bytes]) -> None:
-        """These are about to be published; on disk when it returns."""
+        """Record messages that are about to be published; on disk when it returns."""
         self._file.append(_frame(_Kind.MOVING, first, b"".join(keys), b"".join(fingerprints)))
         self._file.datasync()
 

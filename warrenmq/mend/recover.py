@@ -83,7 +83,7 @@ class Report:
 
     @property
     def fine(self) -> bool:
-        """Nothing was lost, and no bytes were damaged that may have been messages."""
+        """True if nothing was lost, and no damaged bytes may have been messages."""
         return not self.damaged and not any(queue.lost for queue in self.queues)
 
 

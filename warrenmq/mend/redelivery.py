@@ -1,4 +1,4 @@
-"""That messages had been delivered before they were moved, said to the broker that gives them out.
+"""Mark moved messages as redelivered where they had been delivered before the move.
 
 A queue leaves with its terms up to which sequence id its messages may have been delivered (directory/recovery_terms.py),
 which is all that it can say: in front of a message that was, every other one counts as delivered, too.

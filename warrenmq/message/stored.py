@@ -72,13 +72,13 @@ _TYPES = tuple(_KINDS.get(name, str) for name in _NAMES)
 
 
 def encode_raw_head(exchange: str, routing_keys: list[str], raw_properties: bytes) -> bytes:
-    """Everything before the body, with properties as an AMQP client sent them; the caller has checked these."""
+    """Encode the part before the body, with properties as an AMQP client sent them; the caller has checked these."""
     array: bytes = msgpack.packb((VERSION, exchange, routing_keys, raw_properties))
     return _ARRAY_OF_5 + array[1:]
 
 
 def encode_head(exchange: str, routing_keys: list[str], properties: Properties | None) -> bytes:
-    """Everything before the body; PreconditionFailed for values that could not be read back."""
+    """Encode the part before the body; PreconditionFailed for property values that could not be decoded."""
     values = [getattr(properties, name) for name in _NAMES] if properties is not None else []
     while values and values[-1] is None:
         values.pop()

@@ -88,7 +88,7 @@ class Gap(NamedTuple):
 
 
 def scan(file: Readable, wanted: Container[bytes]) -> Iterator[Records | Gap]:
-    """Everything in a file, in its order.  `wanted`: the ids that queues refer to."""
+    """Scan a file for records and damage, in order.  `wanted`: the ids that queues refer to."""
     return _Scan(file, wanted).run()
 
 

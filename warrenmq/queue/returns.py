@@ -55,7 +55,7 @@ class Returns:
         return too_often
 
     def forget(self, seqs: Iterable[int]) -> None:
-        """These have left the queue."""
+        """Forget messages that have left the queue."""
         if self.counts:
             for seq in seqs:
                 self.counts.pop(seq, None)

@@ -93,7 +93,7 @@ class Index(Protocol):
         """
 
     def read_headers(self, start: int, end: int) -> list[tuple[int, bytes, bool]]:
-        """As `read`, for messages whose bodies are not wanted: records may end behind their header."""
+        """Read entries whose bodies are not needed: records may end behind their header."""
 
     def read_alike(self, start: int, end: int) -> list[bytes]:
         """Records of the persistent messages from `start` on, with consecutive sequence ids below `end`, as far as they are alike

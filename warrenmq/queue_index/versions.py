@@ -54,7 +54,7 @@ _VERSIONS: dict[int, type[QueueIndex | QueueIndexV2]] = {1: QueueIndex, 2: Queue
 
 
 def files_of(names: Iterable[str], version: int) -> list[str]:
-    """Those of a folder's files that belong to a version."""
+    """Filter the files of a folder that belong to an index version."""
     if version == 1:
         return [name for name in names if name.endswith(EXTENSION) or name.startswith(FILE_NAME)]
     return [name for name in names if name.endswith((qi.EXTENSION, qs.EXTENSION))]

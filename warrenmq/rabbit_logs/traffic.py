@@ -141,5 +141,5 @@ class Traffic:
             self.order.take(step, life, (seen.connection, seen.channel))
 
     def finish(self) -> None:
-        """That was the last one."""
+        """End the traffic: no more messages follow."""
         self._matcher.finish()

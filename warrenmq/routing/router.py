@@ -241,11 +241,11 @@ class Router:
         return binding in self._by_source.get(binding.source, {})
 
     def bindings_of(self, exchange: str) -> tuple[Binding, ...]:
-        """Those that lead away from an exchange, oldest first."""
+        """The bindings with an exchange as their source, oldest first."""
         return tuple(self._by_source.get(exchange, ()))
 
     def bindings_to(self, destination: Destination) -> tuple[Binding, ...]:
-        """Those that lead to a queue or an exchange, oldest first."""
+        """The bindings to a queue or an exchange, oldest first."""
         return tuple(self._by_destination.get(destination, ()))
 
     def left_unused(self, gone: Iterable[Binding]) -> list[str]:

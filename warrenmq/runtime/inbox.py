@@ -43,7 +43,7 @@ CLOSED.message = CLOSED
 
 
 class Wake:
-    """Nothing but a reason for a parked owner to look: an exit signal has come, or it was given up."""
+    """Sentinel that wakes a parked actor: an exit signal has come, or it was given up."""
 
 
 WAKE = Wake()

@@ -119,7 +119,7 @@ class Cell:
                 workers.call_worker()
 
     def get(self, *, timeout: float | None = None) -> Any:  # noqa: ARG002
-        """As `get_nowait`: an actor without mail is not run, so it never waits for some."""
+        """Take a message without waiting: an actor without mail is never run."""
         return self.get_nowait()
 
     def empty(self) -> bool:

@@ -395,10 +395,10 @@ class SimulatedFile:
             inode.sync()
 
     def begin_sync(self) -> None:
-        """Nothing to do: any write may be on its way to the platter at any time, and a power cut chooses."""
+        """Do nothing: a power cut may keep any unsynced write anyway."""
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is no descriptor to close."""
 
 
 def _apply_entries(entries: dict[str, _Inode], change: _Entries) -> None:

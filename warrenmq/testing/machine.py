@@ -54,7 +54,7 @@ class SimulatedMachine:
 
     @property
     def rows(self) -> int:
-        """How many rows the trace has so far."""
+        """The number of rows in the trace so far."""
         return sum(recorder.rows for recorder in self._recorders)
 
     def open(self) -> Broker:

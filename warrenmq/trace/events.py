@@ -540,7 +540,7 @@ class QiWrite(Event[T], event=Ev.QI_WRITE, says="{actor} wrote {records} index r
 class QiSync(
     Event[T], event=Ev.QI_SYNC, says="{actor} synced its index: {records} records ({size})[ {trigger}]"
 ):
-    """Everything written to the index so far is safe: on disk, or in the commit log (with durability=os: in the kernel)."""
+    """The index is synced: everything written so far is on disk, or in the commit log (with durability=os: in the kernel)."""
 
     trigger: T = in_flag(Trigger, "why")
     size: T = in_a(SIZE, "bytes since the last sync")

@@ -187,7 +187,7 @@ class Recorder:
 
     @property
     def rows(self) -> int:
-        """How many rows were written so far."""
+        """The number of rows written so far."""
         with self._lock:
             return self._rows_of_ended + sum(trace.seq for trace in self._traces.values())
 

@@ -76,7 +76,7 @@ class OutputBytes:
         self._content += data
 
     def close(self) -> None:
-        """Nothing to do: the content stays."""
+        """Do nothing: the content stays in memory."""
 
 
 def encode_header(header: dict[str, Any]) -> bytes:

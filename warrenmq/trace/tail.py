@@ -374,7 +374,7 @@ def _slab_content(name: str) -> SlabContent | None:
 
 
 def _mapped(name: str) -> mmap.mmap | None:
-    """None if the file was deleted: gaps in the numbers of the rows will show what is missing."""
+    """Map a file read-only; None if it was deleted, as gaps in the row numbers will show what is missing."""
     if not os.path.exists(name):
         return None
     with open(name, "rb") as file:

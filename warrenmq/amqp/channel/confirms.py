@@ -52,7 +52,7 @@ class ChannelConfirm:
         self._shares.clear()
 
     def fail(self, error: Exception) -> None:
-        """As nack."""
+        """Fail the publish: the same as `nack`."""
         self.nack(str(error))
 
     def parts(self, count: int) -> list[ChannelConfirm]:

@@ -139,7 +139,7 @@ class ChannelConsuming:
             self._writer.send(commands.Basic.CancelOk, consumer_tag=tag)
 
     def cancelled(self, message: Cancelled) -> None:
-        """Everything delivered to a cancelled consumer was sent: answer cancel-ok."""
+        """Answer cancel-ok: all deliveries to the cancelled consumer have been sent."""
         if not message.no_wait:
             self._writer.send(commands.Basic.CancelOk, consumer_tag=message.consumer.tag)
 

@@ -134,13 +134,13 @@ class ChannelRpc:
         ).result(_PATIENCE)
 
     def route(self, request: dict[str, Any]) -> Any:
-        """Where a message would go."""
+        """The queues that a message would be routed to."""
         exchange, key = _argument(request, "exchange", str), _argument(request, "routing_key", str)
         headers = _properties(request, "properties").headers
         return list(self._broker.client.publishing().queues_of(exchange, key, headers))
 
     def set_memory(self, request: dict[str, Any]) -> Any:
-        """Another watermark."""
+        """Change the memory watermark."""
         return self._broker.set_vm_memory_high_watermark(_limit(request))
 
     def set_disk(self, request: dict[str, Any]) -> Any:

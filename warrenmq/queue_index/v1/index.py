@@ -203,7 +203,7 @@ class QueueIndex(LiveSegments[Segment]):
         return found
 
     def read_headers(self, start: int, end: int) -> list[tuple[int, bytes, bool]]:
-        """As `read`: a segment is one file, which is read as a whole."""
+        """Read entries whose bodies are not needed; the same as `read`, since a segment is one file read as a whole."""
         return self.read(start, end)
 
     def _lose(self, number: int, damaged: list[tuple[int, bytes, str]]) -> None:
@@ -371,7 +371,7 @@ class QueueIndex(LiveSegments[Segment]):
         self._segments.pop(segment.number, None)
 
     def _finish_flush(self, flush: _Flush) -> None:
-        """Everything below the mark is in segment files: have the journal forget it."""
+        """Truncate the journal: everything below the mark is in segment files."""
         if self._folder_changed:
             self._disk.sync_dir(self._directory)
             self._folder_changed = False

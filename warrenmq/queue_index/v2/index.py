@@ -178,7 +178,7 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
         return self._read(start, end, bodies=True)
 
     def read_headers(self, start: int, end: int) -> list[tuple[int, bytes, bool]]:
-        """As `read`; records of messages on disk are their headers, so no .qs file is opened."""
+        """Read entries whose bodies are not needed; records on disk are headers only, so no .qs file is opened."""
         return self._read(start, end, bodies=False)
 
     def read_alike(self, start: int, end: int) -> list[bytes]:

@@ -68,25 +68,25 @@ class Rows:
         return found
 
     def where(self, chosen: Bools) -> Rows:
-        """Those that are chosen."""
+        """The rows chosen by a mask."""
         return self.at(np.flatnonzero(chosen))
 
     def at(self, places: Places) -> Rows:
-        """Those at these places."""
+        """The rows at these indices."""
         return Rows(self._whole, places if self._places is None else self._places[places])
 
     def between(self, first: int, end: int) -> Rows:
-        """Those from one place to another."""
+        """The rows of a range of indices."""
         if self._places is not None:
             return Rows(self._whole, self._places[first:end])
         return Rows({name: column[first:end] for name, column in self._whole.items()})
 
     def tuples(self) -> list[Row]:
-        """As the machines want them."""
+        """The rows as Row tuples, the form that machines take."""
         return rows_of([getattr(self, name) for name in COLUMNS])
 
     def table(self) -> Ints:
-        """As a table of nine columns."""
+        """The rows as an array of nine columns."""
         return np.stack([getattr(self, name) for name in COLUMNS], axis=1)
 
     @property

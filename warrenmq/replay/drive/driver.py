@@ -68,7 +68,7 @@ class Pieces(Protocol):
 
     @property
     def machines(self) -> Sequence[Machine]:
-        """Those of every rule."""
+        """The machines of all rules."""
 
     def summarise(self) -> dict[Who, ActorSummary]:
         """Summarise all pieces; keep the summaries, return those of the actors."""

@@ -34,7 +34,7 @@ class LastFiles:
             del its[:-KEPT]
 
     def of(self, who: Who) -> list[FileEnd]:
-        """Those of a store, by their numbers."""
+        """The file ends of a store, by file number."""
         return sorted(self._of.get(who, ()))[-KEPT:]
 
     def __iter__(self) -> Iterator[FileEnd]:

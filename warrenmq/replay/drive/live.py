@@ -110,7 +110,7 @@ class Live:
 
     @property
     def machines(self) -> Sequence[Machine]:
-        """Those of every rule."""
+        """The machines of all rules."""
         return list(self._keys.machines.values())
 
     def summarise(self) -> dict[Who, ActorSummary]:
@@ -152,7 +152,7 @@ class Live:
         return found
 
     def _of_the_end(self, figures: Mapping[FigureKey, int]) -> dict[FigureKey, int]:
-        """Those that are part of the state of a run that is over now."""
+        """The figures that belong to the state of a run that has just ended."""
         return {key: n for key, n in figures.items() if key[0] == STATE and key[1] in self._ending}
 
     def check_fully(self, stage: int, unproven: set[Place], context: TraceContext) -> Found:  # noqa: ARG002 - never asked

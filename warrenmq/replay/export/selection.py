@@ -40,7 +40,7 @@ def select_rows(trace: Trace, wanted: Selection) -> Iterator[tuple[int, Row]]:
 
 
 class Pieces(Protocol):
-    """Which pieces of a trace are wanted."""
+    """Protocol that selects pieces of a trace."""
 
     def may_have(self, chunk: Chunk, /) -> bool:
         """False if no row of a piece is wanted."""

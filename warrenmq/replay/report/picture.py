@@ -98,7 +98,7 @@ class Restart(NamedTuple):
 
 @dataclass(slots=True)
 class Picture:
-    """Everything the report draws.  Series have one value for each of `seconds`."""
+    """The data of the report's charts.  Series have one value for each of `seconds`."""
 
     width: float
     """Seconds from one point to the next."""

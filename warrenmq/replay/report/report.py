@@ -61,7 +61,7 @@ def write_report(replayed: Replayed, target: str | os.PathLike[str]) -> None:
 
 
 def report_data(replayed: Replayed, picture: Picture) -> Plain:
-    """Everything that the page shows, in the order in which it stands there."""
+    """Build the data of the report's page, in the order of the page."""
     result = replayed.result
     engine = {"spark": "in Spark", "python": "in one Python process"}[replayed.engine]
     return {

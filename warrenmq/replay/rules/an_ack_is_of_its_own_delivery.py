@@ -29,7 +29,7 @@ def _is_of_its_delivery(which: Any, named: Any, held: Any) -> Any:
 
 
 def _misfits(who: Who, state: Held, context: TraceContext, outcome: Outcome) -> None:
-    """Those that are not A2's."""
+    """Report the misfits that do not belong to rule A2."""
     misfits = (each for each in state.misfits if not takes_older_ones(each))
     outcome.findings += findings_of("A1", misfits, who, context)
 

@@ -10,7 +10,7 @@ from warrenmq.replay.rules.rule import Exercised, Judge, Rule
 
 
 def _owed(story: Story) -> Chain:
-    """As of a confirm, up to the one that never came."""
+    """Explain a missing confirm: the chain of the confirm, up to the place where it should follow."""
     id_ = story.finding.about[0]
     return [
         *confirm_chain(story, id_),

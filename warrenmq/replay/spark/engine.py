@@ -300,7 +300,7 @@ class RunFullCheck:
                 yield SummaryRow(machine, pack(key), *self._order(piece), nth, pickle.dumps(summary))
 
     def _order(self, piece: Chunk) -> tuple[int, int, int]:
-        """That of array_engine.py, so that the same row is called the second where there are two; rows of no file have their own."""
+        """The order of a piece, as in array_engine.py, so that of duplicated rows the same one counts as second."""
         if piece.file not in self._numbers:
             return piece.order
         return piece.run, int(piece.offset < 0), self._numbers[piece.file] << 40 | max(piece.offset, 0)

@@ -79,7 +79,7 @@ def watch(
     wait: Callable[[float], None],
     until_closed: bool = False,
 ) -> None:
-    """As watch.watch; the query's own checkpoint is in `checkpoint`, too."""
+    """Check a trace while it is written, as watch.watch does; the query's own checkpoint is in `checkpoint`, too."""
     require_live(paths)
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise CallerError("a watch keeps its state where it prints, so it cannot run through Spark Connect.")
