@@ -49,7 +49,7 @@ def _enums() -> list[type[IntEnum | IntFlag]]:
 
 def _of_event(event: type[Event[Any]]) -> str:
     text = " ".join((event.__doc__ or "").split())
-    lines = [f"### {event.name} ({event.number})\n", f"{text}\n", f"> {event.says}\n"]
+    lines = [f"### {event.name} ({event.number})\n", f"{text}\n", f"> `{event.says}`\n"]
     if event.columns:
         lines += ["| column | type | stored in | |", "| --- | --- | --- | --- |"]
         lines += [
