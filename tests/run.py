@@ -2,7 +2,7 @@
 
     python3 tests/run.py [arguments of pytest]
 
-Makes `.venv-test` on first use, with the project, all its extras and the `dev` group, and `.node-test` with node's client if
+Makes `.venv-test` on first use, with the project, all its extras and the groups `dev` and `docs`, and `.node-test` with node's client if
 node is there, then runs pytest in one process a core (four at most), each of which takes whole files; `-n 0`: all in one.
 The longest tests are listed at the end.
 """
@@ -22,7 +22,7 @@ HANG = 300
 """Seconds after which a test that still runs is taken for hung, also on a machine that is busy with much else."""
 
 if __name__ == "__main__":
-    python = project_venv.ensure("test", extra="all", group="dev")
+    python = project_venv.ensure("test", extra="all", groups=("dev", "docs"))
     node_client.ensure()
     options = ["-n", "logical", "--maxprocesses=4", "--dist=loadfile", f"--timeout={HANG}", "--durations=25"]
     sys.exit(project_venv.run(python, "-m", "pytest", *options, *sys.argv[1:], cwd=ROOT))

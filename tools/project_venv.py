@@ -17,19 +17,20 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 OLDEST = (3, 11)
 
 
-def ensure(name: str, extra: str, group: str | None = None) -> str:
-    """The interpreter of `.venv-NAME`, which holds this project with `extra` and a dependency group.
+def ensure(name: str, extra: str, groups: Sequence[str] = ()) -> str:
+    """The interpreter of `.venv-NAME`, which holds this project with `extra` and dependency groups.
 
     Ends the process with a sentence on stderr, and pip's own words above it, when it cannot be made.
     """
     if sys.version_info < OLDEST:
         sys.exit(f"warrenmq needs Python {OLDEST[0]}.{OLDEST[1]} or newer; this is {sys.version.split()[0]}")
-    requirements = ["-e", f".[{extra}]", *(_group(group) if group else [])]
+    requirements = ["-e", f".[{extra}]", *(each for group in groups for each in _group(group))]
     folder = os.path.join(ROOT, ".venv-" + name)
     python = os.path.join(folder, "bin", "python")
     stamp, wanted = os.path.join(folder, "stamp"), _fingerprint(requirements)

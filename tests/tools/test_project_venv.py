@@ -20,7 +20,9 @@ def project_venv(tmp_path, monkeypatch):
     spec.loader.exec_module(module)
     monkeypatch.setattr(module, "ROOT", str(tmp_path))
     (tmp_path / "constraints.txt").write_text("")
-    (tmp_path / "pyproject.toml").write_text('[dependency-groups]\ndev = ["pytest>=8", "ruff"]\n')
+    (tmp_path / "pyproject.toml").write_text(
+        '[dependency-groups]\ndev = ["pytest>=8", "ruff"]\ndocs = ["mkdocs"]\n'
+    )
     module.installed = []
     monkeypatch.setattr(
         module, "_install", lambda _python, requirements: module.installed.append(requirements)
@@ -41,9 +43,9 @@ def test_the_second_time_nothing_is_installed(project_venv):
     assert project_venv.installed == [["-e", ".[demo]"]]
 
 
-def test_a_dependency_group_is_read_from_pyproject(project_venv):
-    project_venv.ensure("test", extra="all", group="dev")
-    assert project_venv.installed == [["-e", ".[all]", "pytest>=8", "ruff"]]
+def test_dependency_groups_are_read_from_pyproject(project_venv):
+    project_venv.ensure("test", extra="all", groups=("dev", "docs"))
+    assert project_venv.installed == [["-e", ".[all]", "pytest>=8", "ruff", "mkdocs"]]
 
 
 @pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt"])

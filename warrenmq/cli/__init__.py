@@ -27,7 +27,7 @@ from warrenmq.cli._streams import OutputLost, standard_streams
 from warrenmq.errors import CallerError
 from warrenmq.version import version
 
-__all__ = ["main"]
+__all__ = ["main", "parser", "verbs"]
 
 
 class Verb(Protocol):
@@ -65,7 +65,7 @@ def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
     ):  # else what libraries log, as an interrupted py4j its stack, goes to stderr
         logging.getLogger().addHandler(logging.NullHandler())
     try:
-        _parser(known).parse_args(argv, args)
+        parser(known).parse_args(argv, args)
         empty = [name for name, value in vars(args).items() if value == ""]
         if empty and not getattr(known[args.verb], "TAKES_EMPTY_ARGUMENTS", False):
             raise CallerError(f"the argument {empty[0].replace('_', '-')} is empty; give it a value.")
@@ -92,20 +92,21 @@ def _of_output(lost: OutputLost) -> Failure:
     )
 
 
-def _parser(known: dict[str, Verb]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser(known: dict[str, Verb]) -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
+    made = argparse.ArgumentParser(
         prog="warrenmq",
         description="Durable queues with supervised actors whose every run can be replayed.",
         epilog="warrenmq VERB --help says what a verb does, with an example. "
         "Exit status: 0 all is well, 1 a problem was found, 2 the command cannot be carried out.",
     )
-    parser.add_argument(
+    made.add_argument(
         "--version", action="version", version=f"warrenmq {version()}", help="print the version and exit"
     )
-    subparsers = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs", required=True)
+    subparsers = made.add_subparsers(dest="verb", metavar="VERB", title="verbs", required=True)
     for verb in known.values():
         verb.add_parser(subparsers)
-    return parser
+    return made
 
 
 def verbs() -> dict[str, Verb]:

@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from warrenmq.management.server import ManagementServer, manage
 
 __all__ = ["ManagementServer", "manage"]
 
