@@ -88,7 +88,8 @@ def test_without_a_token_nothing_can_be_commanded(trace):
 
 
 @pytest.mark.parametrize(
-    "path", ["/static/../server.py", "/static/server.py", "/static/none.js", "/nothing", "/bytes?store=p"]
+    "path",
+    ["/static/../server.py", "/static/server.py", "/static/none.js", "/nothing", "/bytes?store=p", "/index"],
 )
 def test_nothing_else_is_served(trace, path):
     assert asked(site(recorded(trace, "t")), path=path).status_code == 404
@@ -100,6 +101,8 @@ def test_bad_questions_are_answered_in_a_sentence(trace, tmp_path):
     for path in (
         "/bytes?store=x&file=0&offset=0&size=1",
         "/bytes?store=p&file=..&offset=0&size=1",
+        "/index?queue=q&priority=0&seq=-1",
+        "/index?priority=0&seq=1",
         "/events?after=-1",
         "/events",
     ):

@@ -1,4 +1,4 @@
-"""The bytes of a record of a message store, read from a data directory for the inspector.
+"""The bytes of a message's records, read from a data directory for the inspector: of a message store, and of a queue's index.
 
 What frames the record is always shown.  Bodies are the users' own, so they are shown only where that was asked for.
 """
@@ -9,6 +9,9 @@ import os
 from typing import Any
 
 from warrenmq.errors import CallerError
+from warrenmq.inspect.index_bytes import BODY, Record, records_of
+from warrenmq.inspect.layout import QueueFolder, recognise
+from warrenmq.inspect.reading import Findings
 
 FRAME = 24
 """Bytes before the body: its size, and the message id."""
@@ -21,7 +24,7 @@ class RecordReader:
 
     def __init__(self, directory: str, *, bodies: bool = False) -> None:
         """Find the stores of a data directory; CallerError if it has none."""
-        self._bodies = bodies
+        self._directory, self._bodies = directory, bodies
         self._stores: dict[str, str] = {}
         for folder, names, _ in os.walk(directory):
             for store, name in _FOLDERS.items():
@@ -47,3 +50,38 @@ class RecordReader:
                 "error": f"{file}.rdq ends before byte {offset + size}: the file has changed since this row, or is not written yet."
             }
         return {"offset": offset, "size": size, "data": list(data), "hidden": size - len(data)}
+
+    def index(self, queue: str, priority: int | None, seq_id: int) -> dict[str, Any]:
+        """{"records": of the message in the files of the queue's index} as they are now, or {"error": a sentence}."""
+        findings = Findings(os.path.abspath(self._directory))
+        try:
+            vhosts = recognise(findings).vhosts
+        except CallerError as why:
+            return {"error": str(why)}
+        for vhost in vhosts:
+            for folder in vhost.queues:
+                if folder.name == queue and _same_priority(folder, priority):
+                    found = records_of(findings, folder, vhost.entry_count, seq_id)
+                    return {"records": [self._shown(each) for each in found]}
+        return {"error": "The directory has no folder of this queue."}
+
+    def _shown(self, record: Record) -> dict[str, Any]:
+        return {
+            "file": record.file,
+            "offset": record.offset,
+            "note": record.note,
+            "fields": [
+                {
+                    "name": name,
+                    "at": offset,
+                    "size": len(data),
+                    "data": list(data[:MOST]) if self._bodies or name != BODY else [],
+                    "says": says,
+                }
+                for name, offset, data, says in record.fields
+            ],
+        }
+
+
+def _same_priority(folder: QueueFolder, priority: int | None) -> bool:
+    return (folder.priority or 0) == (priority or 0)

@@ -144,12 +144,21 @@ def site(
         found = await asyncio.to_thread(reader.read, asked["store"], *map(int, numbers))
         return JSONResponse(found)
 
+    async def read_index(request: Request) -> Response:
+        if reader is None:
+            return PlainTextResponse("no data directory was named.", status_code=404)
+        queue, priority, seq = (request.query_params.get(name, "") for name in ("queue", "priority", "seq"))
+        if not queue or not all(each.isdigit() and len(each) < 16 for each in (priority, seq)):
+            return PlainTextResponse("queue, priority and seq are needed.", status_code=400)
+        return JSONResponse(await asyncio.to_thread(reader.index, queue, int(priority), int(seq)))
+
     return Starlette(
         routes=[
             Route("/", page),
             Route("/tape", tape),
             Route("/events", events),
             Route("/bytes", read_bytes),
+            Route("/index", read_index),
             Route("/static/{name}", module),
             *routes,
         ],

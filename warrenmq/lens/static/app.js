@@ -1,6 +1,7 @@
 // The page: where on the tape we are, how we get elsewhere.
 //
-// A Lens draws one tape into an element.  `options` are what a server adds: bytes(store, file, offset, size) reads a record, aside() gives one more
+// A Lens draws one tape into an element.  `options` are what a server adds: bytes(store, file, offset, size) reads a record of a store,
+// entry(queue, priority, sequence id, state) those of a message in the index, aside() gives one more
 // panel beside the machine (a lesson, the drive), live() is true while rows come.
 import { el, named, num, patch, plain } from "./dom.js";
 import { inspector } from "./inspector.js";
@@ -75,7 +76,7 @@ export class Lens {
   fromHash(first = false) {
     if (this.written === location.hash && !first) return;
     const hash = new URLSearchParams(location.hash.slice(1)), [kind, ...id] = (hash.get("sel") ?? "").split(":"), chosen = id.join(":");
-    const selected = ["actor", "message", "record", "file"].includes(kind) && chosen ? { kind, id: kind === "actor" || kind === "message" ? +chosen : chosen } : null;
+    const selected = ["actor", "message", "record", "file", "entry"].includes(kind) && chosen ? { kind, id: kind === "actor" || kind === "message" ? +chosen : chosen } : null;
     this.show(+hash.get("row") || this.tape.first + 1, { pinned: +hash.get("m") || 0, selected });
   }
 
@@ -198,7 +199,7 @@ export class Lens {
     const now = {
       focus: state.pinned || row?.message || 0, actor: row?.actor, changed, gone: gone.map(([table, key, old]) => [tape.head.tables[table], key, old]), pinned: state.pinned, row: state.at,
       at: Object.fromEntries(tape.head.tables.map((name, i) => [name, i + ":"])), mail: grouped(T.mail, (_, m) => [m[0], m]), waits: grouped(T.wait, (_, w) => [w[0], w[1]]),
-      unfolded: this.unfolded, unfold: (id) => { this.unfolded.add(id); this.render(false); }, selected: state.selected, select: this.select, pick: this.pick, go: this.go, words: this.words, rowsOf: this.rowsOf, bytes: this.options.bytes,
+      unfolded: this.unfolded, unfold: (id) => { this.unfolded.add(id); this.render(false); }, selected: state.selected, select: this.select, pick: this.pick, go: this.go, words: this.words, rowsOf: this.rowsOf, bytes: this.options.bytes, entry: this.options.entry,
     };
     this.T = T;
     patch(root.firstChild, [this.header(row), el("main.machine", { key: "machine" },

@@ -3,7 +3,7 @@ import { bytes, el, named, num, plain, plural } from "./dom.js";
 import { BODIES, INDEX, PLACES, placeOf } from "./machine.js";
 
 const ROWS = 12;
-const KINDS = { actor: "Process", message: "Message", record: "Record", file: "File" };
+const KINDS = { actor: "Process", message: "Message", entry: "Index entry", record: "Record", file: "File" };
 
 const line = (name, ...value) => el("div", {}, el("dt", {}, name), el("dd", {}, ...value));
 
@@ -38,7 +38,7 @@ function ofMessage(id, T, now) {
   const lines = [], owed = T.owed.get(id);
   if (owed) lines.push(line("publisher", `waits for ${plural(owed[1], "queue")}`));
   for (const m of T.mail.values()) if (m[2] && m[2] <= id && id < m[2] + Math.max(1, m[3])) lines.push(line("in a mailbox", named(T.actor.get(m[0])?.[0] ?? "?"), `, as ${plain(m[1])}`));
-  for (const [key, e] of T.entry) if (e[0] === id) { const [name, seq] = placeOf(key); lines.push(line(`in ${plain(name)}`, `number ${num(seq[1])}, ${e[1]}; ${PLACES[e[2]] || "?"}; index ${INDEX[e[3]]}; body ${BODIES[e[4]]}`)); }
+  for (const [key, e] of T.entry) if (e[0] === id) { const [name, seq] = placeOf(key); lines.push(line(`in ${plain(name)}`, el("button.link", { on: { click: () => now.select({ kind: "entry", id: key }) } }, `number ${num(seq[1])}`), `, ${e[1]}; ${PLACES[e[2]] || "?"}; index ${INDEX[e[3]]}; body ${BODIES[e[4]]}`)); }
   for (const [key, r] of T.rec) if (r[0] === id) lines.push(line("record", el("button.link", { on: { click: () => now.select({ kind: "record", id: key }) } }, `${key.split("/")[1]}.rdq at ${num(+key.split("/")[2])}`), r[2] ? `, ${plural(r[2], "reference")}` : ", garbage"));
   for (const [key, value] of T.flying) if (+key.split("/")[1] === id) lines.push(line("flying counter", `${value > 0 ? "+" : ""}${value}, of `, named(key.split("/").slice(2).join("/"))));
   if (T.cache.has("p/" + id) || T.cache.has("t/" + id)) lines.push(line("cache", "its body is in the current-file cache"));
@@ -77,6 +77,21 @@ function raw(found) {
   return el("div.dump", {}, lines, found.hidden > 0 && el("p.void", {}, `${plural(found.hidden, "byte")} of the body are not shown; start with --bodies to see them.`));
 }
 
+// what the files of a queue's index hold of a message, field by field; the server decodes it with the readers that the store uses
+function ofEntry(key, T, now) {
+  const e = T.entry.get(key), [name, seq] = placeOf(key);
+  const about = e ? [line("message", e[0] ? el("button.link", { on: { click: () => now.select({ kind: "message", id: e[0] }) } }, "m" + e[0]) : "unknown"), line("queue", named(name)), line("number", num(seq[1])), line("index", INDEX[e[3]]), line("body", BODIES[e[4]])] : [line("queue", named(name)), line("now", "not in the queue at this row")];
+  return [el("dl", {}, about), el("h3", {}, "Bytes"), now.entry ? fields(now.entry(name, seq[0], seq[1], e?.join("/") ?? "")) : el("p.void", {}, "The trace holds no bytes of files. With --data DIR they are read from the queue's index.")];
+}
+
+function fields(found) {
+  if (!found) return el("p.void", {}, "Reading the files.");
+  if (found.error) return el("p.void", {}, found.error);
+  if (!found.records.length) return el("p.void", {}, "No file of the index holds it now: it is not written yet, or its segment is deleted.");
+  return found.records.map((record, i) => el("div", { key: `${i} ${record.file} ${record.offset}` }, el("h3", {}, `${record.file}, byte ${num(record.offset)}`), record.note && el("p.note", {}, record.note),
+    el("table.bytes", {}, el("tbody", {}, record.fields.map((f, n) => el("tr", { key: n }, el("td", {}, num(f.at)), el("td", {}, el("b", {}, f.name), el("small", {}, plain(f.says)), el("code", {}, f.data.length ? f.data.slice(0, 48).map((byte) => byte.toString(16).padStart(2, "0")).join(" ") + (f.size > 48 ? " ..." : "") : f.size ? "not shown without --bodies" : "")), el("td", {}, plural(f.size, "byte"))))))));
+}
+
 function ofFile(key, T) {
   const f = T.file.get(key);
   if (!f) return [el("p.void", {}, "There is no such file at this row.")];
@@ -88,8 +103,8 @@ function ofFile(key, T) {
 
 export function inspector(selected, T, now) {
   if (!selected) return null;
-  const { kind, id } = selected, body = { actor: ofActor, message: ofMessage, record: ofRecord, file: ofFile }[kind](id, T, now);
-  const title = { actor: () => named(T.actor.get(id)?.[0] ?? "gone"), message: () => "m" + id, record: () => "m" + (T.rec.get(id)?.[0] ?? "?"), file: () => id.split("/")[1] + ".rdq" }[kind]();
+  const { kind, id } = selected, body = { actor: ofActor, message: ofMessage, record: ofRecord, file: ofFile, entry: ofEntry }[kind](id, T, now);
+  const title = { actor: () => named(T.actor.get(id)?.[0] ?? "gone"), message: () => "m" + id, record: () => "m" + (T.rec.get(id)?.[0] ?? "?"), file: () => id.split("/")[1] + ".rdq", entry: () => (T.entry.get(id)?.[0] ? "m" + T.entry.get(id)[0] : `number ${num(placeOf(id)[1][1])}`) }[kind]();
   return el("aside.inspector", { role: "dialog", "aria-label": KINDS[kind], key: "inspector" }, el("button.close", { "aria-label": "close", on: { click: () => now.select(null) } }, "\u00d7"),
     el("h2", {}, KINDS[kind]), el("p.title", {}, title), body);
 }

@@ -11,14 +11,14 @@ async function get(what) {
   return answer;
 }
 
-// the bytes of a record, read once
-function reader(draw) {
+// the answers to questions, asked once
+function reader(draw, question) {
   const known = new Map();
-  return (store, file, offset, size) => {
-    const key = `${store}/${file}/${offset}`;
+  return (...what) => {
+    const key = what.join("/");
     if (!known.has(key)) {
       known.set(key, null);
-      get(`bytes?store=${store}&file=${file}&offset=${offset}&size=${size}`).then((answer) => answer.json()).then((found) => known.set(key, found), (error) => known.set(key, { error: String(error.message) })).then(draw);
+      get(question(...what)).then((answer) => answer.json()).then((found) => known.set(key, found), (error) => known.set(key, { error: String(error.message) })).then(draw);
     }
     return known.get(key);
   };
@@ -27,7 +27,8 @@ function reader(draw) {
 const tape = tapeOf(await (await get("tape")).text());
 document.title = `${tape.head.title}: the lens`;
 let connected = tape.head.live;
-const options = { live: () => connected, bytes: tape.head.bytes ? reader(() => lens.render(false)) : undefined };
+const options = { live: () => connected, bytes: tape.head.bytes ? reader(() => lens.render(false), (store, file, offset, size) => `bytes?store=${store}&file=${file}&offset=${offset}&size=${size}`) : undefined,
+  entry: tape.head.bytes ? reader(() => lens.render(false), (queue, priority, seq) => `index?queue=${encodeURIComponent(queue)}&priority=${priority}&seq=${seq}`) : undefined };
 const lens = globalThis.lens = new Lens(root, tape, options).start();
 if (tape.head.live) {
   if (!location.hash.includes("row=") || lens.state.at >= tape.last) lens.show(tape.last, {}, false, false);
