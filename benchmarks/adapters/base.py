@@ -274,3 +274,23 @@ class GroupCommitter:
             self._stop = True
             self._cond.notify()
         self._thread.join()
+
+
+class GroupedPublishes:
+    """Mixin for an adapter whose publishes go through a GroupCommitter; the adapter has `_commit`."""
+
+    def _start(self):
+        self.group = GroupCommitter(self._commit)
+
+    def publish_confirmed(self, body, queue="q"):
+        self.group.submit(queue, body, True)
+
+    def publish_nowait(self, body, queue="q"):
+        self.group.submit(queue, body, False)
+
+    def settle(self):
+        self.group.wait_below(0)
+
+    def close(self):
+        self.group.close()
+        super().close()

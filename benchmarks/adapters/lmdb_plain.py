@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import lmdb
 
-from benchmarks.adapters.base import ACK, FSYNC, OS, BaseAdapter, GroupCommitter, Waker
+from benchmarks.adapters.base import ACK, FSYNC, OS, BaseAdapter, GroupedPublishes, Waker
 
 _ID = struct.Struct(">Q")
 
@@ -105,12 +105,9 @@ class NoSync(LmdbQueue):
     notes = "txn commit with sync=False: pages handed to the kernel only"
 
 
-class SyncGroup(LmdbQueue):
+class SyncGroup(GroupedPublishes, LmdbQueue):
     name, durability = "lmdb-sync-group", FSYNC
     notes = "as lmdb-sync, a writer thread groups concurrent publishers into one txn"
-
-    def _start(self):
-        self.group = GroupCommitter(self._commit)
 
     def _commit(self, items):
         with self.lock, self.env.begin(write=True) as txn:
@@ -119,19 +116,6 @@ class SyncGroup(LmdbQueue):
                 self.next[q] += 1
         for q in {q for q, _ in items}:
             self.wakers[q].bump()
-
-    def publish_confirmed(self, body, queue="q"):
-        self.group.submit(queue, body, True)
-
-    def publish_nowait(self, body, queue="q"):
-        self.group.submit(queue, body, False)
-
-    def settle(self):
-        self.group.wait_below(0)
-
-    def close(self):
-        self.group.close()
-        super().close()
 
 
 ADAPTERS = {"lmdb-sync": Sync, "lmdb-nosync": NoSync, "lmdb-sync-group": SyncGroup}

@@ -4,7 +4,7 @@ import os
 import sqlite3
 import threading
 
-from benchmarks.adapters.base import ACK, FSYNC, OS, BaseAdapter, GroupCommitter, Waker
+from benchmarks.adapters.base import ACK, FSYNC, OS, BaseAdapter, GroupedPublishes, Waker
 
 
 class SqliteQueue(BaseAdapter):
@@ -113,14 +113,11 @@ class Normal(SqliteQueue):
     notes = "COMMIT in WAL with synchronous=NORMAL: write only; fsync at checkpoints"
 
 
-class FullGroup(SqliteQueue):
+class FullGroup(GroupedPublishes, SqliteQueue):
     """SQLite with one writer thread that commits whatever is waiting, else as Full."""
 
     name, durability, synchronous = "sqlite-wal-full-group", FSYNC, "FULL"
     notes = "as sqlite-wal-full, a writer thread groups concurrent publishers into one COMMIT"
-
-    def _start(self):
-        self.group = GroupCommitter(self._commit)
 
     def _commit(self, items):
         c = self._conn()
@@ -131,19 +128,6 @@ class FullGroup(SqliteQueue):
             c.execute("COMMIT")
         for q in {q for q, _ in items}:
             self.wakers[q].bump()
-
-    def publish_confirmed(self, body, queue="q"):
-        self.group.submit(queue, body, True)
-
-    def publish_nowait(self, body, queue="q"):
-        self.group.submit(queue, body, False)
-
-    def settle(self):
-        self.group.wait_below(0)
-
-    def close(self):
-        self.group.close()
-        super().close()
 
 
 ADAPTERS = {"sqlite-wal-full": Full, "sqlite-wal-normal": Normal, "sqlite-wal-full-group": FullGroup}

@@ -171,6 +171,17 @@ def test_a_verb_that_cannot_write_its_output_fails_in_one_sentence(here, capfd, 
         assert said_once(capfd)
 
 
+def in_a_shell(line, folder):
+    return subprocess.run(
+        ["bash", "-c", line],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": ROOT},
+    )
+
+
 @pytest.mark.parametrize(
     ("command", "where"),
     [
@@ -184,14 +195,7 @@ def test_a_stdout_that_takes_nothing_is_a_sentence(world, command, where):
             broker.declare_queue("jobs").publish(b"x").result(5)
     redirect = {"full": ">/dev/full", "closed": ">&-", "gone": "| true"}[where]
     line = f"set -o pipefail; '{sys.executable}' -m warrenmq {command} {redirect}"
-    done = subprocess.run(
-        ["bash", "-c", line],
-        cwd=world,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONPATH": ROOT},
-    )
+    done = in_a_shell(line, world)
     assert done.returncode == (0 if where == "gone" else 2), done.stderr
     assert len(done.stderr.splitlines()) == (0 if where == "gone" else 1)
     assert where == "gone" or "stdout cannot be written" in done.stderr
@@ -200,14 +204,7 @@ def test_a_stdout_that_takes_nothing_is_a_sentence(world, command, where):
 def test_a_stderr_that_takes_nothing_changes_nothing(world):
     for redirect in ("2>/dev/full", "2>&-"):
         line = f"seq 3 | '{sys.executable}' -m warrenmq publish jobs --data good {redirect}; '{sys.executable}' -m warrenmq ls nope {redirect}"
-        done = subprocess.run(
-            ["bash", "-c", line],
-            cwd=world,
-            capture_output=True,
-            text=True,
-            check=False,
-            env=os.environ | {"PYTHONPATH": ROOT},
-        )
+        done = in_a_shell(line, world)
         assert (done.returncode, done.stderr) == (2, "")
     with warrenmq.open(world / "good") as broker:
         assert broker.queue("jobs").info().ready == 7

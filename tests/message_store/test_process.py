@@ -238,13 +238,19 @@ def test_files_without_living_messages_are_deleted_even_if_they_were_emptied_whi
     assert len(host.disk.listdir(FOLDER)) == 1
 
 
-def test_reads_and_removes_of_locked_files_wait_and_are_answered_in_order(host) -> None:
+def queue_during_a_combine(host):
+    """A queue that holds every fourth of 60 messages while a combine is stopped at its first append, and what lets it go on."""
     queue = host.queue("q")
     host.write(queue, *range(60))
     host.confirmed(queue, *range(60))
     arrived, go = host.gate("append", ".rdq.tmp")
     host.remove(queue, *(number for number in range(60) if number % 4))
     assert arrived.wait(LIMIT)
+    return queue, go
+
+
+def test_reads_and_removes_of_locked_files_wait_and_are_answered_in_order(host) -> None:
+    queue, go = queue_during_a_combine(host)
     state = Watched.newest._state
     locked = [
         m for m, entry in state.tables.index.items() if entry[0] and state.tables.files.rows[entry[1]].locked
@@ -404,12 +410,7 @@ def test_a_clean_stop_is_believed_and_only_once(host) -> None:
 
 
 def test_a_store_that_stops_while_a_combine_runs_still_leaves_its_dumps(host) -> None:
-    queue = host.queue("q")
-    host.write(queue, *range(60))
-    host.confirmed(queue, *range(60))
-    arrived, go = host.gate("append", ".rdq.tmp")
-    host.remove(queue, *(number for number in range(60) if number % 4))
-    assert arrived.wait(LIMIT)
+    queue, go = queue_during_a_combine(host)
     host.runtime.stop_actor(queue)
     go.set()
     host.runtime.stop_actor(host.store)

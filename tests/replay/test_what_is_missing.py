@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fuzz.trace_damage import Files, a_file, a_frame, a_run, a_tail
 from tests.support.simulated import EVERY_KIND, SimulatedHost
 from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_plants import PLANTS
@@ -21,13 +22,10 @@ from tests.support.trace_writer import RunRows, write_trace
 from warrenmq.broker.broker import Broker
 from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.replay.drive.result import Result
-from warrenmq.trace.block import next_frame
 from warrenmq.trace.reader import NotATrace
 from warrenmq.trace.recorder import Recorder
-from warrenmq.trace.segment import decode_header
 
 STEPS = 20
-Files = dict[str, bytes]
 
 
 def rows(runs: list[RunRows], rng: random.Random) -> None:
@@ -38,49 +36,14 @@ def rows(runs: list[RunRows], rng: random.Random) -> None:
     del actor.rows[first : min(first + rng.choice((1, 1, 3, 20, 1000)), len(actor.rows) - 1)]
 
 
-def a_frame(files: Files, rng: random.Random) -> None:
-    readable = [name for name in _segments(files) if decode_header(memoryview(files[name])) is not None]
-    if not readable:
-        return
-    name = rng.choice(readable)
-    data = memoryview(files[name])
-    frames = []
-    _, at = decode_header(data)
-    while (frame := next_frame(data, at)) is not None:
-        frames.append(frame)
-        at = frame.end
-    if frames:
-        gone = rng.choice(frames)
-        files[name] = bytes(data[: gone.offset]) + bytes(data[gone.end :])
-
-
-def a_tail(files: Files, rng: random.Random) -> None:
-    name = rng.choice(sorted(files))
-    files[name] = files[name][: rng.randrange(len(files[name]) or 1)]
-
-
-def a_file(files: Files, rng: random.Random) -> None:
-    del files[rng.choice(sorted(files))]
-
-
-def a_run(files: Files, rng: random.Random) -> None:
-    run = rng.choice(sorted(files)).split("-")[0]
-    for name in [name for name in files if name.startswith(run)]:
-        del files[name]
-
-
 def some_bytes(files: Files, rng: random.Random) -> None:
-    names = [name for name in _segments(files) if files[name]]
+    names = sorted(name for name in files if name.endswith(".wtr") and files[name])
     if names:
         name = rng.choice(names)
         data = bytearray(files[name])
         at = rng.randrange(len(data))
         data[at : at + 40] = bytes(len(data[at : at + 40]))
         files[name] = bytes(data)
-
-
-def _segments(files: Files) -> list[str]:
-    return sorted(name for name in files if name.endswith(".wtr"))
 
 
 DAMAGE: list[Callable[[Files, random.Random], None]] = [a_frame, a_tail, a_file, a_run, some_bytes]

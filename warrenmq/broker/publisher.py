@@ -58,6 +58,28 @@ def _seconds_until(deadline: int, runtime: Runtime) -> float:
     return (deadline - runtime.monotonic_ns()) / 1e9
 
 
+def wait_for_alarms(alarms: Alarms, runtime: Runtime, exchange: str, routing_key: str,
+                    left: Callable[[], float | None], check_open: Callable[[], None]) -> None:  # fmt: skip
+    """Wait until no resource alarm is set; meanwhile the thread counts as a blocked publisher.
+
+    `left` returns the seconds that it may still wait, None = without a limit; Blocked once they are over.  `check_open` raises
+    BrokerClosed.
+    """
+    who = BlockedPublisher(threading.current_thread().name, exchange, routing_key, runtime.wall_ns())
+    news = runtime.channel()
+    ticket = alarms.add_waiting(who, lambda: news.put(None))
+    try:
+        while active := alarms.active:
+            check_open()
+            seconds = left()
+            if seconds is not None and seconds <= 0:
+                raise Blocked(in_words(active))
+            with suppress(Empty):
+                news.get(timeout=seconds)
+    finally:
+        alarms.remove_waiting(ticket)
+
+
 class WaitingFlow(Flow):
     """A thread's credit towards a queue process: the thread waits where it has none."""
 
@@ -171,22 +193,10 @@ class Publishing:
         _write_alarm_unblocked(trace)
 
     def _wait_for_alarms(self, exchange: str, routing_key: str, deadline: int | None) -> None:
-        alarms = self._alarms
-        who = BlockedPublisher(
-            threading.current_thread().name, exchange, routing_key, self._runtime.wall_ns()
-        )
-        news = self._runtime.channel()
-        ticket = alarms.add_waiting(who, lambda: news.put(None))
-        try:
-            while active := alarms.active:
-                self._check_open()
-                left = None if deadline is None else _seconds_until(deadline, self._runtime)
-                if left is not None and left <= 0:
-                    raise Blocked(in_words(active))
-                with suppress(Empty):
-                    news.get(timeout=left)
-        finally:
-            alarms.remove_waiting(ticket)
+        def left() -> float | None:
+            return None if deadline is None else _seconds_until(deadline, self._runtime)
+
+        wait_for_alarms(self._alarms, self._runtime, exchange, routing_key, left, self._check_open)
 
     def publish(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
                 persistent: bool, mandatory: bool) -> Confirm:  # fmt: skip

@@ -57,6 +57,18 @@ def add_verb(
     return parser
 
 
+def add_page_server(parser: Any) -> None:
+    """Add --port and --open, for verbs that serve a page on the loopback."""
+    parser.add_argument(
+        "--port",
+        type=whole(0, 65_535),
+        default=0,
+        metavar="N",
+        help="the port on this machine; 0 = any that is free (default: 0)",
+    )
+    parser.add_argument("--open", action="store_true", help="open the page in the browser")
+
+
 def whole(low: int, high: int) -> Callable[[str], int]:
     """A type for argparse: a whole number between these."""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from warrenmq.cli._parsers import add_verb, whole
+from warrenmq.cli._parsers import add_page_server, add_verb
 from warrenmq.errors import CallerError
 
 
@@ -30,14 +30,7 @@ def add_parser(subparsers: Any) -> Any:
         "lesson", nargs="?", metavar="LESSON", help="a number, a name, or a folder; left out, all lessons"
     )
     parser.add_argument("--export", metavar="DIR", help="write a static site there, which opens offline")
-    parser.add_argument(
-        "--port",
-        type=whole(0, 65_535),
-        default=0,
-        metavar="N",
-        help="the port on this machine; 0 = any that is free (default: 0)",
-    )
-    parser.add_argument("--open", action="store_true", help="open the page in the browser")
+    add_page_server(parser)
     return parser
 
 

@@ -8,7 +8,7 @@ import webbrowser
 from contextlib import ExitStack
 from typing import Any
 
-from warrenmq.cli._parsers import add_verb, whole
+from warrenmq.cli._parsers import add_page_server, add_verb, whole
 from warrenmq.errors import CallerError
 
 
@@ -34,14 +34,7 @@ def add_parser(subparsers: Any) -> Any:
     parser.add_argument(
         "--bodies", action="store_true", help="show the bodies of messages, too (with --data)"
     )
-    parser.add_argument(
-        "--port",
-        type=whole(0, 65_535),
-        default=0,
-        metavar="N",
-        help="the port on this machine; 0 = any that is free (default: 0)",
-    )
-    parser.add_argument("--open", action="store_true", help="open the page in the browser")
+    add_page_server(parser)
     return parser
 
 

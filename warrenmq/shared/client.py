@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.amqp.wire.codec import raw_properties
 from warrenmq.broker.engine import CLOSED
-from warrenmq.errors import Blocked, BrokerClosed, Nacked, ProcessDied, Refusal
+from warrenmq.broker.publisher import wait_for_alarms
+from warrenmq.errors import Blocked, Nacked, ProcessDied, Refusal
 from warrenmq.message.properties import Properties
-from warrenmq.node.alarms import BlockedPublisher, in_words
 from warrenmq.queue.messages import Ack
 from warrenmq.routing.message_options import header_routes, parse_expiration
 from warrenmq.runtime.life import inbox_of
@@ -61,9 +60,7 @@ class SharedEngine:
 
     def check_open(self) -> None:
         """Raise BrokerClosed once the broker is closed."""
-        if self._links.is_closed:
-            msg = f"the broker of {self._links.arguments.path} is closed"
-            raise BrokerClosed(msg)
+        self._links.check_open()
 
     def end_consumers(self) -> None:
         """End every consumer's iterator."""
@@ -167,30 +164,12 @@ class SharedPublishing:
             finally:
                 local.pending = None
             return
-        self._wait_for_alarms(exchange, routing_key, left)
+        if (alarms := self._links.alarms).active:
+            wait_for_alarms(alarms, self._links.runtime, exchange, routing_key, left, self._links.check_open)
         if deadline is not None and self.pending is None and not link.wait_for_room(left()):
             raise Blocked(
                 "the owner of the directory is behind and takes no more for now, nothing was published; try again later"
             )
-
-    def _wait_for_alarms(self, exchange: str, routing_key: str, left: Callable[[], float | None]) -> None:
-        alarms, runtime = self._links.alarms, self._links.runtime
-        if not alarms.active:
-            return
-        who = BlockedPublisher(threading.current_thread().name, exchange, routing_key, runtime.wall_ns())
-        news = runtime.channel()
-        ticket = alarms.add_waiting(who, lambda: news.put(None))
-        try:
-            while active := alarms.active:
-                if self._links.is_closed:
-                    raise BrokerClosed(f"the broker of {self._links.arguments.path} is closed")
-                patience = left()
-                if patience is not None and patience <= 0:
-                    raise Blocked(in_words(active))
-                with suppress(Empty):
-                    news.get(timeout=patience)
-        finally:
-            alarms.remove_waiting(ticket)
 
     def publish(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
                 persistent: bool, mandatory: bool) -> Confirm:  # fmt: skip

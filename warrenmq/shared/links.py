@@ -128,6 +128,11 @@ class Links:
         if isinstance(last, Attachment):
             last.abandon()
 
+    def check_open(self) -> None:
+        """Raise BrokerClosed once the broker is closed."""
+        if self.is_closed:
+            raise BrokerClosed(f"the broker of {self.arguments.path} is closed")
+
     def wait(self, timeout: float | None = None) -> Owned | Attachment | None:
         """Wait for the link; None after `timeout` seconds.  BrokerClosed when no owner can be found."""
         with self._changed:
@@ -136,8 +141,7 @@ class Links:
             self._changed.wait_for(
                 lambda: self.current is not None or self.is_closed or self._failure is not None, timeout
             )
-            if self.is_closed:
-                raise BrokerClosed(f"the broker of {self.arguments.path} is closed")
+            self.check_open()
             if self._failure is not None:
                 raise BrokerClosed(
                     f"{self.arguments.path} could not be taken over from its last owner: {self._failure}"
