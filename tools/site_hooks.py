@@ -24,7 +24,7 @@ _CANONICAL = re.compile(r'rel=["\']?(?:canonical|next|prev|alternate)')
 
 def on_config(config: Any) -> Any:
     """Name each example in the navigation; have help as wide on every machine, and no news of crashes in lessons."""
-    os.environ["COLUMNS"] = "100"
+    os.environ["COLUMNS"] = "80"
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     learn = next(each["Learn"] for each in config.nav if "Learn" in each)
     section = next(each for each in learn if "Examples" in each)

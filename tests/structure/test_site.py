@@ -92,18 +92,20 @@ def test_lists_and_tables_are_lists_and_tables_on_the_site_too(page):
 @pytest.mark.parametrize(
     ("text", "page", "turned"),
     [
-        ("[a](docs/queue.md#the-start)", "README.md", "[a](queue.md#the-start)"),
-        ("[a](../README.md#limits)", "docs/runtime.md", "[a](index.md#limits)"),
+        ("[a](docs/queue.md)", "README.md", "[a](queue.md)"),
+        ("[a](../README.md)", "docs/runtime.md", "[a](index.md)"),
         ("[a](../queue.md)", "docs/reference/classic-queue.md", "[a](../queue.md)"),
         ("[a](../examples/)", "docs/embedding.md", "[a](examples/index.md)"),
         ("[a](../examples/gunicorn_app.py)", "docs/embedding.md", "[a](examples/gunicorn-app.md)"),
-        ("[a](../docs/runtime.md#the-pool)", "benchmarks/README.md", "[a](../runtime.md#the-pool)"),
-        ("[a](#limits) [b](https://example.org/docs/queue.md)", "README.md", None),
+        ("[a](../docs/runtime.md)", "benchmarks/README.md", "[a](../runtime.md)"),
+        ("[a](#) [b](https://example.org/docs/queue.md)", "README.md", None),
         ("[a](../pyproject.toml)", "docs/runtime.md", None),
         ("```python\nx = a[0](README.md)\n```\n", "docs/runtime.md", None),
         ("```sh\na\n```\n[a](queue.md) `x`\n```sh\nb\n```\n[a](LICENSE)", "README.md",
          "```sh\na\n```\n[a](queue.md) `x`\n```sh\nb\n```\n[a](project/license.md)"),
     ],
 )  # fmt: skip
-def test_links_between_files_become_links_of_the_site(text, page, turned):
-    assert with_links_of_the_site(text, page, places(ROOT)) == (text if turned is None else turned)
+@pytest.mark.parametrize("heading", ["", "#a-heading"])
+def test_links_between_files_become_links_of_the_site(text, page, turned, heading):
+    text, turned = (each.replace(")", f"{heading})") for each in (text, turned or text))
+    assert with_links_of_the_site(text, page, places(ROOT)) == turned
