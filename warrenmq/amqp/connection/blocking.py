@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from warrenmq.amqp.net.transport import Transport
     from warrenmq.trace.recorder import ActorTrace
 
+CALLS_ONLY = "warrenmq.calls_only"
+"""The capability of a client, on the directory's own socket, whose content is calls alone (channel/rpc.py): no alarm stops it, as
+what clears an alarm may be such a call, or an ack of the same connection.
+"""
 _write_blocked, _write_unblocked = writer(AlarmBlocked), writer(AlarmUnblocked)
 
 
@@ -41,6 +45,8 @@ class Blocking:
         self._kept: list[bytes] = []
         self.heartbeater: Heartbeater | None = None
         """Set once heartbeats are agreed on."""
+        self.calls_only = False
+        """The client said so."""
 
     @property
     def blocked(self) -> bool:
@@ -56,6 +62,8 @@ class Blocking:
 
     def content_received(self) -> None:
         """A content header or body has come."""
+        if self.calls_only:
+            return
         self._after(self._throttle.content_received())
 
     def set(self, reason: str, stands: bool) -> None:

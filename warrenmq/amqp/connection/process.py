@@ -27,7 +27,7 @@ from warrenmq.amqp.channel.context import (
     ConnectionContext,
     Writable,
 )
-from warrenmq.amqp.connection.blocking import Blocking
+from warrenmq.amqp.connection.blocking import CALLS_ONLY, Blocking
 from warrenmq.amqp.connection.channels import Channels
 from warrenmq.amqp.connection.handshake import (
     PROTOCOL_HEADER,
@@ -261,6 +261,7 @@ class ConnectionProcess(Server):
 
     def _start_ok(self, method: Connection.StartOk) -> None:
         self._capabilities = capabilities_of(method)
+        self._blocking.calls_only = self._node.trusted and self._capabilities.get(CALLS_ONLY) is True
         self._client_properties = dict(method.client_properties)
         self._mechanism = str(method.mechanism)
         self._user, problem = log_in(method, self._node, self._transport.peer)
