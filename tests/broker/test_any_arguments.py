@@ -113,9 +113,11 @@ def wrong_refusal(what: str, error: BaseException) -> str | None:
 class World:
     """A broker with all that can be called, and another queue that is used all the while."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, attached: bool = False) -> None:
+        """`attached`: the broker is another one's, which has the directory open already."""
         self.folder = folder
-        self.broker = warrenmq.open(folder / "data")
+        self.owner = warrenmq.open(folder / "data", shared=True) if attached else None
+        self.broker = warrenmq.open(folder / "data", shared=attached)
         self.queue = self.broker.declare_queue("target", arguments={"x-max-length": 100})
         self.other = self.broker.declare_queue("other")
         self.calls = self.served = self.made = 0
@@ -181,6 +183,8 @@ class World:
         restarts = {actor.name: actor.restarts for actor in self.broker.stats().actors if actor.restarts}
         assert not restarts
         self.broker.close(PATIENCE)
+        if self.owner is not None:
+            self.owner.close(PATIENCE)
 
     # -- subjects
 
@@ -201,10 +205,19 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def attached() -> bool:
+    """Whether the world's broker is attached to another one; parametrized by the tests of both."""
+    return False
+
+
+both = pytest.mark.parametrize("attached", [False, True], ids=["owner", "attached"])
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attached: bool) -> Iterator[World]:
     monkeypatch.chdir(tmp_path)
     before = set(threading.enumerate())
-    made = World(tmp_path)
+    made = World(tmp_path, attached=attached)
     yield made
     made.finish()
     deadline = time.monotonic() + PATIENCE
@@ -240,6 +253,7 @@ def clean_up(world: World, name: str, result: Any) -> None:
             world.broker.set_disk_free_limit(0)
 
 
+@both
 def test_the_embedded_face(world: World) -> None:
     exchange = world.broker.declare_exchange("ours", "fanout")
     subjects: dict[type, Callable[[], Any]] = {
@@ -267,6 +281,7 @@ def test_the_embedded_face(world: World) -> None:
     world.run(calls)
 
 
+@both
 def test_huge_tables(world: World) -> None:
     def calls() -> None:
         for name, make in HUGE_TABLES.items():
@@ -282,6 +297,7 @@ def test_huge_tables(world: World) -> None:
     world.run(calls)
 
 
+@both
 def test_the_keywords_of_a_publish(world: World) -> None:
     good = {"exchange": "", "routing_key": "target", "body": b"body"}
     every = {keyword: odd_values(keyword) | ODD_TIMES for keyword in MessageOptions.__annotations__}
@@ -310,6 +326,7 @@ def test_close(world: World) -> None:
     world.run(calls)
 
 
+@both
 def test_a_transaction(world: World) -> None:
     def calls() -> None:
         world.call(

@@ -7,22 +7,16 @@ import json
 
 import pytest
 
-from tests.broker.lives import kill
 from tests.replay.hand_made import hand_made
-from tests.support.simulated import SimulatedHost
 from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_union import side_by_side, write_directory
-from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.cli import main
 from warrenmq.errors import CallerError
 from warrenmq.replay import replay, write_report
-from warrenmq.replay.export.selection import rows_in_order
 from warrenmq.replay.report import report
 from warrenmq.replay.report.figures import plots
 from warrenmq.replay.report.plots import short_time
 from warrenmq.replay.report.summary import summary_lines
-from warrenmq.trace.events import Ev
-from warrenmq.trace.reader import open_trace
 
 
 class Page(html.parser.HTMLParser):
@@ -202,42 +196,3 @@ def test_spark_prints_the_same_but_for_the_engine(spark, clean_trace, capsys):
     theirs = json.loads(capsys.readouterr().out)
     differ = {name for name in ours if ours[name] != theirs[name]}
     assert differ <= {"engine", "seconds"}
-
-
-def test_a_violation_and_a_crash_lead_into_the_lens(tmp_path):
-    pytest.importorskip("plotly")
-    host = SimulatedHost(2)
-    with host.open() as broker:
-        broker.declare_queue("jobs").publish(b"1").result()
-        kill(host, queue_name("jobs"))
-    broker = host.open()
-    host.crash(power_cut=True)
-    with host.open():
-        pass
-    host.save_trace(tmp_path / "a trace")
-    host.close()
-    path = str(tmp_path / "a trace")
-    found = replay(path, engine="python")
-    write_report(found, tmp_path / "report.html")
-    moments = Page((tmp_path / "report.html").read_text(encoding="utf-8")).data["moments"]["rows"]
-    assert [each["what"] for each in moments] == [
-        "queue:jobs was killed",
-        "the process was started again after it had died",
-    ]
-    with open_trace(path) as trace:
-        rows = list(rows_in_order(trace))
-    for each, event in zip(moments, (Ev.CHILD_EXIT, Ev.RUN_START), strict=True):
-        command, _, number = each["lens"].rpartition(" ")
-        assert command == f"warrenmq lens '{path}' --at"
-        assert rows[int(number) - 1][1].event == event
-
-
-def test_the_lens_of_a_violation_is_at_its_evidence(page, broken_trace):
-    with open_trace(broken_trace) as trace:
-        names = [
-            f"{trace.catalog.runs[run].actor_name(row.actor)} {row.seq:,}"
-            for run, row in rows_in_order(trace)
-        ]
-    for finding in page.data["violations"]["rows"]:
-        number = int(finding["lens"].rpartition(" ")[2])
-        assert names[number - 1] in finding["rows"]

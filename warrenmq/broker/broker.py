@@ -628,7 +628,9 @@ class QueueHandle(Named):
         if policy.dead_letter_exchange == "":
             self._broker.queue(policy.dead_letter_routing_key or "")
         elif policy.dead_letter_exchange is not None:
-            self._broker.client.publishing().check(policy.dead_letter_exchange, None)
+            self._broker.client.publishing().check(
+                policy.dead_letter_exchange, policy.dead_letter_routing_key or "", None
+            )
         self._broker.client.retry_policies[self.name] = policy
         return policy
 

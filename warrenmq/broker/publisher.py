@@ -255,7 +255,7 @@ class Publishing:
 
         Raises what `publish` would if it were published now.
         """
-        self.check(exchange, properties)
+        self.check(exchange, routing_key, properties)
         keys: tuple[str, ...] = (routing_key,)
         if properties is not None:
             cc, bcc = header_routes(properties.headers)
@@ -312,7 +312,7 @@ class Publishing:
         """A Confirm for a publish that comes later."""
         return Confirm(self._runtime)
 
-    def check(self, exchange: str, properties: Properties | None) -> None:
+    def check(self, exchange: str, routing_key: str, properties: Properties | None) -> None:  # noqa: ARG002  # the length matters on a wire
         """Raise what `publish` would: NotFound, AccessRefused, PreconditionFailed."""
         self._router.check_publish(exchange)
         if properties is not None:
@@ -355,6 +355,7 @@ class Pending:
         publishing = self.publishing
         return self._keep(
             exchange,
+            routing_key,
             properties,
             partial(publishing.publish, exchange, routing_key, bodies, properties, persistent, mandatory),
         )
@@ -365,12 +366,15 @@ class Pending:
         publishing = self.publishing
         return self._keep(
             exchange,
+            "",  # an argument of a call, of any length
             properties,
             partial(publishing.publish_later, exchange, routing_key, bodies, properties, persistent, due),
         )
 
-    def _keep(self, exchange: str, properties: Properties | None, publish: Callable[[], Confirm]) -> Confirm:
-        self.publishing.check(exchange, properties)
+    def _keep(
+        self, exchange: str, routing_key: str, properties: Properties | None, publish: Callable[[], Confirm]
+    ) -> Confirm:
+        self.publishing.check(exchange, routing_key, properties)
         promise = self.publishing.promise()
         self._promises.append(promise)
         self._steps.append(lambda: _follow(publish(), promise))

@@ -145,7 +145,6 @@ class Worker:
             victim, queue_name(victim)
         )
         before = self._standing(name)
-        self._broker.mark(f"kill {name}")
         start = time.monotonic()
         runtime.kill(before)
         while self._standing(name) is before:

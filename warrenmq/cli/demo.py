@@ -228,21 +228,7 @@ def _replay(args: argparse.Namespace, trace: Path, data: Path) -> bool:
     write_report(result, report)
     print(f"report  {os.path.abspath(report)}")
     print_summary(result)
-    _print_next(result, trace)
     return bool(result.verdict == "ok")
-
-
-def _print_next(result: Any, trace: Path) -> None:
-    """Print the commands that show the moment of each kill in the lens."""
-    from warrenmq.replay.report.report import Lens
-
-    moments = result.picture.moments
-    lens = Lens(str(trace), [each.row for each in moments])
-    commands = [lens.command([each.row]) for each in moments]
-    width = max(map(len, commands), default=0)
-    for each, command in zip(moments, commands, strict=True):
-        print(f"see     {command:<{width}}   # {each.what}")
-    print(f"see     {'warrenmq learn 12':<{width}}   # crashes and restarts, step by step")
 
 
 class _Progress:

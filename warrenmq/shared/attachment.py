@@ -25,6 +25,7 @@ from warrenmq.shared.publishing import PublishChannel
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from warrenmq.message.properties import Properties
     from warrenmq.queue.messages import Got
     from warrenmq.runtime import Runtime
     from warrenmq.shared.publishing import Unconfirmed
@@ -43,6 +44,9 @@ class Attachment:
         self._directory, self._vhost, self._runtime = directory, vhost, runtime
         self._lost, self._give_up, self._blocked = lost, give_up, blocked
         self._lock = threading.RLock()
+        """Whoever holds it does not wait for the owner, as a connection's thread may want it."""
+        self._opening = threading.Lock()
+        """Held by the thread that opens the channel for publishes."""
         self._idle: list[CallChannel] = []
         self._idle_getters: list[GetChannel] = []
         self._getters: dict[int, GetChannel] = {}
@@ -51,10 +55,17 @@ class Attachment:
         self._over = threading.Event()
         self._work = self._connect()
 
-    def _connect(self) -> ClientConnection:
-        connection = ClientConnection(self._directory, self._vhost, self._ended, self._blocked)
+    def _connect(self, *, publishes: bool = False) -> ClientConnection:
+        """A connection to the owner; LinkLost when the attachment is over, as it would be the next owner's."""
+        connection = ClientConnection(
+            self._directory, self._vhost, self._ended, self._blocked, publishes=publishes
+        )
         with self._lock:
-            self._connections = [each for each in self._connections if each.ended is None] + [connection]
+            if not (over := self._over.is_set()):
+                self._connections = [each for each in self._connections if each.ended is None] + [connection]
+        if over:
+            connection.close()
+            raise LinkLost("the owner ended")
         return connection
 
     @property
@@ -113,6 +124,8 @@ class Attachment:
             try:
                 got = channel.get(queue, request)
             finally:
+                with self._lock:
+                    channel.users -= 1
                 self._put_back(channel)
             left = (deadline - self._runtime.monotonic_ns()) / 1e9
             if got is not None or left <= 0:
@@ -122,14 +135,23 @@ class Attachment:
             wait = min(2 * wait, LONGEST_WAIT)
 
     def _getter(self, getter: int) -> GetChannel:
+        """The channel of a handle, which has one more user now."""
         with self._lock:
-            if (channel := self._getters.get(getter)) is not None and channel.error is None:
+            channel = self._getters.get(getter)
+            if channel is None or channel.error is not None:
+                channel = self._idle_getters.pop() if self._idle_getters else None
+            if channel is not None and channel.error is None:
+                self._getters[getter] = channel
+                channel.users += 1
                 return channel
-            channel = self._idle_getters.pop() if self._idle_getters else None
-        if channel is None:
-            channel = GetChannel(self._work, self._put_back)
+        made = GetChannel(self._work, self._put_back)
         with self._lock:
-            self._getters[getter] = channel
+            channel = self._getters.get(getter)
+            if channel is None or channel.error is not None:
+                channel = self._getters[getter] = made
+            else:  # another thread got with the same handle meanwhile
+                self._idle_getters.append(made)
+            channel.users += 1
         return channel
 
     def _put_back(self, channel: GetChannel) -> None:
@@ -145,12 +167,28 @@ class Attachment:
 
     def publish(self, item: Unconfirmed) -> None:
         """Send a publish.  Raises an error for an invalid publish, and LinkLost (nothing was sent) when the owner is gone."""
-        channel = self._publish_channel()
-        if not channel.knows(item.exchange):
+        while True:
+            channel = self._publish_channel()
+            if not channel.knows(item.exchange):
+                with self.calling() as asking:
+                    asking.check_exchange(item.exchange)
+                channel.know(item.exchange)
+            try:
+                channel.publish(item)
+            except Error as why:
+                if why is not channel.error:
+                    raise
+                if (ended := channel.connection.ended) is not None:
+                    raise ended from why
+                continue  # closed for another's publish, which is nothing to this one
+            return
+
+    def check(self, exchange: str, routing_key: str, properties: Properties | None) -> None:
+        """Raise what is wrong with a publish; LinkLost when the owner is gone."""
+        self._publish_channel().check(exchange, routing_key, properties)
+        if exchange:
             with self.calling() as asking:
-                asking.check_exchange(item.exchange)
-            channel.know(item.exchange)
-        channel.publish(item)
+                asking.check_exchange(exchange)
 
     def has_room(self) -> bool:
         """True if a publish need not wait."""
@@ -165,20 +203,25 @@ class Attachment:
     def _publish_channel(self) -> PublishChannel:
         channel = self._publish
         if channel is None or channel.error is not None:
-            with self._lock:
+            with self._opening:
                 channel = self._publish
                 if channel is None or channel.error is not None:
                     usable = channel is not None and channel.connection.ended is None
-                    connection = channel.connection if channel is not None and usable else self._connect()
+                    connection = (
+                        channel.connection
+                        if channel is not None and usable
+                        else self._connect(publishes=True)
+                    )
                     channel = self._publish = PublishChannel(connection, self._give_up)
         return channel
 
     # -- the end
 
     def _ended(self, connection: ClientConnection) -> None:
-        if self._over.is_set():
-            return
-        self._over.set()
+        with self._lock:
+            if self._over.is_set():
+                return
+            self._over.set()
         for each in list(self._connections):
             if each is not connection:
                 each.close_soon()
@@ -187,7 +230,8 @@ class Attachment:
 
     def close(self) -> None:
         """Close all connections; unacked messages are requeued."""
-        self._over.set()
+        with self._lock:
+            self._over.set()
         for each in list(self._connections):
             each.close()
 

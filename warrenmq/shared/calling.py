@@ -19,11 +19,12 @@ from warrenmq.amqp.channel.message import REPLY_TO
 from warrenmq.amqp.channel.rpc import RPC
 from warrenmq.amqp.wire.codec import encode_content, encode_method, make, raw_properties
 from warrenmq.broker.stats import queue_memory_of
-from warrenmq.errors import CommandInvalid, Error
+from warrenmq.checks import shown
+from warrenmq.errors import CommandInvalid, NotFound
 from warrenmq.message.properties import Properties
 from warrenmq.queue.messages import Get, Info, Peek, Purge, QueueInfo
 from warrenmq.routing import TYPES
-from warrenmq.shared.channel import ClientChannel, Received
+from warrenmq.shared.channel import ClientChannel, Content, Received
 from warrenmq.shared.errors import error_called
 
 if TYPE_CHECKING:
@@ -44,18 +45,16 @@ class CallChannel(ClientChannel):
             self._listens = True
         publish = encode_method(self.number, make(Basic.Publish, exchange="", routing_key=RPC))
         body = msgpack.packb({"call": name, **arguments})
-        with self._calling:
-            if self.error is not None:
-                raise self.error
-            frames = encode_content(self.number, publish, _PROPERTIES, body, self.connection.frame_max)
-            self.connection.write(b"".join(frames))
-            answer = self._answers.get()
-        if isinstance(answer, Error):
-            raise answer
+        frames = encode_content(self.number, publish, _PROPERTIES, body, self.connection.frame_max)
+        answer = self.wait_for(self.ask_with(b"".join(frames), rpc=True))
         said: dict[str, Any] = msgpack.unpackb(answer.body)
         if "error" in said:
             raise error_called(said["error"], said["text"])
         return said["value"]
+
+    def content(self, start: bytes, content: Content) -> None:  # noqa: ARG002
+        """The answer to the oldest `ask`."""
+        self._answer(content, rpc=True)
 
     def perform(self, request: Any, queue: str = "") -> Any:
         """Carry out a request of the Broker API; `queue` names the queue whose process it is for."""
@@ -77,10 +76,12 @@ class CallChannel(ClientChannel):
             case Unbind(binding):
                 self._bind(binding, Queue.Unbind, Exchange.Unbind)
             case DeleteQueue(name, if_unused, if_empty):
+                self.check_queue(name)  # AMQP's delete of none is fine
                 return self.call(
                     Queue.Delete, queue=name, if_unused=if_unused, if_empty=if_empty
                 ).message_count
             case DeleteExchange(name, if_unused):
+                self.check_exchange(name)
                 self.call(Exchange.Delete, exchange=name, if_unused=if_unused)
             case Purge():
                 return self.call(Queue.Purge, queue=queue).message_count
@@ -98,7 +99,9 @@ class CallChannel(ClientChannel):
 
     def check_queue(self, name: str) -> None:
         """Raise NotFound or ResourceLocked unless this process may use the queue."""
-        self.call(Queue.Declare, queue=name, passive=True)
+        found = self.call(Queue.Declare, queue=name, passive=True).queue
+        if found != name:  # the owner drops line ends in a declare (rabbit_channel:strip_cr_lf)
+            raise NotFound(f"there is no queue {shown(name)}; declare it first")
 
     def check_exchange(self, name: str) -> None:
         """Raise NotFound unless the exchange exists."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from contextlib import suppress
-from queue import Empty, SimpleQueue
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,11 +13,13 @@ from pamqp.commands import Basic, Channel
 from warrenmq.amqp.wire.codec import decode_header, decode_method, encode_method, make, start_of
 from warrenmq.amqp.wire.errors import PRECONDITION_FAILED
 from warrenmq.amqp.wire.frames import BODY, HEADER, METHOD
-from warrenmq.errors import ArgumentValueError, BrokerClosed, Error
+from warrenmq.errors import ArgumentValueError, BrokerClosed, Error, PreconditionFailed
 from warrenmq.message.stored import StoredMessage
 from warrenmq.shared.errors import error_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pamqp.base import Frame as Method
 
     from warrenmq.amqp.wire.frames import Frame
@@ -57,8 +59,24 @@ class Content(NamedTuple):
     body: bytes
 
 
+class Answer:
+    """The answer that one call waits for.
+
+    The owner answers the methods of a channel in their order, and the calls of amqp/channel/rpc.py in theirs.
+    """
+
+    __slots__ = ("give_back", "known", "rpc", "value")
+
+    def __init__(self, *, rpc: bool = False) -> None:
+        self.rpc = rpc
+        self.known = threading.Event()
+        self.value: Any = None
+        self.give_back: Callable[[Any], None] | None = None
+        """Called with the answer if its caller was interrupted and is gone."""
+
+
 class ClientChannel:
-    """The client side of one channel, open once constructed.  `call` is for one thread at a time, `send` for any."""
+    """The client side of one channel, open once constructed; all calls are for any thread."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self.connection = connection
@@ -66,9 +84,14 @@ class ClientChannel:
         """Why it is closed."""
         self._mark = self._synced = object()
         """A new object with each thing that is sent and has no answer, and the last one that the owner has dealt with."""
-        self._closing = False
-        self._answers: SimpleQueue[Any] = SimpleQueue()
-        self._calling = threading.Lock()
+        self._lock = threading.RLock()
+        """Held while something is sent, so that nothing follows channel.close-ok: the number may be another channel's by then.
+        Whoever holds it does not wait for the owner; an RLock, as a finalizer may run at any point.
+        """
+        self._due: deque[Answer] = deque()
+        """Of the calls that were sent, in their order."""
+        self._goodbye: Answer | None = None
+        """Once channel.close was sent: known with channel.close-ok."""
         self._content: tuple[bytes, bytes, int] | None = None
         self._pieces: list[bytes] = []
         self._have = 0
@@ -77,31 +100,80 @@ class ClientChannel:
 
     # -- for everyone
 
-    def call(self, kind: type[Method], **values: Any) -> Any:
+    def call(
+        self, kind: type[Method], give_back: Callable[[Any], None] | None = None, /, **values: Any
+    ) -> Any:
         """Send a method, and return its answer: a decoded method, or Content.
 
-        Raises what the owner refuses with (the channel is closed then), LinkLost when the connection is gone.
+        Raises what the owner refuses with (the channel is closed then), LinkLost when the connection is gone.  `give_back` gets
+        the answer if the wait for it is interrupted, as by KeyboardInterrupt.
         """
-        with self._calling:
-            mark = self._mark
-            self.send(kind, **values)
-            answer = self._answers.get()
+        mark = self._mark
+        answer = self.wait_for(self.ask_with(self._encoded(kind, values)), give_back)
         self._synced = mark
-        if isinstance(answer, Error):
-            raise answer
         return answer
+
+    def ask_with(self, data: bytes, *, rpc: bool = False) -> Answer:
+        """Send what has one answer."""
+        answer = Answer(rpc=rpc)
+        with self._lock:
+            self._check_open()
+            self._due.append(answer)
+            try:
+                self.connection.write(data)
+            except Error:
+                self._due.pop()
+                raise
+        return answer
+
+    def wait_for(self, answer: Answer, give_back: Callable[[Any], None] | None = None) -> Any:
+        """Wait for an answer; raises it if it is an error."""
+        if self.connection.is_own_thread():
+            raise PreconditionFailed(
+                "a callback of a confirm cannot wait for the owner of the directory, whose answers its thread reads; "
+                "make the call in another thread"
+            )
+        try:
+            answer.known.wait()
+        except BaseException:
+            with self._lock:
+                answer.give_back = give_back or _ignore
+                if answer.known.is_set():
+                    answer.give_back(answer.value)
+            raise
+        if isinstance(answer.value, Error):
+            raise answer.value
+        return answer.value
+
+    def _check_open(self) -> None:
+        if self.error is not None:
+            raise self.error
 
     def send(self, kind: type[Method], **values: Any) -> None:
         """Send a method that has no answer, or whose answer does not matter.  ArgumentValueError when a value does not fit."""
-        if self.error is not None:
-            raise self.error
+        data = self._encoded(kind, values)
+        with self._lock:
+            self._check_open()
+            self.connection.write(data)
+
+    def _encoded(self, kind: type[Method], values: dict[str, Any]) -> bytes:
         try:
             data = encode_method(self.number, make(kind, **values))
         except (ValueError, TypeError, OverflowError) as why:
             raise ArgumentValueError(
                 f"{kind.name} cannot be sent to the owner of the directory: {why}"
             ) from why
-        self.connection.write(data)
+        self.check_size(kind.name, len(data))
+        return data
+
+    def check_size(self, what: str, size: int) -> None:
+        """ArgumentValueError for a method or content header, of so many bytes, that does not fit into one frame."""
+        most = self.connection.frame_max
+        if most and size > most:
+            raise ArgumentValueError(
+                f"{what} has {size} bytes, and the owner of the directory takes at most {most} in one frame; "
+                "give shorter arguments or headers, or raise its frame_max"
+            )
 
     def mark(self) -> None:
         """Note that a method without an answer was sent, so that `sync` waits for it."""
@@ -112,28 +184,31 @@ class ClientChannel:
         mark = self._mark
         if mark is self._synced:
             return
-        with suppress(Error, Empty):
-            if self._closing:
-                with self._calling:
-                    self._answers.get(timeout=_CLOSING)
-            elif self.error is None:
-                self.call(Channel.Flow, active=True)
+        if self._goodbye is not None:
+            self._goodbye.known.wait(_CLOSING)
+        elif self.error is None:
+            with suppress(Error):
+                self._flow()
         self._synced = mark
+
+    def _flow(self) -> None:
+        self.call(Channel.Flow, active=True)
 
     def close(self) -> None:
         """Close the channel; unacked messages are requeued."""
-        if self.error is None:
+        self.close_soon()
+        if self._goodbye is not None:
             with suppress(Error):
-                self.call(Channel.Close, reply_code=200, reply_text="", class_id=0, method_id=0)
-            self.error = self.error or BrokerClosed("the channel is closed")
+                self.wait_for(self._goodbye)
 
     def close_soon(self) -> None:
         """Close the channel without waiting for the answer; for a finalizer."""
-        if self.error is None:
-            with suppress(Error):
-                self.send(Channel.Close, reply_code=200, reply_text="", class_id=0, method_id=0)
-            self._closing = True
-            self.error = BrokerClosed("the channel is closed")
+        with self._lock:
+            if self.error is None:
+                with suppress(Error):
+                    self.send(Channel.Close, reply_code=200, reply_text="", class_id=0, method_id=0)
+                    self._goodbye = Answer()
+                self.error = BrokerClosed("the channel is closed")
 
     # -- in the connection's thread
 
@@ -166,10 +241,34 @@ class ClientChannel:
 
     def lost(self, error: Error) -> None:
         """Close the channel because its connection is lost (see connection.Receiver)."""
-        if self.error is None:
-            self.error = error
-        self._answers.put(error)
+        with self._lock:
+            if self.error is None:
+                self.error = error
+            self._answer_all(error)
         self.ended(error, lost=True)
+
+    def _answer(self, value: Any, *, rpc: bool = False) -> None:
+        """Give the oldest call its answer."""
+        with self._lock:
+            for each in self._due:
+                if each.rpc is rpc:
+                    self._due.remove(each)
+                    self._told(each, value)
+                    return
+
+    def _answer_all(self, error: Error) -> None:
+        for each in [*self._due, *([self._goodbye] if self._goodbye is not None else [])]:
+            self._told(each, error)
+        self._due.clear()
+
+    def _told(self, answer: Answer, value: Any) -> None:
+        answer.value = value
+        answer.known.set()
+        if answer.give_back is not None:
+            answer.give_back(value)
+
+    def blocked(self) -> None:
+        """See connection.Receiver."""
 
     def _complete(self, body: bytes) -> None:
         assert self._content is not None
@@ -180,18 +279,22 @@ class ClientChannel:
     def _method(self, start: bytes, payload: bytes) -> None:
         if start == _CLOSE_OK:
             self.connection.remove(self.number)
-        if not self.event(start, payload):
-            self._answers.put(decode_method(payload))
+            with self._lock:
+                self._answer_all(BrokerClosed("the channel is closed"))
+        elif not self.event(start, payload):
+            self._answer(decode_method(payload))
 
     def _closed(self, payload: bytes) -> None:
         method: Any = decode_method(payload)
         error = error_of(method.reply_code, method.reply_text)
         timed_out = method.reply_code == PRECONDITION_FAILED and TIMED_OUT in method.reply_text
-        with suppress(Error):
-            self.connection.write(encode_method(self.number, make(Channel.CloseOk)))
-        self.error = error
-        self.connection.remove(self.number)
-        self._answers.put(error)
+        with self._lock:
+            self.error = error
+            with suppress(Error):
+                self.connection.write(encode_method(self.number, make(Channel.CloseOk)))
+            if self._goodbye is None:  # otherwise the owner's close-ok is still to come
+                self.connection.remove(self.number)
+            self._answer_all(error)
         self.ended(error, lost=False, timed_out=timed_out)
 
     # -- hooks for subclasses; in the connection's thread
@@ -202,13 +305,17 @@ class ClientChannel:
 
     def content(self, start: bytes, content: Content) -> None:  # noqa: ARG002
         """Handle a method with content; here, the answer to a call."""
-        self._answers.put(content)
+        self._answer(content)
 
     def batch_ended(self) -> None:
         """Called after all frames of one read were handled."""
 
     def ended(self, error: Error, *, lost: bool, timed_out: bool = False) -> None:
         """Called when the channel is closed: with its connection (`lost`), by the owner for consumer_timeout, or for an error."""
+
+
+def _ignore(_answer: object) -> None:
+    """For an answer that nobody needs."""
 
 
 def delivered(content: Content) -> tuple[int, Received]:

@@ -212,7 +212,7 @@ class SharedPublishing:
             return link.broker.client.publishing().publish_later(
                 exchange, routing_key, bodies, properties, persistent, due
             )
-        self.check(exchange, properties)
+        self.check(exchange, "", properties)
         raw = raw_properties(properties)
         return self._asked(
             link, "publish_later", exchange=exchange, routing_key=routing_key, bodies=bodies, properties=raw,
@@ -252,28 +252,30 @@ class SharedPublishing:
         self, exchange: str, routing_key: str, headers: Mapping[str, Any] | None
     ) -> tuple[str, ...]:
         """Return the queues that a message would be routed to, as Publishing.queues_of does."""
-        link = self._links.link()
-        if isinstance(link, Owned):
-            return link.broker.client.publishing().queues_of(exchange, routing_key, headers)
         raw = raw_properties(Properties(headers=None if headers is None else dict(headers)))
-        with link.calling() as channel:
-            return tuple(channel.ask("route", exchange=exchange, routing_key=routing_key, properties=raw))
+        while True:
+            link = self._links.link()
+            if isinstance(link, Owned):
+                return link.broker.client.publishing().queues_of(exchange, routing_key, headers)
+            with suppress(LinkLost), link.calling() as channel:
+                return tuple(channel.ask("route", exchange=exchange, routing_key=routing_key, properties=raw))
 
     def promise(self) -> Confirm:
         """Make a Confirm for a publish that is sent later."""
         return Confirm(self._links.runtime)
 
-    def check(self, exchange: str, properties: Properties | None) -> None:
-        """Raise the errors that `publish` would raise, as far as they are known here."""
-        link = self._links.link()
-        if isinstance(link, Owned):
-            link.broker.client.publishing().check(exchange, properties)
-            return
-        if properties is not None:
-            self.check_properties(properties)
-        if exchange:
-            with link.calling() as channel:
-                channel.check_exchange(exchange)
+    def check(self, exchange: str, routing_key: str, properties: Properties | None) -> None:
+        """Raise what `publish` would, as far as it can be known."""
+        while True:
+            link = self._links.link()
+            if isinstance(link, Owned):
+                link.broker.client.publishing().check(exchange, routing_key, properties)
+                return
+            if properties is not None:
+                self.check_properties(properties)
+            with suppress(LinkLost):
+                link.check(exchange, routing_key, properties)
+                return
 
     @staticmethod
     def check_properties(properties: Properties) -> None:

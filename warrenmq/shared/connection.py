@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 import threading
 from contextlib import suppress
 from itertools import count
@@ -22,12 +23,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pamqp.commands import Connection
 
 from warrenmq.amqp.access.auth import EXTERNAL
+from warrenmq.amqp.connection.blocking import CALLS_ONLY
 from warrenmq.amqp.connection.handshake import PROTOCOL_HEADER
 from warrenmq.amqp.net import local_socket
 from warrenmq.amqp.wire.codec import decode_method, encode_method, make
 from warrenmq.amqp.wire.errors import AmqpError
 from warrenmq.amqp.wire.frames import METHOD, FrameCutter
 from warrenmq.errors import BrokerClosed, Error, ResourceError
+from warrenmq.log import Log
 from warrenmq.runtime.shortage import no_thread
 from warrenmq.shared.errors import LinkLost, NobodyServes, error_of
 
@@ -38,11 +41,15 @@ if TYPE_CHECKING:
 
     from warrenmq.amqp.wire.frames import Frame
 
+log = Log("warrenmq.shared")
+
 HIGH = 4 << 20
 """Bytes that wait to be sent above which a publisher waits."""
 _READ = 1 << 18
 _HANDSHAKE = 30.0
 """Seconds that the owner has for each answer of the handshake."""
+_GOODBYE = 5.0
+"""Seconds that the owner has to answer connection.close."""
 _CAPABILITIES = {
     "publisher_confirms": True,
     "basic.nack": True,
@@ -60,6 +67,9 @@ class Receiver(Protocol):
     def lost(self, error: Error) -> None:
         """Called when the connection is lost."""
 
+    def blocked(self) -> None:
+        """The owner reads no more from this connection for now."""
+
     def sync(self) -> None:
         """Wait until the owner has processed what was sent before; in any thread but the connection's."""
 
@@ -71,7 +81,7 @@ class ClientConnection:
     """
 
     def __init__(self, directory: str, vhost: str, on_end: Callable[[ClientConnection], None],
-                 on_blocked: Callable[[str | None], None]) -> None:  # fmt: skip
+                 on_blocked: Callable[[str | None], None], *, publishes: bool = False) -> None:  # fmt: skip
         """Connect and open; the callbacks are called in the connection's thread.
 
         `on_blocked` gets the reason of connection.blocked (an alarm), and None on connection.unblocked.
@@ -80,13 +90,18 @@ class ClientConnection:
             self._socket = local_socket.connect(directory)
         except (FileNotFoundError, ConnectionRefusedError) as why:
             raise NobodyServes(f"nobody serves {directory}: {why.strerror}") from why
+        self._publishes = publishes
         self._on_end = on_end
         self._on_blocked = on_blocked
         self.channels: dict[int, Receiver] = {}
         self._numbers = count(1)
         self._free: list[int] = []
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        """An RLock, as a finalizer that cancels a consumer may run at any point and writes, too."""
         self._pending: list[bytes] = []
+        self._sending = False
+        self.blocked = False
+        """True while the owner does not read from here, because of an alarm."""
         self._waiting = 0
         self._room = threading.Condition(self._lock)
         self._ended: Error | None = None
@@ -116,7 +131,8 @@ class ClientConnection:
         try:
             self._socket.sendall(PROTOCOL_HEADER)
             self._expect(Connection.Start)
-            properties = {"product": "warrenmq", "capabilities": _CAPABILITIES}
+            capabilities = _CAPABILITIES | {CALLS_ONLY: not self._publishes}
+            properties = {"product": "warrenmq", "capabilities": capabilities}
             self._say(Connection.StartOk, client_properties=properties, mechanism=EXTERNAL,
                       response=f"process {os.getpid()}".encode(), locale="en_US")  # fmt: skip
             tune = self._expect(Connection.Tune)
@@ -185,21 +201,15 @@ class ClientConnection:
         with self._lock:
             if self._ended is not None:
                 raise self._ended
-            if not self._pending:
-                try:
-                    sent = self._socket.send(data)
-                except BlockingIOError:
-                    sent = 0
-                except OSError:  # the connection's thread sees the end of file and tells all channels
-                    sent = 0
-                if sent == len(data):
-                    return
-                data = data[sent:]
-            wake = not self._pending
+            others = bool(self._pending)
             self._pending.append(data)
             self._waiting += len(data)
-        if wake:
-            self._wake()
+            if others:  # the thread sends it, or whoever is in the midst of a `send` here
+                return
+            with suppress(OSError):  # the connection's thread sees the end of file and tells all channels
+                self._send_pending()
+            if self._pending:
+                self._wake()
 
     def has_room(self) -> bool:
         """True if a publisher need not wait."""
@@ -216,25 +226,36 @@ class ClientConnection:
 
     def resume_reading(self) -> None:
         """Resume reading from the socket."""
-        if self._paused:
-            self._paused = False
-            self._wake()
+        with self._lock:
+            if self._paused:
+                self._paused = False
+                self._wake()
+
+    def is_own_thread(self) -> bool:
+        """True in the thread that reads from here."""
+        return threading.current_thread() is self._thread
 
     def close_soon(self) -> None:
         """Close the connection without waiting."""
         self._closing = True
+        self.resume_reading()
         with suppress(Error):
             self.write(encode_method(0, make(Connection.Close, reply_code=200, reply_text="Goodbye")))
 
     def close(self) -> None:
         """Close the connection; its channels' `lost` is called.  Waits for the connection's thread, unless called in it."""
         self.close_soon()
-        if threading.current_thread() is not self._thread:
-            self._thread.join(5.0)
+        others = not self.is_own_thread()
+        if others and not self.blocked:
+            self._thread.join(_GOODBYE)
         self._end(BrokerClosed("the connection was closed"))
+        if others:
+            self._thread.join(_GOODBYE)
 
     def abandon(self) -> None:
-        """Close the descriptors of this process alone; for a forked child, and for one that was never open."""
+        """Close the descriptors of this process alone; for a forked child, one that was never open, and the thread at its end:
+        a descriptor that is closed while it is used may be another file's by then.
+        """
         self._ended = self._ended or LinkLost("it belongs to another process")
         with suppress(OSError):
             self._socket.close()
@@ -245,8 +266,10 @@ class ClientConnection:
     # -- in the thread
 
     def _wake(self) -> None:
-        with suppress(BlockingIOError, OSError):
-            os.write(self._wake_write, b"\0")
+        """Have the thread look at what there is to do; the caller holds the lock."""
+        if self._ended is None:
+            with suppress(OSError):
+                os.write(self._wake_write, b"\0")
 
     def _run(self) -> None:
         try:
@@ -258,6 +281,12 @@ class ClientConnection:
             self._end(why)
         except AmqpError as why:
             self._end(BrokerClosed(f"the owner sends what makes no sense: {why}"))
+        except BaseException as why:  # a defect, but nobody may wait for ever
+            log.exception("an attached process's connection failed")
+            self._end(BrokerClosed(f"the connection to the owner failed: {why!r}"))
+        finally:
+            with self._lock:
+                self.abandon()
 
     def _loop(self) -> None:
         poll = select.poll()
@@ -281,13 +310,27 @@ class ClientConnection:
 
     def _flush(self) -> None:
         with self._lock:
-            data = b"".join(self._pending)
-            sent = self._socket.send(data)
-            rest = data[sent:]
-            self._pending = [rest] if rest else []
-            self._waiting = len(rest)
-            if self._waiting <= HIGH:
-                self._room.notify_all()
+            if not self._sending:
+                self._send_pending()
+
+    def _send_pending(self) -> None:
+        """Send until the kernel takes no more.  A finalizer that writes meanwhile, in this thread, leaves it to this."""
+        self._sending = True
+        try:
+            while count := len(self._pending):
+                data = self._pending[0] if count == 1 else b"".join(self._pending[:count])
+                try:
+                    sent = self._socket.send(data)
+                except BlockingIOError:
+                    return
+                self._pending[:count] = [data[sent:]] if sent < len(data) else []
+                self._waiting -= sent
+                if self._waiting <= HIGH:
+                    self._room.notify_all()
+                if sent < len(data):
+                    return
+        finally:
+            self._sending = False
 
     def _read(self) -> None:
         try:
@@ -321,8 +364,12 @@ class ClientConnection:
         method = decode_method(frame.payload)
         match method:
             case Connection.Blocked():
+                self.blocked = True
+                for channel in list(self.channels.values()):
+                    channel.blocked()
                 self._on_blocked(method.reason)
             case Connection.Unblocked():
+                self.blocked = False
                 self._on_blocked(None)
             case Connection.CloseOk():
                 raise BrokerClosed("the connection was closed")
@@ -340,7 +387,8 @@ class ClientConnection:
             self._waiting = 0
             self._room.notify_all()
             channels, self.channels = list(self.channels.values()), {}
-        self.abandon()
+            with suppress(OSError):  # the thread, if it is not this one, sees the end of file
+                self._socket.shutdown(socket.SHUT_RDWR)
         for channel in channels:
             channel.lost(error)
         if not self._closing:

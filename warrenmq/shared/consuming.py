@@ -7,6 +7,7 @@ send it their acks and cancels, and watch it.  It ends with its channel; the Con
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from pamqp.commands import Basic
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from warrenmq.queue.messages import Consume
+    from warrenmq.shared.channel import Answer
     from warrenmq.shared.connection import ClientConnection
 
 MOST_PREFETCH = 65_535
@@ -47,6 +49,8 @@ class ConsumerChannel(ClientChannel):
         self._batch: list[Any] = []
         self._first = 0
         self._unread = 0
+        self._callers = 0
+        """Those that wait for an answer."""
         self._last = 0
         """The tag of the last delivery that came."""
         self._outstanding: set[int] | None = None
@@ -56,6 +60,7 @@ class ConsumerChannel(ClientChannel):
         self._settled: set[int] = set()
         self._settled_up_to = 0
         self._watchers: dict[int, Callable[[Any], None]] = {}
+        self._keys = count(1)
         self._is_over = False
         self._tag = f"consumer-{request.consumer}"
         super().__init__(connection)
@@ -76,35 +81,58 @@ class ConsumerChannel(ClientChannel):
         if self.error is not None:
             return
         try:
-            match message:
-                case Taken():
-                    self._unread -= message.count
-                    if self._own is not None and self._unread <= UNREAD // 2:
-                        self._own.resume_reading()
-                case Cancel():
-                    self._cancel_soon(message)
-                case Ack():
-                    self.mark()
-                    self.send(Basic.Ack, delivery_tag=message.tag, multiple=message.multiple)
-                    self._count(message.tag, multiple=message.multiple)
-                case Reject():
-                    self.mark()
-                    self.send(
-                        Basic.Nack,
-                        delivery_tag=message.tag,
-                        multiple=message.multiple,
-                        requeue=message.requeue,
-                    )
-                    self._count(message.tag, multiple=message.multiple)
+            with self._lock:
+                self._settle(message)
         except Error:
             return  # it has just been closed
 
+    def _settle(self, message: Ack | Reject | Taken | Cancel) -> None:
+        match message:
+            case Taken():
+                self._unread -= message.count
+                if self._own is not None and self._unread <= UNREAD // 2:
+                    self._own.resume_reading()
+            case Cancel():
+                self._cancel_soon(message)
+            case Ack():
+                self.mark()
+                self.send(Basic.Ack, delivery_tag=message.tag, multiple=message.multiple)
+                self._count(message.tag, multiple=message.multiple)
+            case Reject():
+                self.mark()
+                self.send(
+                    Basic.Nack,
+                    delivery_tag=message.tag,
+                    multiple=message.multiple,
+                    requeue=message.requeue,
+                )
+                self._count(message.tag, multiple=message.multiple)
+
     def cancel(self, message: Cancel) -> None:
         """Cancel the consumer: deliveries beyond `handed_out` are requeued, the others may still be settled.  Waits for the owner."""
-        self._hold_back(message)
+        with self._lock:
+            self._hold_back(message)
         self.call(Basic.Cancel, consumer_tag=self._tag)
         if not self._outstanding:
             self._give_back()
+
+    def wait_for(self, answer: Answer, give_back: Callable[[Any], None] | None = None) -> Any:
+        """Wait for an answer; meanwhile the consumer's own connection is read, however much is unread."""
+        if self._own is None:
+            return super().wait_for(answer, give_back)
+        with self._lock:
+            self._callers += 1
+            self._own.resume_reading()
+        try:
+            return super().wait_for(answer, give_back)
+        finally:
+            with self._lock:
+                self._callers -= 1
+                self._pause_if_full()
+
+    def _pause_if_full(self) -> None:
+        if self._own is not None and self._unread > UNREAD and not self._callers and self._handed_out is None:
+            self._own.pause_reading()
 
     def _cancel_soon(self, message: Cancel) -> None:
         """Cancel without waiting: called by a finalizer, perhaps in the connection's thread."""
@@ -158,7 +186,7 @@ class ConsumerChannel(ClientChannel):
 
     def on_end(self, watcher: Callable[[Any], None]) -> int:
         """Call `watcher(reason)` when the channel ends, or at once if it has; returns a key for `forget`."""
-        key = len(self._watchers) + 1
+        key = next(self._keys)
         self._watchers[key] = watcher
         if self._is_over:
             self._tell_watchers()
@@ -185,16 +213,16 @@ class ConsumerChannel(ClientChannel):
         if not self._batch:
             return
         batch, self._batch = self._batch, []
-        self._last = self._first + len(batch) - 1
-        if self._handed_out is not None:  # cancelled: what was on its way goes back
-            if not self._no_ack:
-                with suppress(Error):
-                    self._return(self._first, self._last)
-            return
-        self._unread += len(batch)
+        with self._lock:
+            self._last = self._first + len(batch) - 1
+            if self._handed_out is not None:  # cancelled: what was on its way goes back
+                if not self._no_ack:
+                    with suppress(Error):
+                        self._return(self._first, self._last)
+                return
+            self._unread += len(batch)
+            self._pause_if_full()
         self._outlet.put(Deliveries(self._first, batch))
-        if self._own is not None and self._unread > UNREAD:
-            self._own.pause_reading()
 
     def event(self, start: bytes, payload: bytes) -> bool:  # noqa: ARG002
         """Handle basic.cancel: the queue was deleted, or its process refuses the consumer after a crash."""
@@ -228,42 +256,54 @@ class GetChannel(ClientChannel):
         """`done` is called when all that was got is settled."""
         self._done = done
         self._held: set[int] = set()
+        self.users = 0
+        """Threads that get with it now; its attachment counts them."""
         super().__init__(connection)
 
     def get(self, queue: str, request: Get) -> Got | None:
         """Fetch one message with basic.get."""
-        answer = self.call(Basic.Get, queue=queue, no_ack=request.no_ack)
+        answer = self.call(
+            Basic.Get, None if request.no_ack else self._give_back, queue=queue, no_ack=request.no_ack
+        )
         if not isinstance(answer, Content):
             return None
         tag, message = delivered(answer)
         if not request.no_ack:
-            self._held.add(tag)
+            with self._lock:
+                self._held.add(tag)
         return Got(tag, message, 0)  # type: ignore[arg-type]  # Received is to a Delivery what Fetched is
+
+    def _give_back(self, answer: object) -> None:
+        """Requeue what a caller that was interrupted does not know of."""
+        if isinstance(answer, Content):
+            with suppress(Error):
+                self.mark()
+                self.send(Basic.Nack, delivery_tag=delivered(answer)[0], multiple=False, requeue=True)
 
     @property
     def is_idle(self) -> bool:
-        """True if none of its messages is unacked."""
-        return not self._held
+        """True if nobody gets with it, and nothing that it got waits to be settled."""
+        return not self._held and not self.users
 
     def settle(self, message: Ack | Reject | Taken | Cancel) -> None:
         """Send an ack or reject, as ConsumerChannel.settle does."""
-        if self.error is not None or not isinstance(message, Ack | Reject):
+        if not isinstance(message, Ack | Reject):
             return
-        tags = {
-            each for each in self._held if each == message.tag or (message.multiple and each < message.tag)
-        }
-        if not tags:
-            return
-        self._held -= tags
-        self.mark()
-        try:
+        with self._lock, suppress(Error):
+            tags = {
+                each
+                for each in self._held
+                if each == message.tag or (message.multiple and each < message.tag)
+            }
+            if not tags:
+                return
+            self._held -= tags
+            self.mark()
             if isinstance(message, Ack):
                 self.send(Basic.Ack, delivery_tag=message.tag, multiple=message.multiple)
             else:
                 self.send(
                     Basic.Nack, delivery_tag=message.tag, multiple=message.multiple, requeue=message.requeue
                 )
-        except Error:
-            return
         if not self._held:
             self._done(self)

@@ -29,7 +29,7 @@ from warrenmq.runtime import Threads
 from warrenmq.seams.disk import RealDisk
 from warrenmq.seams.memory import RealMemory
 from warrenmq.shared.attachment import Attachment
-from warrenmq.shared.errors import LinkLost, NobodyServes
+from warrenmq.shared.errors import LinkLost, NobodyServes, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +45,8 @@ _LOOK = 0.01
 """Seconds between two looks while an owner starts or stops."""
 _DOUBTS = 20
 """Looks before an owner is believed not to share the directory: it writes that down a moment after it took the lock."""
+_CLOSURES = 3
+"""Times that a publish is repeated after its channel was closed for one of several."""
 _DROPS = 500
 """Times in a row that an owner may drop a connection before it is open."""
 
@@ -195,6 +197,7 @@ class Links:
                     if self.is_closed or (isinstance(link, Attachment) and link.is_over):
                         return False
                     self.current = link
+                    self._looking = False
                     self._changed.notify_all()
                     return True
             for number, item in enumerate(again):
@@ -208,24 +211,29 @@ class Links:
                     item.confirm.fail(why)
 
     def _look_in_background(self) -> None:
-        self._looking = True
-        threading.Thread(target=self._look_again, name="warrenmq-shared", daemon=True).start()
+        """Have the thread find the next owner if there is none, and repeat what is unanswered; the caller holds the lock."""
+        if not self._looking:
+            self._looking = True
+            threading.Thread(target=self._look_again, name="warrenmq-shared", daemon=True).start()
 
     def _look_again(self) -> None:
         """Find or become the next owner, in a thread of its own."""
         try:
-            while not self._take(link := self._look()):
-                if isinstance(link, Owned):
-                    link.close(None)  # it was closed meanwhile
+            link = self.current or self._look()
+            while not self._take(link):
+                if isinstance(link, Owned):  # it was closed meanwhile
+                    link.close(None)
+                else:
+                    link.close()
+                link = self._look()
         except (Error, OSError) as why:
             with self._changed:
                 left, self._unanswered = self._unanswered, []
                 self._failure = why
+                self._looking = False
                 self._changed.notify_all()
             for item in left:
                 item.confirm.fail(Nacked(NO_ANSWER))
-        finally:
-            self._looking = False
 
     # -- in a connection's thread
 
@@ -241,17 +249,28 @@ class Links:
 
     def _give_up(self, items: list[Unconfirmed], error: Error) -> None:
         """Take over publishes without an answer: the owner is gone, or one of them made it close the channel."""
-        for item in items:
-            if not isinstance(error, LinkLost) and f"'{item.exchange}'" in str(error):
-                item.confirm.fail(error)
-            elif self.arguments.unconfirmed == "fail" or self.is_closed:
-                item.confirm.fail(Nacked(NO_ANSWER))
-            else:
-                with self._changed:
-                    self._unanswered.append(item)
-        link = self.current
-        if self._unanswered and isinstance(link, Attachment) and not link.is_over:
-            threading.Thread(target=self._take, args=(link,), name="warrenmq-repeat", daemon=True).start()
+        refused: list[Unconfirmed] = []
+        if not isinstance(error, LinkLost):
+            refused = [
+                item
+                for item in items
+                if len(items) == 1
+                or f"'{printable(item.exchange)}'" in str(error)
+                or item.closures == _CLOSURES
+            ]
+            for item in items:
+                item.closures += 1
+        others = [item for item in items if item not in refused]
+        with self._changed:
+            if self.arguments.unconfirmed == "repeat" and not self.is_closed and self._failure is None:
+                self._unanswered += others
+                others = []
+                if self._unanswered and self.current is not None:
+                    self._look_in_background()  # the next owner was found before this connection's end was
+        for item in refused:
+            item.confirm.fail(error)
+        for item in others:
+            item.confirm.fail(Nacked(NO_ANSWER))
 
     def _blocked(self, reason: str | None) -> None:
         if reason is None:

@@ -9,12 +9,12 @@ Links (links.py), which has it fail or publishes it again.
 
 from __future__ import annotations
 
-import threading
+from collections import deque
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from pamqp.commands import Basic
+from pamqp.commands import Basic, Channel
 from pamqp.commands import Confirm as ConfirmMode
 
 from warrenmq.amqp.wire import batch
@@ -26,9 +26,11 @@ from warrenmq.amqp.wire.codec import (
     raw_properties,
 )
 from warrenmq.amqp.wire.frames import METHOD, frame
-from warrenmq.errors import ArgumentValueError, Error, Nacked, Returned
+from warrenmq.checks import SHORT_STRING, shown
+from warrenmq.errors import ArgumentValueError, Blocked, Error, Nacked, Returned
 from warrenmq.message.properties import Properties
-from warrenmq.shared.channel import ACK, NACK, RETURN, ClientChannel, Content
+from warrenmq.shared.channel import ACK, NACK, RETURN, Answer, ClientChannel, Content
+from warrenmq.shared.errors import LinkLost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
 _PERSISTENT, _TRANSIENT = Properties(delivery_mode=2), Properties(delivery_mode=1)
 _REMEMBERED = 256
+_HEADER = 22
+"""Bytes of a content header's frame besides its properties."""
 NACKED = "the owner of the directory does not have the message: publish it again"
 
 
@@ -54,6 +58,8 @@ class Unconfirmed:
     confirm: Confirm
     first: int = 0
     """The number of the first body on its channel."""
+    closures: int = 0
+    """Times that its channel was closed for one of the publishes that had no answer."""
     left: int = 0
     """Bodies that have no answer yet."""
     answered: set[int] | None = None
@@ -74,7 +80,6 @@ class PublishChannel(ClientChannel):
     ) -> None:
         """`give_up` gets the unconfirmed publishes when the channel ends, and the error."""
         self._give_up = give_up
-        self._order = threading.Lock()
         self._next = 1
         self._low = 1
         """No number below it is unanswered."""
@@ -82,6 +87,8 @@ class PublishChannel(ClientChannel):
         self._mandatory: dict[Unconfirmed, None] = {}
         """Those of them that may come back, in order."""
         self._known_exchanges: set[str] = {""}
+        self._flows: deque[Answer] = deque(maxlen=_REMEMBERED)
+        """Of the callers of `sync`."""
         super().__init__(connection)
         self.call(ConfirmMode.Select)
 
@@ -96,10 +103,9 @@ class PublishChannel(ClientChannel):
     def publish(self, item: Unconfirmed) -> None:
         """Send a publish.  LinkLost, and nothing was sent, once the connection is gone; ArgumentValueError for values AMQP cannot encode."""
         publish = _method(self.number, item.exchange, item.routing_key, item.mandatory)
-        raw = _properties(item.properties, persistent=item.persistent)
-        with self._order:
-            if self.error is not None:
-                raise self.error
+        raw = self._raw(item.properties, persistent=item.persistent)
+        with self._lock:
+            self._check_open()
             first, count = self._next, len(item.bodies)
             item.first, item.left = first, count
             self._unconfirmed.update(dict.fromkeys(range(first, first + count), item))
@@ -109,7 +115,7 @@ class PublishChannel(ClientChannel):
                 self.connection.write(
                     _encoded(self.number, publish, raw, item.bodies, self.connection.frame_max)
                 )
-            except Error:
+            except BaseException:
                 for number in range(first, first + count):
                     self._unconfirmed.pop(number, None)
                 self._mandatory.pop(item, None)
@@ -117,7 +123,35 @@ class PublishChannel(ClientChannel):
             self._next = first + count
             self.mark()
 
+    def check(self, exchange: str, routing_key: str, properties: Properties | None) -> None:
+        """ArgumentValueError for what AMQP cannot say."""
+        _method(self.number, exchange, routing_key, mandatory=False)
+        self._raw(properties, persistent=True)
+
+    def _raw(self, properties: Properties | None, *, persistent: bool) -> bytes:
+        """The property flags and values; ArgumentValueError for what a content header cannot hold."""
+        raw = _properties(properties, persistent=persistent)
+        self.check_size("a message's content header", len(raw) + _HEADER)
+        return raw
+
+    def _flow(self) -> None:
+        """Wait for all that was published; Blocked, at once, while an alarm blocks the connection."""
+        with self._lock:
+            if self.connection.blocked:
+                raise Blocked("an alarm of the directory's owner is set")
+            answer = self.ask_with(encode_method(self.number, make(Channel.Flow, active=True)))
+            self._flows.append(answer)
+        self.wait_for(answer)
+
     # -- in the connection's thread
+
+    def blocked(self) -> None:
+        """See connection.Receiver: who waits for all that was published goes on without it."""
+        with self._lock:
+            for each in self._flows:
+                each.value = Blocked("an alarm of the directory's owner is set")
+                each.known.set()
+            self._flows.clear()
 
     def event(self, start: bytes, payload: bytes) -> bool:
         """Handle basic.ack and basic.nack."""
@@ -166,12 +200,12 @@ class PublishChannel(ClientChannel):
 
     def ended(self, error: Error, *, lost: bool, timed_out: bool = False) -> None:  # noqa: ARG002
         """Hand the unconfirmed publishes to `give_up`: their confirms cannot arrive on this channel any more."""
-        with self._order:
+        with self._lock:
             items = list(dict.fromkeys(self._unconfirmed.values()))
             self._unconfirmed.clear()
             self._mandatory.clear()
         if items:
-            self._give_up(items, error)
+            self._give_up(items, LinkLost(str(error)) if lost else error)
 
 
 @lru_cache(_REMEMBERED)
@@ -181,7 +215,13 @@ def _method(channel: int, exchange: str, routing_key: str, mandatory: bool) -> b
     try:
         return encode_method(channel, make(Basic.Publish, **values))
     except (ValueError, TypeError) as why:
-        raise ArgumentValueError(f"{exchange!r} or {routing_key!r} is longer than AMQP's 255 bytes") from why
+        what, value = (
+            ("routing_key", routing_key) if len(exchange.encode()) <= SHORT_STRING else ("exchange", exchange)
+        )
+        raise ArgumentValueError(
+            f"{what} is {shown(value)}; while another process owns the directory, give at most {SHORT_STRING} bytes of UTF-8, "
+            "which is what AMQP has room for"
+        ) from why
 
 
 def _properties(properties: Properties | None, *, persistent: bool) -> bytes:

@@ -96,15 +96,6 @@ class Restart(NamedTuple):
     gave_up: bool
 
 
-class Moment(NamedTuple):
-    """An end that was not asked for: of an actor, or of the whole process."""
-
-    at: float
-    what: str
-    row: tuple[int, int, int]
-    """The row that tells of it: (index of the run, actor, the actor's own number of it)."""
-
-
 @dataclass(slots=True)
 class Picture:
     """The data of the report's charts.  Series have one value for each of `seconds`."""
@@ -139,7 +130,5 @@ class Picture:
     cuts: list[Cut] = field(default_factory=list)
     lives: list[Life] = field(default_factory=list)
     restarts: list[Restart] = field(default_factory=list)
-    moments: list[Moment] = field(default_factory=list)
-    """Kills and crashes, and starts after a process that had died."""
     runs: list[tuple[float, float]] = field(default_factory=list)
     """First and last second of each run."""

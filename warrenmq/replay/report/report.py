@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import shlex
 from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
@@ -21,7 +20,6 @@ from warrenmq.replay.drive.incidents import incidents_line
 from warrenmq.replay.drive.machines import Finding
 from warrenmq.replay.drive.result import Result
 from warrenmq.replay.explain.links import ChainWords
-from warrenmq.replay.explain.row_numbers import RowId, row_numbers
 from warrenmq.replay.replayed import Replayed
 from warrenmq.replay.report.figures import plots
 from warrenmq.replay.report.measures import CONFIRM_DELAY
@@ -30,12 +28,9 @@ from warrenmq.replay.report.plots import short_time
 from warrenmq.replay.report.queue_delays import KINDS, queue_delays
 from warrenmq.replay.report.summary import verdict_in_words
 from warrenmq.trace.catalog import Catalog
-from warrenmq.trace.reader import open_trace
 
 SHOWN = 200
 """Findings on the page, and queues; the rest is counted."""
-_ROWS = 4
-"""Of the evidence of a finding."""
 COUNTS = ("published", "confirmed", "delivered", "acked", "dropped")
 PERCENTILES = ("p50", "p99", "p99.9")
 
@@ -67,25 +62,16 @@ def write_report(replayed: Replayed, target: str | os.PathLike[str]) -> None:
 
 def report_data(replayed: Replayed, picture: Picture) -> Plain:
     """Build the data of the report's page, in the order of the page."""
-    result, moments = replayed.result, picture.moments[:SHOWN]
-    shown = (*result.violations[:SHOWN], *result.indeterminate[:SHOWN])
-    lens = Lens(
-        replayed.path,
-        [*(row for each in shown for row in each.rows[:_ROWS]), *(each.row for each in moments)],
-    )
+    result = replayed.result
     engine = {"spark": "in Spark", "python": "in one Python process"}[replayed.engine]
     return {
         "subtitle": f"{os.path.abspath(replayed.path)}, replayed {engine} in {replayed.seconds:,.1f} s",
         "happened": incidents_line(result.figures["incidents"]),
         "verdict": _verdict(replayed),
         "tiles": _tiles(replayed, picture),
-        "moments": {
-            "rows": [{"at": f"{each.at:,.3f} s", "what": each.what, "lens": lens.command([each.row])} for each in moments],
-            "more": len(picture.moments) - len(moments),
-        },
-        "violations": _findings(result.violations, result.catalog, lens),
+        "violations": _findings(result.violations, result.catalog),
         "chains": list(_chains(result)),
-        "undecided": _findings(result.indeterminate, result.catalog, lens),
+        "undecided": _findings(result.indeterminate, result.catalog),
         "missing": _first([
             {"what": row.what, "where": ", ".join(filter(None, (row.file, row.run, row.actor))), "text": row.text}
             for row in result.missing
@@ -133,33 +119,15 @@ def _first(rows: Sequence[Plain]) -> Plain:
     return {"rows": rows[:SHOWN], "more": max(0, len(rows) - SHOWN)}
 
 
-class Lens:
-    """The commands that show rows of a trace in the lens."""
-
-    def __init__(self, path: str, rows: Sequence[RowId]) -> None:
-        """`rows` are those that commands are wanted for; without any the trace is not opened."""
-        self._path = shlex.quote(path)
-        self._numbers: dict[RowId, int] = {}
-        if rows:
-            with open_trace(path) as trace:
-                self._numbers = row_numbers(trace, rows)
-
-    def command(self, rows: Iterable[RowId]) -> str:
-        """The command for the last of these rows; empty if the trace does not have them."""
-        found = [self._numbers[row] for row in rows if row in self._numbers]
-        return f"warrenmq lens {self._path} --at {max(found)}" if found else ""
-
-
-def _findings(findings: Sequence[Finding], catalog: Catalog, lens: Lens) -> Plain:
+def _findings(findings: Sequence[Finding], catalog: Catalog) -> Plain:
     shown = [
         {
             "rule": finding.rule,
             "subject": finding.subject,
             "text": finding.text,
             "rows": ", ".join(
-                f"{catalog.runs[run].actor_name(actor)} {seq:,}" for run, actor, seq in finding.rows[:_ROWS]
+                f"{catalog.runs[run].actor_name(actor)} {seq:,}" for run, actor, seq in finding.rows[:4]
             ),
-            "lens": lens.command(finding.rows[:_ROWS]),
         }
         for finding in findings[:SHOWN]
     ]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from warrenmq.replay.explain.evidence import Placed, in_order
 from warrenmq.replay.report.blocking import courses, held_up, mailboxes
 from warrenmq.replay.report.measures import Measures
-from warrenmq.replay.report.picture import Combine, Cut, FileBar, Life, Moment, Picture
+from warrenmq.replay.report.picture import Combine, Cut, FileBar, Life, Picture
 from warrenmq.replay.report.picture import Restart as RestartMark
 from warrenmq.replay.report.series import Axis, decisions, delays, depth, flows, flushes
 from warrenmq.replay.report.store_files import owner
@@ -161,25 +161,6 @@ def lives(
         name = runs[run].actor_name(actor)
         picture.lives.append(Life(name, entry.kind if entry else "", born, max(end, born), how))
     picture.runs = [(first[run], last[run]) for run in sorted(first)]
-    picture.moments = list(_moments(rare, runs, clean, axis))
-
-
-def _moments(rare: Iterable[Placed], runs: Sequence[Run], clean: set[int], axis: Axis) -> Iterable[Moment]:
-    """Ends that nobody asked for, in the order of the trace."""
-    for run, row in rare:
-        at, place = axis.second(run, row.t), (run, row.actor, row.seq)
-        if row.event == Ev.CHILD_EXIT and (ended := ChildExit.of(row)).reason in {
-            Reason.KILLED,
-            Reason.CRASH,
-        }:
-            how = "was killed" if ended.reason == Reason.KILLED else "crashed"
-            yield Moment(at, f"{runs[run].actor_name(ended.child)} {how}", place)
-        elif row.event == Ev.ESCALATE:
-            yield Moment(at, f"{runs[run].actor_name(row.actor)} gave up: too many restarts", place)
-        elif (
-            row.event == Ev.RUN_START and run and run - 1 not in clean and runs[run - 1].boot < runs[run].boot
-        ):
-            yield Moment(at, "the process was started again after it had died", place)
 
 
 def _reason(flag: int) -> str:

@@ -1,0 +1,271 @@
+"""What the caller of an attached broker can do: odd calls, interrupted ones, an alarm, and the end of the link meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import warrenmq
+from tests.support.limits import LIMIT
+from warrenmq.actors.sending.confirms import Confirm
+from warrenmq.errors import ArgumentValueError, NotFound
+from warrenmq.message.properties import Properties
+from warrenmq.shared.attachment import Attachment
+from warrenmq.shared.broker import SharedBroker
+from warrenmq.shared.channel import Answer
+from warrenmq.shared.consuming import UNREAD
+from warrenmq.shared.errors import LinkLost
+from warrenmq.shared.publishing import Unconfirmed
+
+
+def opened(path: Path, **options) -> SharedBroker:
+    broker = warrenmq.open(path, shared=True, **options)
+    assert isinstance(broker, SharedBroker)
+    return broker
+
+
+@pytest.fixture(name="owner")
+def _owner(tmp_path: Path) -> Iterator[SharedBroker]:
+    with opened(tmp_path) as broker:
+        yield broker
+
+
+@pytest.fixture(name="attached")
+def _attached(owner: SharedBroker, tmp_path: Path) -> Iterator[SharedBroker]:
+    with opened(tmp_path) as broker:
+        assert not broker.is_owner
+        yield broker
+
+
+def attachment_of(broker: SharedBroker) -> Attachment:
+    link = broker.client.links.current
+    assert isinstance(link, Attachment)
+    return link
+
+
+def in_time(call: Callable[[], Any]) -> Any:
+    """The result of a call; fails if it does not end."""
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(call()), daemon=True)
+    thread.start()
+    thread.join(LIMIT)
+    assert not thread.is_alive(), "it waits for ever"
+    return results[0]
+
+
+def test_what_does_not_fit_into_amqp_is_refused_in_a_sentence_and_the_link_stays(
+    attached: SharedBroker,
+) -> None:
+    queue = attached.declare_queue("q")
+    queue.publish(b"held").result(LIMIT)
+    held = queue.get()
+    assert held is not None
+    link = attachment_of(attached)
+    long = {"x": "v" * 200_000}
+    for call in (
+        lambda: attached.publish("", "k" * (1 << 20), b""),
+        lambda: attached.declare_queue("r", arguments=long),
+        lambda: attached.bind("q", "amq.headers", arguments=long),
+        lambda: queue.publish(b"", properties=Properties(headers=long)),
+    ):
+        with pytest.raises(ArgumentValueError) as refused:
+            call()
+        assert len(str(refused.value)) < 300
+    with pytest.raises(ArgumentValueError, match="routing_key is 'kkk"), attached.tx():
+        queue.publish(b"with the others or not at all")
+        attached.publish("", "k" * 256, b"")
+    assert attachment_of(attached) is link
+    assert (queue.info().ready, queue.info().unacked) == (0, 1)
+    held.ack()
+    assert queue.info().unacked == 0
+
+
+def test_an_errors_text_is_one_line(attached: SharedBroker) -> None:
+    attached.declare_queue("ab")  # a declare drops line ends
+    for call in (attached.purge, attached.queue, attached.delete_exchange):
+        with pytest.raises(NotFound, match=r"'a(\\n)?b'") as refused:
+            call("a\nb")
+        assert "\n" not in str(refused.value)
+
+
+def test_a_delete_of_what_is_not_there_says_so(attached: SharedBroker) -> None:
+    """As in the owner; AMQP's delete takes it for done."""
+    for call in (attached.delete_queue, attached.delete_exchange):
+        with pytest.raises(NotFound, match="'none'"):
+            call("none")
+
+
+def test_an_alarm_stops_what_publishes_and_nothing_else(owner: SharedBroker, attached: SharedBroker) -> None:
+    """Calls waited for the publishes before them, which waited for the alarm, which such a call would have cleared."""
+    queue = attached.declare_queue("q")
+    queue.publish_many([b"1", b"2"]).result(LIMIT)
+    consumer = queue.consume(prefetch=1)
+    attached.set_vm_memory_high_watermark(0)
+    while not owner.alarms.active:
+        threading.Event().wait(0.001)
+    blocked = queue.publish(b"3")
+    assert [each.source for each in in_time(attached.stats).alarms if each.is_set] == ["memory"]
+    in_time(lambda: next(consumer)).ack()
+    assert in_time(lambda: next(consumer)).body == b"2"
+    assert in_time(queue.info).ready == 0
+    assert in_time(lambda: [each.name for each in attached.queues()]) == ["q"]
+    assert not blocked.done()
+    in_time(lambda: attached.set_vm_memory_high_watermark(0.9))
+    blocked.result(LIMIT)
+    assert queue.info().ready == 1
+
+
+def test_a_broker_closes_while_an_alarm_stops_it(owner: SharedBroker, tmp_path: Path) -> None:
+    broker = opened(tmp_path)
+    queue = broker.declare_queue("q")
+    owner.set_vm_memory_high_watermark(0)
+    while not owner.alarms.active:
+        threading.Event().wait(0.001)
+    promise = queue.publish(b"1")
+    in_time(broker.close)
+    with pytest.raises(warrenmq.Nacked):
+        promise.result(LIMIT)
+    assert not [each for each in threading.enumerate() if each.name == "warrenmq-attached"]
+
+
+@pytest.mark.parametrize("no_ack", [True, False])
+def test_calls_are_answered_however_much_a_consumer_has_unread(attached: SharedBroker, no_ack: bool) -> None:
+    """The connection was not read while too much was unread, and the answer was behind that."""
+    queue = attached.declare_queue("q")
+    queue.publish_many([b"x" * 100] * 3 * UNREAD).result(LIMIT)
+    consumer = queue.consume(0, no_ack)
+    first = next(consumer)
+    if not no_ack:
+        first.ack()
+    in_time(queue.info)
+    in_time(consumer.cancel)
+    assert queue.info().unacked == 0
+    if not no_ack:
+        assert queue.info().ready == 3 * UNREAD - 1
+
+
+class Interrupted(BaseException):
+    """As KeyboardInterrupt, which a test runner takes for itself."""
+
+
+def test_an_interrupted_call_does_not_give_its_answer_to_the_next(
+    attached: SharedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, other = attached.declare_queue("q"), attached.declare_queue("other")
+    queue.publish_many([b"1", b"2", b"3"]).result(LIMIT)
+    queue.info()
+    me, wait = threading.current_thread(), threading.Event.wait
+    for early in (True, False):
+        for call in (queue.get, queue.info, lambda: attached.purge("other"), attached.stats, queue.get):
+
+            def interrupted(
+                known: threading.Event, timeout: float | None = None, early: bool = early
+            ) -> bool:
+                if threading.current_thread() is not me:
+                    return wait(known, timeout)
+                monkeypatch.undo()
+                if not early:
+                    wait(known, LIMIT)
+                raise Interrupted
+
+            monkeypatch.setattr(threading.Event, "wait", interrupted)
+            with pytest.raises(Interrupted):
+                call()
+            monkeypatch.undo()
+            assert attached.queue("q").name == "q"
+            assert other.info().ready == 0
+            assert attached.purge("other") == 0
+            assert (queue.info().ready, queue.info().unacked) == (3, 0)
+            assert [each.name for each in attached.stats().queues] == ["other", "q"]
+
+
+def test_a_channel_that_somebody_gets_with_is_nobody_elses(attached: SharedBroker) -> None:
+    """Another handle's ack of all older deliveries would settle what comes then."""
+    queue = attached.declare_queue("q")
+    queue.publish_many([b"1", b"2"]).result(LIMIT)
+    first = queue.get()
+    assert first is not None
+    link = attachment_of(attached)
+    (getter,) = link._getters
+    channel = link._getter(getter)  # another thread's get begins
+    first.ack()
+    assert channel not in link._idle_getters
+    assert link._getter(getter) is channel
+    channel.users -= 2
+    link._put_back(channel)
+    assert channel in link._idle_getters
+
+
+def test_a_link_that_is_over_makes_no_connection_to_the_next_owner(attached: SharedBroker) -> None:
+    link = attachment_of(attached)
+    link._over.set()
+    with pytest.raises(LinkLost):
+        link._connect(publishes=True)
+    link._over.clear()
+
+
+@pytest.mark.parametrize("who", ["owner", "attached"])
+def test_what_a_lost_link_leaves_is_published_even_if_the_next_one_is_there(tmp_path: Path, who: str) -> None:
+    """The end of one connection was known, and the next owner found, before the end of the one that publishes was."""
+    with opened(tmp_path, unconfirmed="repeat") as owner, opened(tmp_path, unconfirmed="repeat") as attached:
+        broker = owner if who == "owner" else attached
+        queue = broker.declare_queue("q")
+        items = [
+            Unconfirmed("", "q", [b"%d" % each], None, persistent=True, mandatory=False, confirm=Confirm(broker.runtime))
+            for each in range(3)
+        ]  # fmt: skip
+        broker.client.links._give_up(items, LinkLost("the owner ended"))
+        for each in items:
+            each.confirm.result(LIMIT)
+        assert [each.body for each in queue.peek(5)] == [b"0", b"1", b"2"]
+
+
+def test_a_publish_that_always_closes_its_channel_is_not_repeated_for_ever(tmp_path: Path) -> None:
+    with (
+        opened(tmp_path, settings={"max_message_size": 100}),
+        opened(tmp_path, unconfirmed="repeat") as attached,
+    ):
+        queue = attached.declare_queue("q")
+        confirms = [queue.publish(body) for body in (b"1", b"x" * 101, b"2")]
+        with pytest.raises(warrenmq.Error):
+            confirms[1].result(LIMIT)
+        assert queue.publish(b"3").result(LIMIT) is None
+        assert b"3" in [each.body for each in queue.peek(9)]
+
+
+def test_a_callback_that_waits_for_the_owner_is_refused_not_stuck(attached: SharedBroker) -> None:
+    """It runs in the thread that would read the answer."""
+    queue = attached.declare_queue("q")
+    said: list[BaseException] = []
+    done = threading.Event()
+
+    def callback(_confirm: Confirm) -> None:
+        link = attachment_of(attached)
+        channel = link._publish
+        assert channel is not None
+        try:
+            channel.wait_for(Answer())
+        except warrenmq.PreconditionFailed as error:
+            said.append(error)
+        link.sync()
+        done.set()
+
+    for each in [queue.publish(b"%d" % number) for number in range(3)]:
+        each.add_done_callback(callback)
+    assert done.wait(LIMIT)
+
+
+def test_cancelled_consumers_give_back_each_delivery_once(attached: SharedBroker) -> None:
+    """Two threads gave back what came in the midst of a cancel: the owner closed the channel, and took what was held, too."""
+    queue = attached.declare_queue("q")
+    queue.publish_many([b"%d" % each for each in range(300)]).result(LIMIT)
+    for round_ in range(40):
+        consumer = queue.consume(prefetch=1 + round_ * 7 % 100)
+        held = next(consumer)
+        consumer.cancel()
+        held.ack()
+        assert (queue.info().ready, queue.info().unacked) == (299 - round_, 0)
