@@ -84,6 +84,23 @@ def plant(rule: str, *implied: str) -> Callable[[Callable[[Runs], Places]], Plan
     return register
 
 
+def row_plant(
+    rule: str, kind: str, what: int, *implied: str, **columns: int
+) -> Callable[[Callable[[RunRows, Actor, Row], Places]], Plant]:
+    """Register a function that is called for each row of an event of such actors, until it yields."""
+
+    def register(function: Callable[[RunRows, Actor, Row], Places]) -> Plant:
+        @wraps(function)
+        def at_each_row(runs: Runs) -> Places:
+            for run, actor in every(runs, kind):
+                for row in actor.find(what, **columns):
+                    yield from function(run, actor, row)
+
+        return plant(rule, *implied)(at_each_row)
+
+    return register
+
+
 def every(runs: Runs, kind: str) -> Iterator[tuple[RunRows, Actor]]:
     """Actors of a kind, each with its run; the transient store, which forgets all that it had, is left out."""
     return ((run, actor) for run in runs for actor in run.of(kind) if "transient" not in actor.name)
@@ -218,14 +235,12 @@ def a_row_that_is_there_twice(runs: Runs) -> Places:
     yield
 
 
-@plant("T2")
-def a_receive_of_nothing(runs: Runs) -> Places:
-    for run, store in every(runs, STORE):
-        for receive in store.find(Ev.RECV):
-            sender = run.actors[receive[PEER] - 1]
-            if event(sender.rows[receive[PSEQ]]) != Ev.SEND:
-                receive[PSEQ] += 1
-                yield
+@row_plant("T2", STORE, Ev.RECV)
+def a_receive_of_nothing(run: RunRows, _store: Actor, receive: Row) -> Places:
+    sender = run.actors[receive[PEER] - 1]
+    if event(sender.rows[receive[PSEQ]]) != Ev.SEND:
+        receive[PSEQ] += 1
+        yield
 
 
 @plant("T2")
@@ -244,15 +259,13 @@ def a_message_received_by_another_actor(runs: Runs) -> Places:
     yield
 
 
-@plant("T4")
-def a_message_received_before_it_was_sent(runs: Runs) -> Places:
-    for run, store in every(runs, STORE):
-        for receive in store.find(Ev.RECV):
-            rows = run.actors[receive[PEER] - 1].rows
-            sent = rows[receive[PSEQ] - 1]
-            if receive[PSEQ] < len(rows) and rows[receive[PSEQ]][T] > receive[T] + 1:
-                sent[T] = receive[T] + 1
-                yield
+@row_plant("T4", STORE, Ev.RECV)
+def a_message_received_before_it_was_sent(run: RunRows, _store: Actor, receive: Row) -> Places:
+    rows = run.actors[receive[PEER] - 1].rows
+    sent = rows[receive[PSEQ] - 1]
+    if receive[PSEQ] < len(rows) and rows[receive[PSEQ]][T] > receive[T] + 1:
+        sent[T] = receive[T] + 1
+        yield
 
 
 @plant("C1")
@@ -271,13 +284,11 @@ def a_confirm_without_a_sync(runs: Runs) -> Places:
             yield
 
 
-@plant("C1")
-def a_confirm_before_the_store_reported(runs: Runs) -> Places:
-    for _, queue in every(runs, QUEUE):
-        for told in queue.find(Ev.ON_DISK, flag=WRITTEN):
-            if any(row[MSG] == told[MSG] and row[SEQ] > told[SEQ] for row in queue.find(Ev.CONFIRM)):
-                become(told, Ev.QI_WRITE)
-                yield
+@row_plant("C1", QUEUE, Ev.ON_DISK, flag=WRITTEN)
+def a_confirm_before_the_store_reported(_run: RunRows, queue: Actor, told: Row) -> Places:
+    if any(row[MSG] == told[MSG] and row[SEQ] > told[SEQ] for row in queue.find(Ev.CONFIRM)):
+        become(told, Ev.QI_WRITE)
+        yield
 
 
 @plant("C1")
@@ -292,32 +303,37 @@ def a_store_confirm_before_the_sync(runs: Runs) -> Places:
                 yield
 
 
-@plant("C1")
-def a_confirm_given_twice(runs: Runs) -> Places:
-    for run, queue in every(runs, QUEUE):
-        for row in queue.find(Ev.CONFIRM, flag=CONFIRM_DURABLE):
-            insert(run, queue, row[SEQ], Ev.CONFIRM, CONFIRM_DURABLE, msg=row[MSG], a=row[A], b=row[B])
-            yield
+@row_plant("C1", QUEUE, Ev.CONFIRM, flag=CONFIRM_DURABLE)
+def a_confirm_given_twice(run: RunRows, queue: Actor, row: Row) -> Places:
+    insert(run, queue, row[SEQ], Ev.CONFIRM, CONFIRM_DURABLE, msg=row[MSG], a=row[A], b=row[B])
+    yield
 
 
-def lives(runs: Runs, name: str) -> list[Actor]:
-    return [actor for _, actor in every(runs, QUEUE) if actor.name == name]
+def successive(runs: Runs) -> Iterator[tuple[Actor, RunRows, Actor]]:
+    """A queue's process, and the next one of its name with its run."""
+    for name in ("queue:a", "queue:b"):
+        lives = [(run, actor) for run, actor in every(runs, QUEUE) if actor.name == name]
+        for (_, before), (run, after) in pairwise(lives):
+            yield before, run, after
+
+
+def recover_again(run: RunRows, queue: Actor, id_: int) -> None:
+    """Insert the recovery of a message that is gone, and its purge."""
+    insert(run, queue, 1, Ev.RECOVERED, a=id_, b=1)
+    insert(run, queue, 2, Ev.DROP, DROP_PURGED, a=id_, b=1)
 
 
 @plant("C2", "E1", "S1")
 def a_confirmed_message_that_is_lost(runs: Runs) -> Places:
-    for name in ("queue:a", "queue:b"):
-        for before, after in pairwise(lives(runs, name)):
-            safe = {row[A] for row in before.find(Ev.CONFIRM, flag=CONFIRM_DURABLE)}
-            safe -= {
-                row[A] + i for row in before.find(Ev.PUBLISH) if row[WHO] & IN_STORE for i in range(row[B])
-            }
-            touches = [row for row in after.rows if event(row) in {Ev.DELIVER, Ev.DROP}]
-            touched = {id_ for row in touches for id_ in range(row[A], row[A] + row[B])}
-            for row in after.find(Ev.RECOVERED):
-                if row[A] in safe - touched:
-                    become(row, Ev.QI_WRITE)
-                    yield
+    for before, _run, after in successive(runs):
+        safe = {row[A] for row in before.find(Ev.CONFIRM, flag=CONFIRM_DURABLE)}
+        safe -= {row[A] + i for row in before.find(Ev.PUBLISH) if row[WHO] & IN_STORE for i in range(row[B])}
+        touches = [row for row in after.rows if event(row) in {Ev.DELIVER, Ev.DROP}]
+        touched = {id_ for row in touches for id_ in range(row[A], row[A] + row[B])}
+        for row in after.find(Ev.RECOVERED):
+            if row[A] in safe - touched:
+                become(row, Ev.QI_WRITE)
+                yield
 
 
 @plant("C2", "Q1")
@@ -332,40 +348,33 @@ def a_confirmed_message_whose_body_is_damaged(runs: Runs) -> Places:
 
 @plant("C2", "Q1")
 def a_message_confirmed_in_an_earlier_life_whose_body_is_damaged(runs: Runs) -> Places:
-    for name in ("queue:a", "queue:b"):
-        for before, after in pairwise(lives(runs, name)):
-            safe = {row[A] for row in before.find(Ev.CONFIRM, flag=CONFIRM_DURABLE)}
-            recovered = {row[A] for row in after.find(Ev.RECOVERED)}
-            for row in after.find(Ev.DROP):
-                if row[A] in safe & recovered and flag(row) == DROP_PURGED:
-                    set_flag(row, DROP_LOST)
-                    yield
+    for before, _run, after in successive(runs):
+        safe = {row[A] for row in before.find(Ev.CONFIRM, flag=CONFIRM_DURABLE)}
+        recovered = {row[A] for row in after.find(Ev.RECOVERED)}
+        for row in after.find(Ev.DROP):
+            if row[A] in safe & recovered and flag(row) == DROP_PURGED:
+                set_flag(row, DROP_LOST)
+                yield
 
 
 @plant("C2", "E1")
 def an_acked_message_that_comes_back(runs: Runs) -> Places:
-    for name in ("queue:a", "queue:b"):
-        for before, after in pairwise(lives(runs, name)):
-            synced = max((row[SEQ] for row in before.find(Ev.QI_SYNC)), default=0)
-            for ack in before.find(Ev.ACK):
-                if ack[SEQ] < synced:
-                    run = next(run for run, queue in every(runs, QUEUE) if queue is after)
-                    insert(run, after, 1, Ev.RECOVERED, a=ack[A], b=1)
-                    insert(run, after, 2, Ev.DROP, DROP_PURGED, a=ack[A], b=1)
-                    yield
+    for before, run, after in successive(runs):
+        synced = max((row[SEQ] for row in before.find(Ev.QI_SYNC)), default=0)
+        for ack in before.find(Ev.ACK):
+            if ack[SEQ] < synced:
+                recover_again(run, after, ack[A])
+                yield
 
 
 @plant("C2", "E1")
 def a_transient_message_that_comes_back(runs: Runs) -> Places:
-    for name in ("queue:a", "queue:b"):
-        for before, after in pairwise(lives(runs, name)):
-            for publish in before.find(Ev.PUBLISH):
-                gone = {row[A] for row in before.rows if event(row) in {Ev.ACK, Ev.DROP}}
-                if not publish[WHO] & PERSISTENT and publish[A] not in gone:
-                    run = next(run for run, queue in every(runs, QUEUE) if queue is after)
-                    insert(run, after, 1, Ev.RECOVERED, a=publish[A], b=1)
-                    insert(run, after, 2, Ev.DROP, DROP_PURGED, a=publish[A], b=1)
-                    yield
+    for before, run, after in successive(runs):
+        for publish in before.find(Ev.PUBLISH):
+            gone = {row[A] for row in before.rows if event(row) in {Ev.ACK, Ev.DROP}}
+            if not publish[WHO] & PERSISTENT and publish[A] not in gone:
+                recover_again(run, after, publish[A])
+                yield
 
 
 @plant("C3", "C4")
@@ -385,65 +394,53 @@ def a_delivery_out_of_order(runs: Runs) -> Places:
             yield
 
 
-@plant("Q1")
-def a_second_delivery_without_its_flag(runs: Runs) -> Places:
-    for _, queue in every(runs, QUEUE):
-        for row in queue.find(Ev.DELIVER):
-            first = queue.find(Ev.DELIVER, a=row[A])[0]
-            if row is not first and row[WHO] & REDELIVERED:
-                row[WHO] &= ~REDELIVERED
-                yield
+@row_plant("Q1", QUEUE, Ev.DELIVER)
+def a_second_delivery_without_its_flag(_run: RunRows, queue: Actor, row: Row) -> Places:
+    first = queue.find(Ev.DELIVER, a=row[A])[0]
+    if row is not first and row[WHO] & REDELIVERED:
+        row[WHO] &= ~REDELIVERED
+        yield
 
 
-@plant("Q1")
-def an_ack_of_what_is_gone(runs: Runs) -> Places:
-    for run, queue in every(runs, QUEUE):
-        for row in queue.find(Ev.ACK):
-            insert(run, queue, row[SEQ], Ev.ACK, peer=row[PEER], a=row[A], b=1)
-            yield
+@row_plant("Q1", QUEUE, Ev.ACK)
+def an_ack_of_what_is_gone(run: RunRows, queue: Actor, row: Row) -> Places:
+    insert(run, queue, row[SEQ], Ev.ACK, peer=row[PEER], a=row[A], b=1)
+    yield
 
 
-@plant("Q1")
-def a_delivery_of_what_is_unacked(runs: Runs) -> Places:
-    for run, queue in every(runs, QUEUE):
-        for row in queue.find(Ev.DELIVER, flag=0):
-            insert(run, queue, row[SEQ], Ev.DELIVER, REDELIVERED, a=row[A], b=1)
-            yield
+@row_plant("Q1", QUEUE, Ev.DELIVER, flag=0)
+def a_delivery_of_what_is_unacked(run: RunRows, queue: Actor, row: Row) -> Places:
+    insert(run, queue, row[SEQ], Ev.DELIVER, REDELIVERED, a=row[A], b=1)
+    yield
 
 
-@plant("Q4")
-def a_message_of_before_a_crash_without_its_flag(runs: Runs) -> Places:
-    for _, queue in every(runs, QUEUE):
-        if queue.find(Ev.QUEUE_RECOVERED, flag=DIRTY):
-            seen: set[int] = set()
-            recovered = {row[A] for row in queue.find(Ev.RECOVERED)}
-            for row in queue.find(Ev.DELIVER):
-                if row[A] in recovered - seen and row[WHO] & REDELIVERED:
-                    row[WHO] &= ~REDELIVERED
-                    yield
-                seen.add(row[A])
+def a_first_delivery_without_its_flag(recovery: int, name: str) -> None:
+    """Register a plant that takes the flag from the first delivery of a message after a recovery."""
+
+    def change(runs: Runs) -> Places:
+        for _, queue in every(runs, QUEUE):
+            if queue.find(Ev.QUEUE_RECOVERED, flag=recovery):
+                seen: set[int] = set()
+                recovered = {row[A] for row in queue.find(Ev.RECOVERED)}
+                for row in queue.find(Ev.DELIVER):
+                    if row[A] in recovered - seen and row[WHO] & REDELIVERED:
+                        row[WHO] &= ~REDELIVERED
+                        yield
+                    seen.add(row[A])
+
+    change.__name__ = name
+    plant("Q4")(change)
 
 
-@plant("Q4")
-def a_message_delivered_before_a_clean_stop_without_its_flag(runs: Runs) -> Places:
-    for _, queue in every(runs, QUEUE):
-        if queue.find(Ev.QUEUE_RECOVERED, flag=CLEAN):
-            seen: set[int] = set()
-            recovered = {row[A] for row in queue.find(Ev.RECOVERED)}
-            for row in queue.find(Ev.DELIVER):
-                if row[A] in recovered - seen and row[WHO] & REDELIVERED:
-                    row[WHO] &= ~REDELIVERED
-                    yield
-                seen.add(row[A])
+a_first_delivery_without_its_flag(DIRTY, "a_message_of_before_a_crash_without_its_flag")
+a_first_delivery_without_its_flag(CLEAN, "a_message_delivered_before_a_clean_stop_without_its_flag")
 
 
-@plant("A1")
-def a_reject_of_more_than_was_delivered_up_to_the_tag(runs: Runs) -> Places:
-    for _, queue in every(runs, QUEUE):
-        for row in queue.find(Ev.DROP, pseq=1):
-            if len(queue.find(Ev.DROP, c=row[C])) == 1:
-                row[C] -= 1
-                yield
+@row_plant("A1", QUEUE, Ev.DROP, pseq=1)
+def a_reject_of_more_than_was_delivered_up_to_the_tag(_run: RunRows, queue: Actor, row: Row) -> Places:
+    if len(queue.find(Ev.DROP, c=row[C])) == 1:
+        row[C] -= 1
+        yield
 
 
 @plant("A2")
@@ -457,26 +454,22 @@ def an_ack_of_one_tag_that_settles_more(runs: Runs) -> Places:
                 yield
 
 
-@plant("A3")
-def a_message_that_a_cancelled_consumer_never_took_and_kept(runs: Runs) -> Places:
-    for _, queue in every(runs, QUEUE):
-        for row in queue.find(Ev.REQUEUE, flag=RETURNED):
-            of_it = {Ev.DELIVER, Ev.ACK, Ev.DROP, Ev.REQUEUE}
-            later = [other for other in queue.rows if other[SEQ] > row[SEQ]]
-            goes_on = any(event(other) == Ev.QI_SYNC for other in later)
-            if goes_on and not any(event(other) in of_it and other[A] == row[A] for other in later):
-                become(row, Ev.QI_WRITE)
-                yield
+@row_plant("A3", QUEUE, Ev.REQUEUE, flag=RETURNED)
+def a_message_that_a_cancelled_consumer_never_took_and_kept(_run: RunRows, queue: Actor, row: Row) -> Places:
+    of_it = {Ev.DELIVER, Ev.ACK, Ev.DROP, Ev.REQUEUE}
+    later = [other for other in queue.rows if other[SEQ] > row[SEQ]]
+    goes_on = any(event(other) == Ev.QI_SYNC for other in later)
+    if goes_on and not any(event(other) in of_it and other[A] == row[A] for other in later):
+        become(row, Ev.QI_WRITE)
+        yield
 
 
-@plant("A3", "A1")
-def a_delivery_to_a_consumer_that_is_gone(runs: Runs) -> Places:
-    for _, queue in every(runs, QUEUE):
-        for gone in queue.find(Ev.CONSUMER_GONE):
-            for row in queue.find(Ev.DELIVER):
-                if row[SEQ] > gone[SEQ]:
-                    row[PEER] = gone[PEER]
-                    yield
+@row_plant("A3", QUEUE, Ev.CONSUMER_GONE, "A1")
+def a_delivery_to_a_consumer_that_is_gone(_run: RunRows, queue: Actor, gone: Row) -> Places:
+    for row in queue.find(Ev.DELIVER):
+        if row[SEQ] > gone[SEQ]:
+            row[PEER] = gone[PEER]
+            yield
 
 
 @plant("C4")
@@ -500,14 +493,12 @@ def a_younger_message_that_is_too_much(runs: Runs) -> Places:
                 yield
 
 
-@plant("S1")
-def a_count_below_zero(runs: Runs) -> Places:
-    for run, store in every(runs, STORE):
-        for row in store.find(Ev.STORE_REMOVE, flag=Decision.REMOVE):
-            if row[B] == 0:
-                columns = {"msg": row[MSG], "peer": row[PEER], "pseq": row[PSEQ], "a": -1, "b": -1, "c": 1}
-                insert(run, store, row[SEQ], Ev.STORE_REMOVE, Decision.REMOVE, **columns)
-                yield
+@row_plant("S1", STORE, Ev.STORE_REMOVE, flag=Decision.REMOVE)
+def a_count_below_zero(run: RunRows, store: Actor, row: Row) -> Places:
+    if row[B] == 0:
+        columns = {"msg": row[MSG], "peer": row[PEER], "pseq": row[PSEQ], "a": -1, "b": -1, "c": 1}
+        insert(run, store, row[SEQ], Ev.STORE_REMOVE, Decision.REMOVE, **columns)
+        yield
 
 
 @plant("S1", "E1")
@@ -526,41 +517,33 @@ def a_reference_without_a_holder(runs: Runs) -> Places:
             yield
 
 
-@plant("S2")
-def a_write_ignored_against_the_counter(runs: Runs) -> Places:
-    for run, store in every(runs, STORE):
-        for row in store.find(Ev.STORE_WRITE, flag=Decision.IGNORE):
-            client = run.actors[row[PEER] - 1]
-            if any(other[T] > row[T] and event(other) == Ev.PUBLISH for other in client.rows):
-                row[A] = row[C] = 1
-                yield
+@row_plant("S2", STORE, Ev.STORE_WRITE, flag=Decision.IGNORE)
+def a_write_ignored_against_the_counter(run: RunRows, _store: Actor, row: Row) -> Places:
+    client = run.actors[row[PEER] - 1]
+    if any(other[T] > row[T] and event(other) == Ev.PUBLISH for other in client.rows):
+        row[A] = row[C] = 1
+        yield
 
 
-@plant("S3", "E1")
-def a_file_deleted_with_live_records(runs: Runs) -> Places:
-    for run, store in every(runs, STORE):
-        for row in store.find(Ev.FILE_STATE):
-            if row[B] and row[SEQ] == len(store.rows) - 3:
-                insert(run, store, row[SEQ], Ev.FILE_DELETE, a=row[A], b=row[C])
-                yield
+@row_plant("S3", STORE, Ev.FILE_STATE, "E1")
+def a_file_deleted_with_live_records(run: RunRows, store: Actor, row: Row) -> Places:
+    if row[B] and row[SEQ] == len(store.rows) - 3:
+        insert(run, store, row[SEQ], Ev.FILE_DELETE, a=row[A], b=row[C])
+        yield
 
 
-@plant("S4")
-def an_append_to_a_locked_file(runs: Runs) -> Places:
-    for run, store in every(runs, STORE):
-        for row in store.find(Ev.APPEND):
-            insert(run, store, row[SEQ], Ev.UNLOCK, a=row[A])
-            insert(run, store, row[SEQ] - 1, Ev.LOCK, a=row[A])
-            yield
+@row_plant("S4", STORE, Ev.APPEND)
+def an_append_to_a_locked_file(run: RunRows, store: Actor, row: Row) -> Places:
+    insert(run, store, row[SEQ], Ev.UNLOCK, a=row[A])
+    insert(run, store, row[SEQ] - 1, Ev.LOCK, a=row[A])
+    yield
 
 
-@plant("S4")
-def a_current_file_that_is_locked(runs: Runs) -> Places:
-    for run, store in every(runs, STORE):
-        for row in store.find(Ev.ROLL):
-            insert(run, store, row[SEQ], Ev.UNLOCK, a=row[A])
-            insert(run, store, row[SEQ], Ev.LOCK, a=row[A])
-            yield
+@row_plant("S4", STORE, Ev.ROLL)
+def a_current_file_that_is_locked(run: RunRows, store: Actor, row: Row) -> Places:
+    insert(run, store, row[SEQ], Ev.UNLOCK, a=row[A])
+    insert(run, store, row[SEQ], Ev.LOCK, a=row[A])
+    yield
 
 
 @plant("S4", "E1")
@@ -573,24 +556,22 @@ def a_current_file_that_is_deleted(runs: Runs) -> Places:
                 yield
 
 
-@plant("S4")
-def a_move_into_a_file_that_is_not_locked(runs: Runs) -> Places:
-    for run, store in every(runs, STORE):
-        for _, collector in every([run], COLLECTOR):
-            for start in collector.find(Ev.GC_START):
-                lock = [row for row in store.find(Ev.LOCK, a=start[A]) if row[T] < start[T]][-1]
+def without_its_lock(step: int, name: str) -> None:
+    """Register a plant that removes the lock of a file before a collector's step in it."""
+
+    def change(runs: Runs) -> Places:
+        for run, store in every(runs, STORE):
+            for row in rows([run], COLLECTOR, step):
+                lock = [each for each in store.find(Ev.LOCK, a=row[A]) if each[T] < row[T]][-1]
                 become(lock, Ev.READ)
                 yield
 
+    change.__name__ = name
+    plant("S4")(change)
 
-@plant("S4")
-def a_compaction_without_a_lock(runs: Runs) -> Places:
-    for run, store in every(runs, STORE):
-        for _, collector in every([run], COLLECTOR):
-            for move in collector.find(Ev.COMPACT_MOVE):
-                lock = [row for row in store.find(Ev.LOCK, a=move[A]) if row[T] < move[T]][-1]
-                become(lock, Ev.READ)
-                yield
+
+without_its_lock(Ev.GC_START, "a_move_into_a_file_that_is_not_locked")
+without_its_lock(Ev.COMPACT_MOVE, "a_compaction_without_a_lock")
 
 
 @plant("S5", "D1")
@@ -630,34 +611,28 @@ def a_store_that_was_quiet_for_a_minute_and_kept_its_garbage(runs: Runs) -> Plac
             yield
 
 
-@plant("S6")
-def a_file_left_for_a_large_message_that_is_not_there(runs: Runs) -> Places:
-    for _, store in every(runs, STORE):
-        for row in store.find(Ev.ROLL):
-            if store.find(Ev.APPEND, a=row[A]):
-                set_flag(row, ROLL_FOR_LARGE)
-                yield
+@row_plant("S6", STORE, Ev.ROLL)
+def a_file_left_for_a_large_message_that_is_not_there(_run: RunRows, store: Actor, row: Row) -> Places:
+    if store.find(Ev.APPEND, a=row[A]):
+        set_flag(row, ROLL_FOR_LARGE)
+        yield
 
 
-@plant("S6")
-def a_file_left_as_a_large_messages_own_with_others_in_it(runs: Runs) -> Places:
-    for _, store in every(runs, STORE):
-        for row in store.find(Ev.ROLL):
-            if len(store.find(Ev.APPEND, a=row[B])) > 1:
-                set_flag(row, ROLL_LARGE)
-                yield
+@row_plant("S6", STORE, Ev.ROLL)
+def a_file_left_as_a_large_messages_own_with_others_in_it(_run: RunRows, store: Actor, row: Row) -> Places:
+    if len(store.find(Ev.APPEND, a=row[B])) > 1:
+        set_flag(row, ROLL_LARGE)
+        yield
 
 
-@plant("S6")
-def a_file_left_because_of_garbage_that_it_has_not(runs: Runs) -> Places:
-    for _, store in every(runs, STORE):
-        for row in store.find(Ev.ROLL):
-            live = {each[MSG]: each[C] for each in store.find(Ev.APPEND, a=row[B]) if each[T] < row[T]}
-            for gone in store.find(Ev.STORE_REMOVE):
-                live.pop(gone[MSG], 0)
-            if sum(live.values()) * 2 >= row[C]:
-                set_flag(row, ROLL_GARBAGE)
-                yield
+@row_plant("S6", STORE, Ev.ROLL)
+def a_file_left_because_of_garbage_that_it_has_not(_run: RunRows, store: Actor, row: Row) -> Places:
+    live = {each[MSG]: each[C] for each in store.find(Ev.APPEND, a=row[B]) if each[T] < row[T]}
+    for gone in store.find(Ev.STORE_REMOVE):
+        live.pop(gone[MSG], 0)
+    if sum(live.values()) * 2 >= row[C]:
+        set_flag(row, ROLL_GARBAGE)
+        yield
 
 
 @plant("S5", "C1", "D1", "S3", "S7")
@@ -676,33 +651,29 @@ def a_record_moved_to_a_wrong_place(runs: Runs) -> Places:
             yield
 
 
-@plant("S6")
-def an_append_to_a_full_file(runs: Runs) -> Places:
+@row_plant("S6", STORE, Ev.ROLL)
+def an_append_to_a_full_file(run: RunRows, store: Actor, roll: Row) -> Places:
     """The roll-over came one record too late."""
-    for run, store in every(runs, STORE):
-        for roll in store.find(Ev.ROLL):
-            last = [row for row in store.find(Ev.APPEND, a=roll[B]) if row[SEQ] < roll[SEQ]]
-            writes = [row for row in store.find(Ev.FILE_WRITE, a=roll[B]) if row[SEQ] < roll[SEQ]]
-            syncs = [row for row in store.find(Ev.FILE_SYNC, a=roll[B]) if row[SEQ] < roll[SEQ]]
-            if last and last[-1][SEQ] < writes[-1][SEQ]:
-                end = last[-1][B] + last[-1][C]
-                for row in (writes[-1], syncs[-1], roll):
-                    row[C] += 100
-                syncs[-1][B] += 100
-                insert(run, store, last[-1][SEQ], Ev.APPEND, msg=77, a=roll[B], b=end, c=100)
-                at = last[-1][SEQ] + 1
-                insert(run, store, at, Ev.STORE_REMOVE, Decision.REMOVE, msg=77, pseq=roll[B], a=-1, c=1)
-                insert(run, store, at, Ev.STORE_WRITE, Decision.WRITE, msg=77, a=1, b=1, c=1)
-                yield
+    last = [row for row in store.find(Ev.APPEND, a=roll[B]) if row[SEQ] < roll[SEQ]]
+    writes = [row for row in store.find(Ev.FILE_WRITE, a=roll[B]) if row[SEQ] < roll[SEQ]]
+    syncs = [row for row in store.find(Ev.FILE_SYNC, a=roll[B]) if row[SEQ] < roll[SEQ]]
+    if last and last[-1][SEQ] < writes[-1][SEQ]:
+        end = last[-1][B] + last[-1][C]
+        for row in (writes[-1], syncs[-1], roll):
+            row[C] += 100
+        syncs[-1][B] += 100
+        insert(run, store, last[-1][SEQ], Ev.APPEND, msg=77, a=roll[B], b=end, c=100)
+        at = last[-1][SEQ] + 1
+        insert(run, store, at, Ev.STORE_REMOVE, Decision.REMOVE, msg=77, pseq=roll[B], a=-1, c=1)
+        insert(run, store, at, Ev.STORE_WRITE, Decision.WRITE, msg=77, a=1, b=1, c=1)
+        yield
 
 
-@plant("E1")
-def a_file_that_is_larger_than_its_records(runs: Runs) -> Places:
+@row_plant("E1", STORE, Ev.STORE_CLOSED)
+def a_file_that_is_larger_than_its_records(_run: RunRows, store: Actor, row: Row) -> Places:
     """BatchSummary when the store stopped."""
-    for _, store in every(runs, STORE):
-        for row in store.find(Ev.STORE_CLOSED):
-            store.rows[row[SEQ] - 2][C] += 1
-            yield
+    store.rows[row[SEQ] - 2][C] += 1
+    yield
 
 
 @plant("W1")
@@ -725,12 +696,10 @@ def a_thread_that_sends_while_it_waits(runs: Runs) -> Places:
                     yield
 
 
-@plant("W1")
-def a_queue_that_waits_twice(runs: Runs) -> Places:
-    for _, queue in every(runs, QUEUE):
-        for row in queue.find(Ev.CREDIT_UNBLOCKED):
-            become(row, Ev.CREDIT_BLOCKED)
-            yield
+@row_plant("W1", QUEUE, Ev.CREDIT_UNBLOCKED)
+def a_queue_that_waits_twice(_run: RunRows, _queue: Actor, row: Row) -> Places:
+    become(row, Ev.CREDIT_BLOCKED)
+    yield
 
 
 @plant("W1")
