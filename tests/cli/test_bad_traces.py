@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.replay.planted_violations import a_restart_beyond_intensity
 from tests.support.simulated_trace import consistent_trace
-from tests.support.trace_plants import a_restart_beyond_intensity
 from tests.support.trace_writer import T, write_trace
 from warrenmq.cli import main
 from warrenmq.replay import replay, write_report

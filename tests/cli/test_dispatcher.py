@@ -126,7 +126,7 @@ def parsers(parser, path=()):
                 yield from parsers(below, (*path, name))
 
 
-HELPS = dict(parsers(cli._parser(cli.verbs())))
+HELPS = dict(parsers(cli.parser(cli.verbs())))
 
 
 @pytest.mark.parametrize("path", [path for path in HELPS if path], ids=" ".join)

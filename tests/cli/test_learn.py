@@ -13,7 +13,7 @@ from warrenmq.cli import main
 from warrenmq.lens.lesson import find_lesson, lessons, play
 from warrenmq.lens.lesson_page import export
 from warrenmq.lens.lesson_site import Driven, lesson_site
-from warrenmq.lens.stills import Routes, name, parts
+from warrenmq.lens.stills import name, parts
 from warrenmq.lens.tables import empty, named
 
 HOSTILE = '<script>alert(1)</script>" \u202e'
@@ -107,7 +107,7 @@ def test_a_picture_of_nothing_says_so():
         "memory",
         "alarms",
     )
-    drawn = parts(named(empty()), look, Routes({}, {}))
+    drawn = parts(named(empty()), look)
     assert drawn.count('class="none"') == len(look)
     assert name("<") == "<bdi>&lt;</bdi>"
 

@@ -10,10 +10,9 @@ import pytest
 
 import warrenmq
 from tests.replay.live_trace import grow
+from tests.replay.planted_violations import PLANTS, planted
 from tests.support.limits import LIMIT
 from tests.support.source_tree import ROOT
-from tests.support.trace_plants import PLANTS
-from tests.support.trace_union import planted
 from warrenmq.cli import main
 
 

@@ -149,8 +149,8 @@ def test_names_and_bodies_cannot_become_markup(watched, tmp_path):
 
 
 def test_a_violated_rule_is_a_mark_that_is_told(watched, tmp_path):
+    from tests.replay.planted_violations import a_restart_beyond_intensity
     from tests.support.simulated_trace import consistent_trace
-    from tests.support.trace_plants import a_restart_beyond_intensity
     from tests.support.trace_writer import write_trace
 
     runs = consistent_trace(3)

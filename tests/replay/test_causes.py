@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 
-from tests.support.simulated_trace import consistent_trace
-from tests.support.trace_plants import (
+from tests.replay.planted_violations import (
     PLANTS,
     Plant,
     a_confirm_before_the_store_reported,
     a_confirm_without_a_sync,
     each_plant,
+    planted,
 )
-from tests.support.trace_union import planted
+from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_writer import write_trace
 from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.replay.drive.result import Result

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import warrenmq
+from tests.replay.planted_violations import a_queue_that_begins_again_with_other_ids
 from tests.support.simulated import BOTH_PROFILES, SimulatedHost
 from tests.support.simulated_trace import consistent_trace
-from tests.support.trace_plants import a_queue_that_begins_again_with_other_ids
 from tests.support.trace_writer import A, Actor, B, C, RunRows, become, event, flag, set_flag, write_trace
 from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.trace.events import CLEAN, DIRTY, IN_STORE, Ev

@@ -11,11 +11,10 @@ from functools import cache
 
 import pytest
 
+from tests.replay.planted_violations import PLANTS, planted
 from tests.replay.trace_mutations import mutated
 from tests.support.simulated import SMALL, SimulatedHost
 from tests.support.simulated_trace import consistent_trace
-from tests.support.trace_plants import PLANTS
-from tests.support.trace_union import planted
 from tests.support.trace_writer import write_trace
 from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.replay.rules.registry import all_machines

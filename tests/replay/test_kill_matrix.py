@@ -229,7 +229,7 @@ def test_every_mutation_of_an_event_that_traces_have_is_on_the_page() -> None:
 def test_every_rule_about_single_rows_kills_something() -> None:
     killers = set().union(*(rules for rules, _ in promised().values()))
     assert set(RULES) - killers <= {"T1", "R1", "R2", "S9"}, (
-        "these need more than one wrong row; trace_plants.py has them"
+        "these need more than one wrong row; planted_violations.py has them"
     )
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from tests.replay.planted_violations import a_confirmed_message_that_is_lost, planted
 from tests.support.simulated_trace import write_large
-from tests.support.trace_plants import a_confirmed_message_that_is_lost
-from tests.support.trace_union import planted, side_by_side
+from tests.support.trace_union import side_by_side
 from tests.support.trace_writer import write_trace
 from warrenmq.replay.drive.engine import replay
 

@@ -8,10 +8,10 @@ import pytest
 
 pytest.importorskip("numpy")
 
+from tests.replay.planted_violations import PLANTS, planted
 from tests.replay.trace_mutations import jumbled, mutated_somewhere, mutations
 from tests.support.simulated_trace import consistent_trace
-from tests.support.trace_plants import PLANTS
-from tests.support.trace_union import planted, with_a_gap
+from tests.support.trace_union import with_a_gap
 from tests.support.trace_writer import RunRows, write_trace
 from warrenmq.replay.drive import array_engine as prechecks
 from warrenmq.replay.drive import columns

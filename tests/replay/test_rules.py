@@ -7,9 +7,8 @@ import random
 
 import pytest
 
+from tests.replay.planted_violations import PLANTS, Plant, each_plant, planted
 from tests.support.simulated_trace import consistent_trace
-from tests.support.trace_plants import PLANTS, Plant, each_plant
-from tests.support.trace_union import planted
 from tests.support.trace_writer import write_trace
 from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.replay.drive.result import Result

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.replay.planted_violations import PLANTS, every_plant
 from tests.replay.trace_mutations import mutated, mutations
 from tests.support.simulated_trace import consistent_trace
-from tests.support.trace_plants import PLANTS
-from tests.support.trace_union import every_plant, side_by_side
+from tests.support.trace_union import side_by_side
 from tests.support.trace_writer import RunRows, write_trace
 from warrenmq.replay.drive.engine import replay_trace
 from warrenmq.replay.rules.registry import RULES

@@ -8,9 +8,9 @@ import json
 import pytest
 
 from tests.replay.live_trace import grow
+from tests.replay.planted_violations import PLANTS, planted
 from tests.support.simulated_trace import consistent_trace
-from tests.support.trace_plants import PLANTS
-from tests.support.trace_union import planted, side_by_side, with_a_gap
+from tests.support.trace_union import side_by_side, with_a_gap
 from warrenmq.replay.drive import engine
 from warrenmq.replay.drive.batch_summary import batches, summarise_batch
 from warrenmq.replay.drive.watch import Watch, watch

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.trace_damage import Files, a_file, a_frame, a_run, a_tail
+from tests.replay.planted_violations import PLANTS
 from tests.support.simulated import EVERY_KIND, SimulatedHost
 from tests.support.simulated_trace import consistent_trace
-from tests.support.trace_plants import PLANTS
 from tests.support.trace_writer import RunRows, write_trace
 from warrenmq.broker.broker import Broker
 from warrenmq.replay.drive.engine import replay_memory

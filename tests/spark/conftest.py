@@ -8,8 +8,9 @@ from contextlib import ExitStack
 
 import pytest
 
+from tests.replay.planted_violations import a_plant_of_each_rule
 from tests.support.simulated_trace import consistent_trace
-from tests.support.trace_union import a_plant_of_each_rule, side_by_side, with_a_gap, write_directory
+from tests.support.trace_union import side_by_side, with_a_gap, write_directory
 
 CHEAP = {
     "spark.sql.adaptive.enabled": "false",

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.replay.hand_made import hand_made
+from tests.replay.planted_violations import PLANTS
 from tests.support.simulated_trace import consistent_trace
-from tests.support.trace_plants import PLANTS
 from tests.support.trace_union import write_directory
 from tests.support.trace_writer import write_trace
 from warrenmq.replay import replay

@@ -8,9 +8,9 @@ import threading
 import pytest
 
 from tests.replay.live_trace import grow
+from tests.replay.planted_violations import PLANTS, planted
 from tests.support.simulated_trace import consistent_trace
-from tests.support.trace_plants import PLANTS
-from tests.support.trace_union import planted, side_by_side
+from tests.support.trace_union import side_by_side
 from warrenmq.errors import CallerError
 from warrenmq.replay.drive import engine
 from warrenmq.replay.drive.watch import Watch

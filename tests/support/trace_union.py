@@ -5,11 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.support.simulated_trace import consistent_trace
-from tests.support.trace_plants import PLANTS, Plant
 from tests.support.trace_writer import MSG, RunRows, write_trace
 
-SIZES = ((8, 12), (25, 40))
-"""(steps, seeds) of traces with a plant: short ones first, because the time of a test goes with rows."""
 APART = 1 << 40
 """Message ids are unique in a directory: each trace gets its own range."""
 
@@ -24,26 +21,6 @@ def side_by_side(traces: list[list[RunRows]]) -> list[RunRows]:
                 for row in actor.rows:
                     row[MSG] += APART * number if row[MSG] else 0
     return [run for runs in traces for run in runs]
-
-
-def every_plant() -> list[list[RunRows]]:
-    """One trace for each planted violation."""
-    return [planted(plant) for _, plant, _ in PLANTS]
-
-
-def a_plant_of_each_rule() -> list[list[RunRows]]:
-    """One trace for each rule: where it is the engine that is tested, and not the rules."""
-    return [planted(plant) for plant in {rule: plant for rule, plant, _ in reversed(PLANTS)}.values()]
-
-
-def planted(plant: Plant) -> list[RunRows]:
-    """A small consistent trace with this plant in it."""
-    for steps, seeds in SIZES:
-        for seed in range(seeds):
-            runs = consistent_trace(seed, steps)
-            if plant(runs):
-                return runs
-    raise AssertionError(f"no consistent trace has a place for {plant.__name__}")
 
 
 def with_a_gap(seed: int, steps: int = 50) -> list[RunRows]:

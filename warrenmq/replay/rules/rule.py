@@ -17,7 +17,7 @@ or a message share one pass over its rows.  These machines are in passes/: they 
 own file (`judge`).
 
 The registry (registry.py) is every RULE of this folder: a new rule is a new file, and a planted violation in
-tests/support/trace_plants.py.  Rules of users are the same objects.
+tests/replay/planted_violations.py.  Rules of users are the same objects.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.support.simulated_trace import BUFFER, LIMIT
+from tests.support.simulated_trace import BUFFER, LIMIT, consistent_trace
 from tests.support.trace_writer import (
     MSG,
     PEER,
@@ -66,6 +66,9 @@ Places = Iterator[None]
 Plant = Callable[[Runs], bool]
 PLANTS: list[tuple[str, Plant, frozenset[str]]] = []
 """(rule, plant, other rules that the same change breaks of necessity)"""
+
+SIZES = ((8, 12), (25, 40))
+"""(steps, seeds) of traces with a plant: short ones first, because the time of a test goes with rows."""
 
 QUEUE, STORE, COLLECTOR, CLIENT, SUPERVISOR = "QueueProcess", "MsgStore", "MsgStoreGc", "client", "QueueSup"
 
@@ -721,6 +724,26 @@ def a_row_of_the_dead(runs: Runs) -> Places:
                 dead.rows[-1][T] = started + 20
                 insert(run, dead, len(dead.rows) - 1, Ev.QI_WRITE, t=started + 10)
                 yield
+
+
+def every_plant() -> list[list[RunRows]]:
+    """One trace for each planted violation."""
+    return [planted(plant) for _, plant, _ in PLANTS]
+
+
+def a_plant_of_each_rule() -> list[list[RunRows]]:
+    """One trace for each rule: where it is the engine that is tested, and not the rules."""
+    return [planted(plant) for plant in {rule: plant for rule, plant, _ in reversed(PLANTS)}.values()]
+
+
+def planted(plant: Plant) -> list[RunRows]:
+    """A small consistent trace with this plant in it."""
+    for steps, seeds in SIZES:
+        for seed in range(seeds):
+            runs = consistent_trace(seed, steps)
+            if plant(runs):
+                return runs
+    raise AssertionError(f"no consistent trace has a place for {plant.__name__}")
 
 
 each_plant = pytest.mark.parametrize(
