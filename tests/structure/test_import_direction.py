@@ -65,7 +65,7 @@ MAY_IMPORT = {
     "mend": FACE | {"erlang", "inspect", "broker", "remote", "terminal"},  # moves and mends directories
     "rabbit_logs": {"errors", "erlang", "latency", "terminal"},
     "replay": {"errors", "trace", "latency", "rabbit_logs", "terminal", "location"},
-    "lens": FACE | {"broker", "inspect", "replay", "testing"},  # the drive runs the real actors in the simulation; the inspector reads bytes
+    "lens": FACE | {"broker", "inspect", "replay", "terminal", "testing"},  # the drive runs the real actors in the simulation; the inspector reads bytes
     "cli": FACE | {"amqp", "bench", "broker", "inspect", "lens", "management", "mend", "rabbit_logs", "remote", "replay", "simulate", "root", "shared", "version", "terminal"},
     "__main__": {"cli"},
 }  # fmt: skip
