@@ -64,7 +64,7 @@ class WhichChildren:
 
 @dataclass(slots=True)
 class TryAgain:
-    """From the supervisor to itself: a restart has failed."""
+    """Message from the supervisor to itself: a restart has failed."""
 
     child: Any
     counts: bool = True

@@ -497,7 +497,7 @@ class Consumer:
         return self._ready.popleft()
 
     async def cancel(self) -> None:
-        """No more deliveries; those not yet handed out go back to the queue."""
+        """Cancel the consumer; deliveries not yet handed out are requeued."""
         if self._consumer is not None and not self._broker.is_forked:
             while self._ready:
                 self._ready.pop().nack()

@@ -102,7 +102,7 @@ def whole(what: str, value: Any, low: int, high: int) -> int:
 
 
 def seconds(what: str, value: Any) -> float | None:
-    """A timeout: None is no limit, and less than 0 is 0."""
+    """Check a timeout in seconds: None = no limit, less than 0 counts as 0."""
     number = number_of_seconds(what, value)
     return None if number is None else max(0.0, min(number, LONGEST_WAIT))
 

@@ -33,7 +33,7 @@ class SettingsError(CallerError):
 
 
 class NotFound(CallerError):
-    """No such queue, exchange or message (AMQP 404)."""
+    """Raised when a queue, an exchange or a message does not exist (AMQP 404)."""
 
 
 class AccessRefused(CallerError):

@@ -34,7 +34,7 @@ class Log:
         self._context = context
 
     def bind(self, **context: Any) -> Log:
-        """The same logger with more context."""
+        """Return a logger with more context."""
         return Log(self._name, **(self._context | context))
 
     def info(self, event: str, **more: Any) -> None:

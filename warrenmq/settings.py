@@ -113,7 +113,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class ByProfile(Choice):
-    """A choice that the profile makes unless it is made by itself: None is replaced when Settings are made."""
+    """A setting whose default depends on the profile: None is replaced when Settings are made."""
 
 
 class Ratio:

@@ -67,7 +67,7 @@ class DiskMonitor(Server):
         return self._limit
 
     def handle_info(self, message: Any) -> None:
-        """It is time to look."""
+        """Measure when the timer fires."""
         if isinstance(message, Update):
             self._update()
 
@@ -98,7 +98,7 @@ class DiskMonitor(Server):
         self._timer = self.send_after(check_interval(free, limit, alarmed=due) / 1000, Update())
 
     def _cannot_tell(self, error: OSError) -> None:
-        """No look, no alarm: one that is set is cleared, since nothing would ever do it later."""
+        """Clear the alarm when measuring fails, as nothing would clear it later."""
         resources = self._resources
         resources.disk_space.set(None, self._limit)
         if resources.alarms.is_set("disk"):

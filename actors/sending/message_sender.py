@@ -69,7 +69,7 @@ class Flow(Publisher):
         return self._initial + self._granted - self._sent
 
     def spend(self, count: int) -> None:
-        """So many messages are about to be sent."""
+        """Spend credit for so many messages about to be sent."""
         self._sent += count
 
 

@@ -143,7 +143,7 @@ class RetryJob:
 
 @dataclass(slots=True)
 class Interval:
-    """It is time to look for garbage."""
+    """Timer message: check the store for garbage."""
 
 
 @dataclass(slots=True)

@@ -193,7 +193,7 @@ class MsgStore(Server):
         return reply
 
     def handle_info(self, message: Any) -> None:
-        """Its own timers, and the death of a client."""
+        """Handle its own timers, and the death of a client."""
         match message:
             case SyncTimeout():
                 self._sync_timer = None

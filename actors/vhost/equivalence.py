@@ -43,7 +43,7 @@ def check_queue(words: str, current: QueueRecord, received: QueueRecord) -> None
 
 
 def check_exchange(words: str, current: ExchangeSpec, received: ExchangeSpec) -> None:
-    """The same of two exchanges."""
+    """Raise unless two exchanges are declared alike."""
     for field in ("type", "durable", "auto_delete", "internal"):
         _check_field(words, field, getattr(current, field), getattr(received, field))
     for name in (ALTERNATE, X_DELAYED_TYPE) if current.type == X_DELAYED_MESSAGE else (ALTERNATE,):

@@ -323,7 +323,7 @@ class MemoryTargetQueue(VariableQueue):
         return seq, record, flags | IN_STORE, None
 
     def _push_betas_to_deltas(self, quota: int) -> None:
-        """From q3's rear down to the next segment, so that delta is read segment by segment; then from q2's front."""
+        """Push betas to delta: from q3's rear down to the next segment, so that delta is read segment by segment; then from q2's front."""
         q3, q2 = self.q3, self.q2
         if q3:
             limit = next_boundary(q3[0][0], self.index.segment_entry_count)

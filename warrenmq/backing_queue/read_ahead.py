@@ -195,7 +195,7 @@ class ReadAheadQueue(VariableQueue):
             pending[message[0]] = message
 
     def _put_back(self, back: list[Message]) -> None:
-        """All of them to the head: a delivered message is older than the tail."""
+        """Requeue messages to the head: a delivered message is older than the tail."""
         self.ram_msg_count += in_memory(back)[0]
         if not self.q_head or back[-1][0] < self.q_head[0][0]:
             self.q_head.extendleft(reversed(back))

@@ -350,7 +350,7 @@ class VariableQueue(ABC):
         return seqs
 
     def count_bytes(self) -> None:
-        """From now on `ready_bytes` is kept.
+        """Keep `ready_bytes` from now on.
 
         The index has the ready messages and the delivered ones, but for those that are in memory alone.
         """
@@ -401,7 +401,7 @@ class VariableQueue(ABC):
                     self._transient_store.remove(ids)
 
     def index_synced(self) -> None:
-        """All acks are safe: give up the references that waited for it."""
+        """Handle an index sync: release the references of acked messages in the store."""
         if self.to_remove:
             ids, self.to_remove = self.to_remove, []
             self._persistent_store.remove(ids)

@@ -401,7 +401,7 @@ class Consumer:
         return [first, *[Delivery(subscription, tag + i, fetched) for i, fetched in enumerate(rest)]]
 
     def cancel(self) -> None:
-        """No more deliveries; what was delivered but not taken goes back, what was taken may still be acked."""
+        """Cancel the consumer: untaken deliveries are requeued, taken ones may still be acked."""
         if self._cancelled:
             return
         self._cancelled = True

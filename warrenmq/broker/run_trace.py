@@ -25,7 +25,7 @@ _write_start, _write_end = writer(RunStart), writer(RunEnd)
 
 
 class RunTrace:
-    """Its recorder serves all actors of a runtime; `client` may be called from any thread."""
+    """The traces of one run: one recorder for all actors of a runtime; `client` is thread-safe."""
 
     def __init__(
         self,

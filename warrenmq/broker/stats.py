@@ -38,7 +38,7 @@ class QueueStats:
 
     @classmethod
     def of(cls, name: str, info: QueueInfo, *, durable: bool) -> QueueStats:
-        """From what the queue's process says of itself."""
+        """Make the statistics of a queue from its process's answer."""
         in_memory = info.memory.in_memory
         return cls(
             name, durable, info.ready, info.unacked, info.consumers, in_memory, info.memory, info.damaged
@@ -73,7 +73,7 @@ class StoreStats:
 
     @classmethod
     def of(cls, name: str, info: StoreStatistics) -> StoreStats:
-        """From what the store says of itself."""
+        """Make the statistics of a store from its process's answer."""
         files = tuple(FileStats(*row) for row in info.files)
         return cls(name, info.messages, info.references, info.current_file, files, info.damaged)
 
@@ -166,7 +166,7 @@ class Stats:
     """Messages that wait for their time, those of `delay` and `at` first."""
 
     def as_dict(self) -> dict[str, Any]:
-        """The same in dicts, lists, numbers and texts, for JSON; a number without a limit (target_ram_count) is None."""
+        """Convert to dicts, lists, numbers and strings, for JSON; a number without a limit (target_ram_count) is None."""
         found: dict[str, Any] = _plain(asdict(self))
         return found
 
@@ -187,7 +187,7 @@ class Stats:
 
 
 def queue_memory_of(plain: dict[str, Any]) -> QueueMemory:
-    """From its fields, with None for a target that is infinite."""
+    """Make a QueueMemory from its fields, with None for an infinite target."""
     target = plain["target_ram_count"]
     return QueueMemory(**{**plain, "target_ram_count": math.inf if target is None else target})
 

@@ -23,7 +23,7 @@ IDLE_TIMEOUT = 0.5
 
 
 class Empty(Enum):
-    """No message has come for a while: the queue may be empty, or slow."""
+    """Sentinel for a pause: no message has come for a while, so the queue may be empty, or slow."""
 
     FOR_CERTAIN = auto()
     PERHAPS = auto()

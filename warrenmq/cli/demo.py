@@ -256,7 +256,7 @@ class _Progress:
         return self
 
     def at(self, done: int) -> None:
-        """So many of the total, or more."""
+        """Move the bar to so many of the total, if it is further than now."""
         self._done = max(self._done, done)
         self._update(self._done)
 

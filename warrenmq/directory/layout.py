@@ -61,7 +61,7 @@ def base36_md5(text: str) -> str:
 
 
 def base36_md5_of(data: bytes) -> str:
-    """The same of bytes: the name of one priority's folder ends in a byte that is no text."""
+    """The same hash of bytes: the name of one priority's folder ends in a byte that is no text."""
     number = int.from_bytes(hashlib.md5(data, usedforsecurity=False).digest(), "big")
     pairs: list[str] = []
     while number:
@@ -156,7 +156,7 @@ class DataDirectory:
             )
 
     def shared(self) -> DataDirectory:
-        """The same directory for another of its virtual hosts; closing this one closes nothing."""
+        """Share the directory with another of its virtual hosts; closing the returned object closes nothing."""
         return DataDirectory(self.disk, self.path, self._settings, None)
 
     def vhost(self, name: str) -> VhostDirectory:

@@ -52,7 +52,7 @@ _CLOSES = {"{": "}", "[": "]", "#{": "}"}
 
 
 def consult(data: bytes, path: str = "a file of Erlang terms") -> list[Any]:
-    """All terms of the file, or BadTerm."""
+    """Parse all terms of a file; BadTerm if one is malformed."""
     try:
         text = data.decode()
     except UnicodeDecodeError:

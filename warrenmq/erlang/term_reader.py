@@ -228,7 +228,7 @@ def _reference(creation: int) -> Callable[[Reader], Opaque]:
 
 
 def _fun(reader: Reader) -> Opaque:
-    """Its size (which counts itself) comes first."""
+    """Skip a NEW_FUN_EXT, whose size (which counts itself) comes first."""
     begin = reader.at - 1
     size = reader.number(_u32)
     if size < _u32.size:

@@ -50,7 +50,7 @@ class Record(NamedTuple):
 
     @property
     def offset(self) -> int:
-        """Of its first byte in the file."""
+        """The offset of its first byte in the file."""
         return self.fields[0].offset
 
 

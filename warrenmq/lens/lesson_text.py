@@ -85,7 +85,7 @@ class Lesson:
 
     @property
     def number(self) -> str:
-        """Its number without zeros in front; "" for a folder that has none."""
+        """The lesson's number without leading zeros; "" for a folder that has none."""
         return self.name.partition("-")[0].lstrip("0") if self.name[:1].isdecimal() else ""
 
 

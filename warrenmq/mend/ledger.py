@@ -104,7 +104,7 @@ class Ledger:
         self._file.append(_frame(_Kind.MOVED, first))
 
     def resolve(self, found: Sequence[bytes]) -> None:
-        """Of all that was in doubt these are in the target, and nothing else; on disk when it returns."""
+        """Resolve what was in doubt: only these are in the target; on disk when it returns."""
         prints = [self.doubtful[key].fingerprint for key in found]
         frames = (
             (_Kind.MOVING, _NOWHERE, b"".join(found), b"".join(prints)),

@@ -93,7 +93,7 @@ class Fetched(NamedTuple):
     in_store: bool
 
     def decoded(self) -> StoredMessage:
-        """Its exchange, routing keys and properties; CorruptFile."""
+        """Decode the exchange, routing keys and properties; CorruptFile if they are invalid."""
         return decode(self.payload if self.in_store else self.payload[_RECORD_HEADER:])
 
 

@@ -31,7 +31,7 @@ class Place(NamedTuple):
 
 
 class Mask(IntEnum):
-    """To which extent the operations of a client still count."""
+    """The extent to which a dying client's operations still count."""
 
     NONE = auto()
     """They do (RabbitMQ: false)."""

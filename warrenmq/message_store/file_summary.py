@@ -111,7 +111,7 @@ class FileSummary:
         return row
 
     def lock_file(self, number: int) -> None:
-        """It goes to the collector."""
+        """Lock a file that the collector is to work on."""
         with self._lock:
             self.rows[number].locked = True
 

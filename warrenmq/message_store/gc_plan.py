@@ -31,7 +31,7 @@ CHECK_INTERVAL = 15.0
 
 
 def is_mostly_garbage(valid: int, size: int) -> bool:
-    """More than half of it is."""
+    """True if more than half of the bytes are garbage."""
     return valid * 2 < size
 
 

@@ -205,7 +205,7 @@ class MsgStoreState:
             self._left_files()
 
     def _put_off(self, client: Client, batch: Batch, left: Batch, seen: list[Seen]) -> list[bytes]:
-        """There is no space for the rest of a batch.  Returns those that need none: they are ignored."""
+        """Postpone the rest of a batch for lack of disk space.  Returns the messages that need none, as they are ignored."""
         later = [each for each, value in zip(left, seen, strict=True) if processes_write(value)]
         self.tables.flying.written(client.cref, [msg_id for msg_id, _ in later])
         self._backlog.appendleft((client, batch, later))

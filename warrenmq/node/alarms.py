@@ -129,7 +129,7 @@ class Alarms:
         return ticket
 
     def remove_waiting(self, ticket: int) -> None:
-        """It waits no more."""
+        """Remove a publisher from the waiting ones."""
         with self._lock:
             del self._waiting[ticket]
 

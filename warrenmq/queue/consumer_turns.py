@@ -30,7 +30,7 @@ class ConsumerTurns:
         """By priority, the highest first."""
 
     def add(self, consumer: Consumer) -> None:
-        """To the back of its round."""
+        """Add a consumer to the back of its round."""
         if consumer.priority not in self._rounds:
             self._rounds[consumer.priority] = deque()
             self._rounds = dict(sorted(self._rounds.items(), reverse=True))

@@ -119,7 +119,7 @@ class IndexSync:
         self._idle_timer = False
 
     def rest(self) -> None:
-        """No publisher waits for a sync: start Idle if anything is unsynced."""
+        """Start the idle timer if anything is unsynced, as no publisher waits for a sync."""
         if self.unsynced and not self._idle_timer:
             self._idle_timer = True
             self._effects.append(StartTimer(self._idle_interval, Idle()))

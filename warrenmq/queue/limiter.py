@@ -81,7 +81,7 @@ class Limiter:
             return self._to_resume()
 
     def _to_resume(self) -> list[ActorRef[Any]]:
-        """All queues that were refused, if there is room; the one that was served last comes last, so that none starves."""
+        """The queues to resume when there is room: those that were refused, the one served last at the end, so that none starves."""
         if not self._refused or 0 < self._prefetch_count <= self._volume:
             return []
         refused = list(self._refused)

@@ -149,7 +149,7 @@ class Holder(Protocol):
         """The largest delivery tag that the application was handed."""
 
     def lapsed(self, error: PreconditionFailed) -> None:
-        """Its deliveries went back to the queue, and it was cancelled: raise this error."""
+        """Note that the consumer was cancelled and its deliveries requeued: reading raises this error."""
 
 
 class AckDeadline(NamedTuple):

@@ -158,7 +158,7 @@ class QueueOutput:
         self._effects.append(Reply(sender, Got(tag, fetched[0], self._front.ready_behind())))
 
     def rest(self) -> None:
-        """All deliveries are made: trace the messages that are ready all the same."""
+        """Trace the messages that remain ready after all possible deliveries."""
         if self._rows is not None and (ready := self._vq.ready):
             self._rows.rests(ready, self._consumers.with_room(), self._consumers.count)
 

@@ -53,7 +53,7 @@ class LogFile:
     """Bytes ahead of the first record: the file's beginning was cut off."""
 
     def read(self) -> Iterator[Record]:
-        """Its records in its order."""
+        """Read the records of a file in order."""
         with _opened(self.path) as file:
             records = self._json(file) if self.format == "json" else self._text(_pieces(file))
             for record in records:

@@ -129,7 +129,7 @@ def _named(life: Lifecycle) -> str:
 
 
 class OrderCheck:
-    """All queues of a log."""
+    """Checks the order of messages for all queues of a log."""
 
     def __init__(self) -> None:
         self.queues: dict[tuple[str, str], QueueOrder] = {}

@@ -119,7 +119,7 @@ class Traffic:
 
     @property
     def seconds(self) -> float:
-        """From the first record to the last."""
+        """The time from the first record to the last, in seconds."""
         return (self.last_t - self.first_t) / SECOND
 
     @property

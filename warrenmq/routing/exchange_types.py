@@ -87,7 +87,7 @@ class Direct(ExchangeType):
 
 
 class Fanout(Direct):
-    """All destinations, under one key."""
+    """The bindings of a fanout exchange: all destinations under one key."""
 
     def key(self, binding: Binding) -> str:  # noqa: ARG002  # that is what a fanout exchange is
         return ""

@@ -1,4 +1,4 @@
-"""From (exchange, routing keys, headers) to queue names (rabbit_exchange:route).
+"""Routing: find the queues of (exchange, routing keys, headers) (rabbit_exchange:route).
 
     default exchange ""    the queues whose names are among the keys; every queue, without a binding
     any other              a walk: what its type matches; exchanges among that are walked in their turn, each once, so

@@ -59,7 +59,7 @@ class Timer:
         self._mailbox = mailbox
 
     def cancel(self) -> None:
-        """No message will come; by the owner only.  Nothing happens if it has come already."""
+        """Cancel the timer; only its owner may.  Does nothing if its message has come already."""
         if self.info is not None:
             self.info = None
             self._mailbox.timer_cancelled()

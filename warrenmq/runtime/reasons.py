@@ -40,7 +40,7 @@ class Killed(BaseException):
 
 
 def is_normal(reason: Any) -> bool:
-    """Is this an orderly end?  As in OTP: normal, shutdown, {shutdown, _}.
+    """True for a normal exit reason, as in OTP: normal, shutdown, {shutdown, _}.
 
     >>> [is_normal(reason) for reason in ("normal", "shutdown", ("shutdown", "idle"))]
     [True, True, True]

@@ -206,7 +206,7 @@ class Scheduler:
             lock.release_of(task)
 
     def tasks(self) -> list[Task]:
-        """All but the one outside, in order of their start; those given up are among them."""
+        """All tasks but the main one, in order of their start, given-up ones included."""
         return list(self._tasks)
 
     def leave(self, error: BaseException | None = None) -> None:

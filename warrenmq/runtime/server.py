@@ -123,7 +123,7 @@ class Server(ThreadingActor):
         """Handle a timer's message, a Down, or (with `trap_exit`) an Exit."""
 
     def mailbox_empty(self) -> None:
-        """All mail has been handled, and the actor will be parked: flush now, more may not come soon."""
+        """Called when all mail is handled and the actor will be parked: flush now, as more may not come soon."""
 
     def terminate(self, reason: Any) -> None:
         """Clean up; called for every reason but a kill.  What it raises becomes the reason."""

@@ -163,7 +163,7 @@ def decode_columns(frame: Frame, wanted: Collection[str] = COLUMNS) -> list[memo
 
 
 def raw_columns(raw: bytes) -> list[memoryview]:
-    """The same for rows as they stand in a slab, without their checks."""
+    """Split rows as they are in a slab, without their checks, into columns."""
     words = _int64s(raw)
     width = len(COLUMNS)
     return [memoryview(words[i::width].tobytes()).cast("q") for i in range(width)]

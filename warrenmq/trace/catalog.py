@@ -174,7 +174,7 @@ class Coverage:
         return follows
 
     def close(self, run: Run, *, at_end: bool) -> None:
-        """All pieces were added; `at_end` = no row can follow the last one."""
+        """Note that all pieces were added; `at_end` = no row can follow the last one."""
         self.end_known = run.whole or self.stopped or at_end
         if run.is_newer:
             self.known_until = NEVER  # its rows may mean something else

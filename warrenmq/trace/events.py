@@ -1218,7 +1218,7 @@ class AlarmBlocked(Event[T], event=Ev.ALARM_BLOCKED, says="{actor} waits for the
 class AlarmUnblocked(
     Event[T], event=Ev.ALARM_UNBLOCKED, says="{actor} waits no longer for the alarms to clear"
 ):
-    """It goes on, or has given up."""
+    """A publisher that an alarm had blocked goes on, or has given up."""
 
 
 class CreditBlocked(Event[T], event=Ev.CREDIT_BLOCKED, says="{actor} waits for credit from {granter}"):

@@ -323,7 +323,7 @@ class ActorTrace:
         self.detach()
 
     def detach(self) -> None:
-        """From now on rows go to a place in memory that the next row overwrites: a killed actor may still be running."""
+        """Discard rows from now on, as a killed actor may still be running."""
         self._recorder = None
         self.slab = memoryview(bytearray(_ROW_BYTES))
         self.at, self.end = 0, _ROW_BYTES

@@ -33,7 +33,7 @@ class Output(Protocol):
     """A segment file being written."""
 
     def append(self, data: bytes) -> None:
-        """All bytes at the end, or OSError and none."""
+        """Append bytes at the end; after an OSError none is there."""
 
     def close(self) -> None: ...
 

@@ -93,7 +93,7 @@ class Words:
         self._flags = flag_names(run.kinds)
 
     def title(self, row: Row) -> str:
-        """Its event, with its flag: `SEND Publish`, `FILE_SYNC TIMER`."""
+        """The row's event with its flag: `SEND Publish`, `FILE_SYNC TIMER`."""
         name = self._run.event_name(row.event)
         return f"{name} {self._flags.get((row.event, row.flag), row.flag)}" if row.flag else name
 

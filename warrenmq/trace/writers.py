@@ -69,7 +69,7 @@ def _packing(event: type[Event[Any]]) -> PackInto:
 
 
 def _renamed(write: Write, event: type[Event[Any]]) -> Write:
-    """The same function with the names and defaults of the event's columns for its parameters after `trace`."""
+    """Copy a function with the names and defaults of the event's columns as its parameters after `trace`."""
     assert isinstance(write, FunctionType)
     name, old = event.name.lower(), write.__code__
     names = ("trace", *(column.name for column in event.columns))
@@ -267,7 +267,7 @@ def _four(pack_into: PackInto, number: int) -> Write:
 
 
 def _two_in_one(pack_into: PackInto, number: int, shift: int, high_mask: int, low_mask: int) -> Write:
-    """Of ACK: a flag, four columns, and two that share the last one."""
+    """Make the writer of ACK: a flag, four columns, and two that share the last one."""
 
     def write(trace: ActorTrace, flag: int, c1: int, c2: int, c3: int, c4: int, high: int, low: int) -> int:
         c5 = (high & high_mask) << shift | low & low_mask

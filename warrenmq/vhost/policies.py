@@ -192,7 +192,7 @@ class Applied:
 
 
 class Policies:
-    """All policies of a virtual host; it never changes: a change makes a new one."""
+    """The policies of a virtual host; immutable."""
 
     def __init__(self, parameters: Mapping[tuple[str, str], Any]) -> None:
         policies = [

@@ -212,7 +212,7 @@ class Users:
             self._own["permission", row["user"], row["vhost"]] = None
 
     def own_definitions(self) -> dict[str, Any]:
-        """All that did not come from a file."""
+        """The definitions that did not come from a file."""
         return {
             "users": [each.definition() for each in self.accounts() if ("user", each.name) in self._own],
             "vhosts": [{"name": name, **about} for name, about in self.vhosts.items() if ("vhost", name) in self._own],
@@ -272,7 +272,7 @@ class Users:
     # -- looks
 
     def accounts(self) -> list[Account]:
-        """All users, by name."""
+        """The users by name."""
         return sorted(self._accounts.values(), key=lambda account: account.name)
 
     def account(self, name: str) -> Account:
@@ -291,7 +291,7 @@ class Users:
         ]  # fmt: skip
 
     def definitions(self) -> dict[str, Any]:
-        """All as an exported file has it."""
+        """All users and permissions as an exported definitions file has them."""
         return {
             "users": [account.definition() for account in self.accounts()],
             "vhosts": [{"name": name, **about} for name, about in self.vhosts.items()],

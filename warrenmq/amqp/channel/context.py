@@ -111,7 +111,7 @@ class Intake:
 
 @dataclass(slots=True)
 class Frames:
-    """All frames of one read that are this channel's, in order: METHOD, HEADER and BODY.
+    """Message to a channel: its frames of one read, in order: METHOD, HEADER and BODY.
 
     The first one of a channel's life is channel.open.  The receiver must call
     `frames.intake.handled(frames.size)` in all cases: otherwise the socket is not read on.

@@ -208,7 +208,7 @@ class SegmentFiles:
         return qs.read_bodies(file, places, check_crc=self._check_crc)
 
     def seq_ids(self, number: int) -> list[int]:
-        """Of all live entries of a segment."""
+        """The sequence ids of a segment's live entries."""
         base = number * self._entry_count
         entries = qi.parse(self._disk.read(self._path(number, qi.EXTENSION))).entries
         return [base + relative for relative, _ in entries]

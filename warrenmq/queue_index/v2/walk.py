@@ -36,7 +36,7 @@ def segment_size_of(disk: Disk, directory: str, default: int) -> int:
 def segments(
     disk: Disk, directory: str, settings: Settings
 ) -> Iterator[tuple[int, list[tuple[int, qi.Entry]], list[Damage]]]:
-    """Of each .qi file its first sequence id, its live entries by position, and the damage in it.  Writes nothing."""
+    """Read the .qi files: each one's first sequence id, live entries by position, and damage.  Writes nothing."""
     entry_count = segment_size_of(disk, directory, settings.classic_queue_index_v2_segment_entry_count)
     for number in numbers_of(disk, directory, qi.EXTENSION):
         data = disk.read(f"{directory}/{number}{qi.EXTENSION}")

@@ -22,7 +22,7 @@ from warrenmq.trace.reader import Trace
 
 
 def replay_arrays(trace: Trace, own: Sequence[Rule] = (), queried: Found | None = None) -> Result:
-    """The same result as `replay_trace`, sooner."""
+    """Replay a trace in arrays: the same result as `replay_trace`, faster."""
     pieces = sorted(trace.catalog.chunks, key=file_order)
     # The same rows twice, or out of order, are more than a precheck can judge.
     if trace.catalog.overlaps or not _rises(pieces):

@@ -47,7 +47,7 @@ class Row(NamedTuple):
 
 
 def damage_rows(catalog: Catalog, files: Iterable[str]) -> Iterator[Row]:
-    """Of a trace, given the names of all its files."""
+    """The damage rows of a trace, given the names of all its files."""
     for found in catalog.damage:
         whole = found.offset == 0
         what = "no header" if whole else "torn tail" if found.at_end else "damaged"

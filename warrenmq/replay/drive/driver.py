@@ -81,7 +81,7 @@ class Pieces(Protocol):
 
 
 class Setting(Pieces, Protocol):
-    """The same for a trace that is all there."""
+    """The driver's setting for a complete trace."""
 
     @property
     def catalog(self) -> Catalog:

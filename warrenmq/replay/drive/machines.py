@@ -145,7 +145,7 @@ class Machine(ABC):
 
     @abstractmethod
     def finish(self, key: Key, state: State, context: TraceContext) -> Outcome:
-        """All summaries are in: decide."""
+        """Decide a key once all its summaries are in."""
 
     def prune(self, key: Key, state: State, context: TraceContext) -> bool:  # noqa: ARG002 - for those that can
         """For a trace that is still being written: True if no later row can need this state, so that it may be forgotten.

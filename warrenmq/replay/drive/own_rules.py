@@ -28,7 +28,7 @@ class SqlRule:
     """A query of the rows that could have broken it: without any, it was not exercised.  The default is every row."""
 
     def as_rule(self) -> Rule:
-        """The same among rules that machines decide: no machine does, and it may read any row."""
+        """Wrap it as a Rule without machines, which may read any row."""
         return Rule(
             id=self.id, name=self.id, text=self.text, exercised=Exercised("a row of its second query")
         )

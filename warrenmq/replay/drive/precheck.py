@@ -71,7 +71,7 @@ class Precheck(Machine):
         return found
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, OpenRows]]:
-        """Of a unit that is not sound: whatever the rows speak of is unproven."""
+        """Summarise a unit that is not sound: everything its rows mention is unproven."""
         for key, _ in self._machine.summarise(piece, rows):
             yield key, NEEDS_FULL_CHECK
 

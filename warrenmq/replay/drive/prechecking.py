@@ -60,7 +60,7 @@ class Prechecker:
 
     @staticmethod
     def actor_summaries(unit: Unit) -> Iterator[tuple[Chunk, ActorSummary]]:
-        """Of each piece."""
+        """The summaries of actors, piece by piece."""
         for piece, first in unit.parts():
             yield piece, actor_summary_of(unit.rows.between(first, first + piece.rows))
 

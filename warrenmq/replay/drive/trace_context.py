@@ -239,7 +239,7 @@ class TraceContext:
         return tuple((who[0], actor) for actor, entry in actors.items() if entry.parent == who[1])
 
     def is_last_of_name(self, who: Who) -> bool:
-        """No later incarnation of this actor in its run."""
+        """True if the run has no later incarnation of this actor."""
         if not self._lasts:
             self._lasts = {
                 (run, self.name((run, actor))): actor for run, actor in sorted(self.actor_summaries)

@@ -1,4 +1,4 @@
-"""From findings to a verdict: findings that stand, and rules that missing rows leave open.
+"""Derive the verdict from findings: those that are final, and rules that missing rows leave open.
 
 A finding stands if every row that could have changed it is here: each actor it needs is known up to the finding's t
 (trace/catalog.py).  Otherwise it is indeterminate.  And where rows of an actor are missing, each rule that reads such

@@ -124,7 +124,7 @@ class _Timeline:
         yield {"ph": "C", "name": name, "args": {"mail" if kind == Kind.MAIL else "senders": level}, **at}
 
     def last_slices(self) -> Iterator[dict[str, Any]]:
-        """Of the actors' last rows."""
+        """The last slices of the actors, from their last rows."""
         for _, drawn in self._slices.values():
             yield {**drawn, "dur": LONGEST / 1000}
 

@@ -65,7 +65,7 @@ class Course(NamedTuple):
 
 
 def courses(measures: Measures, catalog: Catalog) -> Iterator[Course]:
-    """Of every level, in a fixed order."""
+    """The courses of all levels, in a fixed order."""
     ends = _ends(measures, catalog)
     changes: dict[tuple[int, int, int, int], dict[int, Change]] = defaultdict(dict)
     for key, change in measures.levels.items():

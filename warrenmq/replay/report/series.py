@@ -1,4 +1,4 @@
-"""From the tables of `measures` to the series and bars of a `Picture`: flows, depth, delays, flushes, decisions."""
+"""Turn the tables of `measures` into the series and bars of a `Picture`: flows, depth, delays, flushes, decisions."""
 
 from __future__ import annotations
 

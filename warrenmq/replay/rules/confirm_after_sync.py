@@ -105,7 +105,7 @@ class Unsynced:
     """(message, seq, t)"""
 
     def sync(self, file: int, safe: int) -> None:
-        """All records up to there are safe."""
+        """Note a sync: all records up to this place are on disk."""
         self.records = {
             msg: (where, end)
             for msg, (where, end) in self.records.items()

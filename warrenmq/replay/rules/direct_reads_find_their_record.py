@@ -59,7 +59,7 @@ Place = tuple[int, int, int, int]
 
 @dataclass(slots=True)
 class Places:
-    """Of 4,096 messages."""
+    """The places of 4,096 messages."""
 
     records: dict[Place, int] = field(default_factory=dict)
     """t of the first row that says so."""

@@ -103,7 +103,7 @@ class Decisions(Machine):
 
 
 def _is_final(finding: Finding, context: TraceContext) -> bool:
-    """Of a write that was ignored it also has to be known whether its queue was about to stop: it worked on, or has ended."""
+    """True once a finding is final; for an ignored write, once its queue is known to have worked on or ended."""
     if not is_known(finding, context):
         return False
     _, *clients = finding.needs

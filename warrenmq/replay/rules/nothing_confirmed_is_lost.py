@@ -31,7 +31,7 @@ from warrenmq.trace.catalog import FOREVER
 def _compare_lives(
     name: str, incarnations: list[Who], state: Lives, context: TraceContext, outcome: Outcome
 ) -> None:
-    """From each incarnation to the next."""
+    """Compare each incarnation with the next."""
     owed = settled = transient = NO_IDS
     for number, who in enumerate(incarnations):
         life = state.lives.get(who) or Life()

@@ -110,7 +110,7 @@ class TimesToLive(Machine):
 
 
 def _had_a_limit(word: Any, _before: Any, mark: Any) -> Any:
-    """Of numbers or of arrays: what was published in this incarnation and has expired was given a time to live."""
+    """True for expired messages that were published with a time to live in this incarnation; for numbers or arrays."""
     return (is_expired(word) ^ True) | (mark & (PUBLISHED | MORTAL) != PUBLISHED)
 
 

@@ -22,7 +22,7 @@ def _has_room(file: File, _msg: int, offset: int, _size: int) -> str:
 
 
 def _left_for_its_reason(file: File, new_file: int, why: int, size: int) -> str:
-    """Of the file that is left: the other one is new."""
+    """Check the reason of a roll-over against the file that is left; the other one is new."""
     if new_file == file.number:
         return ""
     if file.left:

@@ -94,7 +94,7 @@ def violations(trace: Trace, queries: Iterable[str]) -> list[list[tuple[int, int
 
 
 def found_in(trace: Trace, queries: Iterable[str]) -> list[list[tuple[int, int, int, int]]]:
-    """The same with each row's t."""
+    """Find rows as above, with each row's t."""
     with closing(tables(trace)) as database:
         return [
             database.execute(

@@ -22,7 +22,7 @@ _DECIDING = frozenset({Ev.FILE_STATE, Ev.ROLL, Ev.APPEND, Ev.GC_DONE, Ev.TRUNCAT
 
 
 def _ended(story: Story) -> Chain:
-    """From the recovery to what was said at the end."""
+    """Compare the counts since the recovery with those told at the stop."""
     if story.finding.about:
         return file_chain(story, _DECIDING)
     seen = [

@@ -29,7 +29,7 @@ def _explain(story: Story) -> Chain:
 
 
 def _is_final(finding: Finding, context: TraceContext) -> bool:
-    """It also has to be known whether the reader was killed while it read: the reader has ended."""
+    """True once a finding is final: the reader has ended, so it is known whether it was killed while it read."""
     run, actor, _ = finding.rows[0]
     return is_known(finding, context) and context.has_ended((run, actor))
 

@@ -83,7 +83,7 @@ def incidents(rows: DataFrame) -> DataFrame:
 
 
 def check_rows(rows: DataFrame, own: Sequence[Rule] = ()) -> Result:
-    """The same with what is indeterminate, and the figures."""
+    """Check rows; returns also indeterminate findings and figures."""
     # rows that were stored before there were such columns have one broker
     whose = [name if name in rows.columns else f"'' as {name}" for name in _WHOSE]
     needed = rows.selectExpr(

@@ -69,7 +69,7 @@ def _type_of(column: str) -> str:
 
 
 def read_through_spark(spark: SparkSession, *paths: str) -> DataFrame:
-    """All rows, from wherever Spark reads files."""
+    """Read all rows of a trace from any file system that Spark reads."""
     trace = index_trace(spark, *paths)
     return map_pieces(spark, trace, partial(NamedBatches, names_of(trace.catalog)), DDL)
 

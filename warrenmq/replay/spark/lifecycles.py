@@ -124,7 +124,7 @@ def _gaps(rows: DataFrame) -> DataFrame:
 
 
 def _span() -> tuple[Column, Column]:
-    """From which row of the actor to which one something could have happened to the message."""
+    """The first and last row of the actor between which the message may have been affected."""
     begun = sf.col("published").isNotNull() | sf.col("found").isNotNull()
     waits = sf.col("publish_flag").bitwiseAND(WANTS_CONFIRM) != 0
     over = _is_gone() & (sf.col("confirmed").isNotNull() | ~sf.coalesce(waits, sf.lit(False)))

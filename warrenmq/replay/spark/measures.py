@@ -56,7 +56,7 @@ _FILES = pa.schema([
 
 
 def measure_rows(rows: DataFrame, catalog: Catalog) -> Measures:
-    """All six tables of rows as source.load_rows gives them."""
+    """Compute all six tables from rows as source.load_rows gives them."""
     measures = Measures(slice_ns=slice_of(catalog))
     number = partitions(catalog.rows, ROWS_OF_KEYS)
     spark = rows.sparkSession

@@ -515,7 +515,7 @@ def _rise(spans: Ints) -> bool:
 
 
 def _spans(ids: Ints, seqs: Ints) -> Ints | None:
-    """Of sequence ids in the order of their rows; None if those of a priority do not rise."""
+    """The spans of sequence ids in the order of their rows; None if those of one priority do not rise."""
     priority = ids >> PRIORITY_SHIFT
     order = np.argsort(priority, kind="stable")
     ids, seqs, priority = ids[order], seqs[order], priority[order]

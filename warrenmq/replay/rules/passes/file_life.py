@@ -105,7 +105,7 @@ class File:
 
     @property
     def size(self) -> int:
-        """Of the file; -1 when nothing says that it is there."""
+        """The size of the file; -1 if no row says that it exists."""
         return -1 if self.gone else max(self.end, self.moved if self.end < 0 else -1)
 
     @property
@@ -206,7 +206,7 @@ class File:
         self.gone = True
 
     def know_size(self, _valid: int, size: int) -> None:
-        """Of a file whose size no row has said yet, FILE_STATE is believed."""
+        """Take a file's size from FILE_STATE if no row has told it yet."""
         if self.end < 0:
             self.end = self.written = self.safe = size
 

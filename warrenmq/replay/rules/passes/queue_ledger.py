@@ -229,7 +229,7 @@ def _shrink(life: Life, last_sync: int) -> None:
 
 
 def counts_as_life(mark: ActorSummary) -> bool:
-    """It got through its recovery."""
+    """True if the incarnation completed its recovery."""
     return mark.recovered is not None or not _AT_WORK.isdisjoint(mark.events)
 
 
