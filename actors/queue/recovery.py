@@ -109,6 +109,7 @@ def recover(
     settings = spec.settings
     if spec.arguments.queue_mode == "lazy":  # no message stays in memory that need not
         settings = replace(settings, queue_ram_bytes=0)
+    clean_stop = all(stop is not None and stop.terms is not None for stop in stops)
     present = persistent.register(holds)
     transient.register([])
 
@@ -120,13 +121,13 @@ def recover(
         )  # fmt: skip
         behaviour = DelayedQueue if is_store(spec.name) else _BEHAVIOURS[settings.queue_paging]
         vq = behaviour(index, persistent, transient, settings, clock, trace)
-        next_deliver = found.next_seq_id if clean is None else clean.next_deliver_seq_id
+        # a priority queue that was cut off while it stopped has terms for some priorities: to its clients it crashed
+        next_deliver = clean.next_deliver_seq_id if clean is not None and clean_stop else found.next_seq_id
         if trace is not None and walked is not None:
             found.store_messages = walked.store_messages
         vq.recovered(found.low, found.count, found.next_seq_id, next_deliver, found.lost)
         return vq, found
 
-    clean_stop = all(stop is not None and stop.terms is not None for stop in stops)
     if spec.arguments.max_priority is None:
         return *opened(spec.directories[0], stops[0]), clean_stop
     each = [opened(*one) for one in zip(spec.directories, stops, strict=True)]

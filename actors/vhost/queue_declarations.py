@@ -26,13 +26,13 @@ from warrenmq.actors.vhost.messages import DeclareQueue, LastConsumerGone, Owner
 from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.directory.definition_frames import check_storable
 from warrenmq.directory.definitions import QueueRecord
-from warrenmq.errors import Blocked, PreconditionFailed, ResourceError
+from warrenmq.errors import ArgumentValueError, Blocked, PreconditionFailed, ResourceError
 from warrenmq.log import Log
 from warrenmq.queue.arguments import QueueArguments, as_classic
 from warrenmq.queue.messages import Delete, GoAhead, Stat
 from warrenmq.routing.delayed import is_store
 from warrenmq.seams.disk import is_full
-from warrenmq.supervisors import start_child
+from warrenmq.supervisors import start_child, stop_child
 from warrenmq.vhost.queue_folders import keep_definition
 
 if TYPE_CHECKING:
@@ -255,6 +255,10 @@ class QueueDeclarations:
         return int(reply)
 
     def _remove(self, record: QueueRecord) -> None:
-        self._process.runtime.retire(queue_name(record.name))
+        runtime, name = self._process.runtime, queue_name(record.name)
+        # Its supervisor may not know yet that it ended, or start it again after a crash: then the name would be taken.
+        with suppress(ArgumentValueError, ActorDeadError):
+            stop_child(runtime, self._queue_sup, name)
+        runtime.retire(name)
         for folder in self._vhost.folders(record):
             self._disk.rmtree(folder)

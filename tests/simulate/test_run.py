@@ -64,6 +64,16 @@ FOUND = {
     "a flipped bit in the message id of a record is told": (
         "modern", 1037, "publish size=103 wait=1\nflip bit=77\nget",
     ),
+    "a priority queue that was cut off while it stopped crashed in all its priorities": (
+        "modern", 337, "publish to=p\npublish\ncrash_at operation=19\nkill victim=vhost_process",
+    ),
+    "what is published while a queue's process is killed may reach the next one": (
+        "modern", 439, "burst to=all\nget queue=dead\nkill\nkill",
+    ),
+    "a queue is declared again before its supervisor hears that the deleted one ended": (
+        "modern", 1259, "publish to=all\nrestart profile=classic\nsleep ms=16000\npublish_many to=d count=20\npublish wait=1\n"
+        "publish wait=1\ndelete queue=p\nburst to=p",
+    ),
 }  # fmt: skip
 """What simulated runs have found: profile, seed and script."""
 

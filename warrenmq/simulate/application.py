@@ -399,7 +399,7 @@ class Application:
         if not sim.is_registered(name) or not sim.is_registered(last):
             return  # it is being restarted already
         names = (victim,) if one_queue else tuple(self.models)
-        sent = {each: set(self.models[each].copies) for each in names}
+        sent = {each: self.models[each].surely_sent() for each in names}
         self._may_nack = True
         before = sim.whereis(last)
         sim.kill(sim.whereis(name))

@@ -101,6 +101,10 @@ class QueueModel:
         is_certain = not self.expires and not may_be_refused
         self.copies[message.number] = Copy(message, is_certain=is_certain, awaits_confirm=may_be_refused)
 
+    def surely_sent(self) -> set[int]:
+        """The numbers of messages whose `publish` has returned: what another publisher sends now may reach the next process."""
+        return {number for number, copy in self.copies.items() if copy.message.confirm is not None}
+
     def may_refuse(self) -> None:
         """Mark all unconfirmed messages as possibly refused from now on."""
         for copy in self.copies.values():
