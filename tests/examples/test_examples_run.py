@@ -70,7 +70,8 @@ LOGGED = re.compile(r" \[\w+ *\] ")
 TESTED_WITH_ITS_WORKER = {
     "celery_app.py",  # tests/clients/test_celery.py
     "dramatiq_app.py",  # tests/clients/test_task_libraries.py
-    "faststream_app.py",  # the same
+    "fastapi_app.py",  # tests/clients/test_fastapi.py
+    "faststream_app.py",  # tests/clients/test_task_libraries.py
     "gunicorn_app.py",  # tests/shared/test_gunicorn.py
 }
 MAKES_ITS_OWN_ENVIRONMENT = {"run_demo.py"}
