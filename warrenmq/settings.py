@@ -341,7 +341,7 @@ def _kind(key: str, shown: str, spell: Callable[[str], str] = str) -> Kind:
         return kinds[key]
     near = difflib.get_close_matches(key, kinds, n=1, cutoff=0.5)
     advice = f"; did you mean {spell(near[0])}?" if near else "."
-    # `shown` may name a file as well, which is told whole
+    # `shown` may name a file as well, which is not cut
     said = shown if len(key) <= _LONGEST_KEY else f"{shown[: _LONGEST_KEY - 3]}..."
     msg = f"{said} is not a setting{advice}"
     raise SettingsError(msg)

@@ -95,7 +95,7 @@ class Releases:
         self._answers.append((seq_id, queue, safe))
         if (
             not self._told
-        ):  # told first, looked at second; whoever takes the answers does it the other way round
+        ):  # notified first, looked at second; the reader of the answers does it the other way round
             self._told = True
             self._tell()
 

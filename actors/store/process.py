@@ -257,7 +257,7 @@ class MsgStore(Server):
         for file in files:
             self.cast(self._gc, NoReaders(file))
 
-    # what the state left to be done
+    # the effects that the state left
 
     def _carry_out(self) -> None:
         if self._state.effects:

@@ -65,7 +65,7 @@ class Names:
 
     @property
     def listener(self) -> str:
-        """The process that is told of new sockets."""
+        """The process that gets new sockets."""
         return self._name(LISTENER)
 
 

@@ -272,7 +272,7 @@ class Delivery:
 
 
 class Message:
-    """One message as `QueueHandle.peek` shows it: nobody has taken it."""
+    """One message as `QueueHandle.peek` shows it, without taking it off the queue."""
 
     __slots__ = ("body", "exchange", "properties", "redelivered", "routing_key")
 

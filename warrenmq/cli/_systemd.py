@@ -1,4 +1,4 @@
-"""systemd's two protocols, as far as a service needs them: sockets that it hands over, and news that it is told.
+"""systemd's two protocols for services: socket activation, and notifications (sd_notify).
 
 sd_listen_fds(3)   LISTEN_PID, LISTEN_FDS, LISTEN_FDNAMES: open descriptors from 3 on, each with a name
 sd_notify(3)       NOTIFY_SOCKET: datagrams such as READY=1 and STOPPING=1

@@ -35,7 +35,7 @@ def add_parser(subparsers: Any) -> Any:
 
 
 def run(args: argparse.Namespace) -> int:
-    structlog.configure(  # what crashes in a lesson is no news of this machine
+    structlog.configure(  # crashes in a lesson are part of it: no logs of them on the terminal
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL),
     )

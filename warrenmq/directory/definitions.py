@@ -254,7 +254,7 @@ class Definitions(Declared):
         damage = self.replay(data)
         self.damage += [CorruptFile(self._path, each.offset, each.reason) for each in damage]
         if damage:
-            self.gone.clear()  # what followed them may be what is damaged
+            self.gone.clear()  # the damaged bytes may be later changes to these
             set_aside(
                 self._disk, quarantine, self._path.rpartition("/")[2], data, [each[:2] for each in damage]
             )

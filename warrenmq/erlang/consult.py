@@ -56,7 +56,7 @@ def consult(data: bytes, path: str = "a file of Erlang terms") -> list[Any]:
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        text = data.decode("latin-1")  # what Erlang wrote ahead of release 17
+        text = data.decode("latin-1")  # the encoding of Erlang before release 17
     tokens = _Tokens(text, path)
     found = []
     while tokens.kind != "end":

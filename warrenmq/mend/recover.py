@@ -124,7 +124,7 @@ def recover(
             with closing(open_broker(data, vhost=vhost)) as broker:
                 for definitions in said.get(vhost, []):
                     declare(broker, definitions, report.notes)
-                broker.hold_delayed()  # what is due now comes when the directory is opened the next time
+                broker.hold_delayed()  # messages that are due are released when the directory is opened the next time
                 for queue in queues:
                     progress(queue.name)
                     report.queues.append(queue.move(broker, source, now_us))

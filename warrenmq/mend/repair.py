@@ -74,7 +74,7 @@ def repair(path: str, *, dry_run: bool, disk: Disk | None = None) -> Repaired:
         stack.callback(OwnerLock(node).release if owned and not dry_run else ReaderLock(node).release)
         refuse_living_rabbitmq(node)
         if owned and not dry_run:
-            remove_log(disk, node)  # what it has is in the files now; a dry run reads it along with them
+            remove_log(disk, node)  # its writes are in the files now; a dry run applies them while it reads
         done = Repaired()
         real = Changes(disk, path, "repair", dry_run=dry_run)
         for number, part in enumerate(Inspection(path, now_us=0).vhosts):
@@ -194,5 +194,5 @@ class _Mender:
             declared.queues[record.name] = record
             why.append(f"queue {record.name!r} declared, for its folder is there")
         if damage:
-            declared.gone.clear()  # what followed them may be what is damaged
+            declared.gone.clear()  # the damaged bytes may be later changes to these
         changes.replace(path, snapshot(declared), "; ".join([*why, "written anew"]))

@@ -143,7 +143,7 @@ def fill_holes(disk: Disk, path: str, todo: Plan) -> None:
     """Steps 1 to 3.  After an error, or a crash, every record is still in its old place."""
     file = disk.open(path)
     try:
-        file.datasync()  # what a killed predecessor wrote: a hole may be the only durable place of such a copy
+        file.datasync()  # copies of a killed collector: such a copy in a hole may be the only durable one
         if todo.holes:
             _blank(file, todo.holes)
             file.datasync()

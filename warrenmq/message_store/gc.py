@@ -282,7 +282,7 @@ class StoreGc:
         row = files.rows[job.file]
         files.resize(job.file, valid=row.valid_total_size, size=job.size)
         if is_mostly_garbage(row.valid_total_size, row.file_size):
-            self._due[job.file] = None  # what it vacated are larger holes
+            self._due[job.file] = None  # truncation leaves larger holes
         self._tell(job.file)
 
     def _deleted(self, job: Delete) -> None:

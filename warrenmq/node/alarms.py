@@ -139,7 +139,7 @@ class Alarms:
             return tuple(publisher for publisher, _wake in self._waiting.values())
 
     def wake_all(self) -> None:
-        """Have everybody who waits look again: no alarm is left, or the broker is closed."""
+        """Wake all waiting publishers: no alarm is left, or the broker is closed."""
         with self._lock:
             wakes = [wake for _publisher, wake in self._waiting.values()]
         for wake in wakes:

@@ -261,7 +261,7 @@ class QueueState:
 
     def _apply(self, arguments: QueueArguments) -> None:
         """Go by other limits from now on; a time to live holds for messages that come, a length for those that are there, too."""
-        self.output.deliver()  # what consumers can take does not count towards the limits
+        self.output.deliver()  # messages that consumers can take do not count towards the limits
         if self.rows is not None:
             self.rows.limits(arguments)
         self.front.set_limits(arguments)

@@ -165,7 +165,7 @@ class Scheduler:
                 self._resume(task)
                 return
 
-    # -- for the task outside, where somebody chooses who runs
+    # -- for the main task, when a test or a lens chooses which task runs
 
     def can_run(self) -> list[Task]:
         """The tasks whose turn may come now, in the order of their start."""

@@ -344,7 +344,7 @@ class Workers:
                 self.computing.discard(worker)
                 self.idle[worker] = None
                 leave = False
-        if self.ready:  # what came before it stood in `idle` woke no thread
+        if self.ready:  # mail that came before it stood in `idle` woke no thread
             self.call_worker()
         if leave:
             return False

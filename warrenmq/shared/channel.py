@@ -315,7 +315,7 @@ class ClientChannel:
 
 
 def _ignore(_answer: object) -> None:
-    """For an answer that nobody needs."""
+    """Ignore an answer that no caller needs."""
 
 
 def delivered(content: Content) -> tuple[int, Received]:

@@ -204,7 +204,7 @@ class ClientConnection:
             others = bool(self._pending)
             self._pending.append(data)
             self._waiting += len(data)
-            if others:  # the thread sends it, or whoever is in the midst of a `send` here
+            if others:  # sent by the connection's thread, or by the thread that is in `write` now
                 return
             with suppress(OSError):  # the connection's thread sees the end of file and tells all channels
                 self._send_pending()
@@ -281,7 +281,7 @@ class ClientConnection:
             self._end(why)
         except AmqpError as why:
             self._end(BrokerClosed(f"the owner sends what makes no sense: {why}"))
-        except BaseException as why:  # a defect, but nobody may wait for ever
+        except BaseException as why:  # a defect; end the connection, so that no caller waits for ever
             log.exception("an attached process's connection failed")
             self._end(BrokerClosed(f"the connection to the owner failed: {why!r}"))
         finally:

@@ -282,7 +282,7 @@ class GetChannel(ClientChannel):
 
     @property
     def is_idle(self) -> bool:
-        """True if nobody gets with it, and nothing that it got waits to be settled."""
+        """True if no handle gets with it, and none of its messages is unacked."""
         return not self._held and not self.users
 
     def settle(self, message: Ack | Reject | Taken | Cancel) -> None:

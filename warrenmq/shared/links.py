@@ -211,7 +211,7 @@ class Links:
                     item.confirm.fail(why)
 
     def _look_in_background(self) -> None:
-        """Have the thread find the next owner if there is none, and repeat what is unanswered; the caller holds the lock."""
+        """Start the search for the next owner if there is none, and repeat unanswered publishes; the caller holds the lock."""
         if not self._looking:
             self._looking = True
             threading.Thread(target=self._look_again, name="warrenmq-shared", daemon=True).start()

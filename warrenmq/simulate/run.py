@@ -79,9 +79,7 @@ def run(seed: int, script: Script, profile: str) -> Outcome:
 def run_traced(seed: int, script: Script, profile: str) -> tuple[Outcome, Mapping[str, bytes]]:
     """Run a script as `run` does; returns also the files of its trace by name."""
     problem, text = "", ""
-    quiet = (
-        structlog.testing.capture_logs()
-    )  # what the broker logs of faults that were meant is not for the terminal
+    quiet = structlog.testing.capture_logs()  # the broker's logs of intended faults are not for the terminal
     with quiet, SimulatedMachine(seed, SETTINGS[profile], traced=True) as machine:
         application = Application(machine, SETTINGS)
         try:

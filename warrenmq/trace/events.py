@@ -1270,7 +1270,7 @@ class RunEnd(Event[T], event=Ev.RUN_END, says="{actor} closed its data directory
 
 
 class Mark(Event[T], event=Ev.MARK, says="{actor} marks: {text}"):
-    """A place in the run that somebody gave a name: an application (`Broker.mark`), a test, a lesson."""
+    """A named place in the run, set by an application (`Broker.mark`), a test, or a lesson."""
 
     text: T = in_a(TEXT, "the name; 0 = one of more names than a trace holds")
 
@@ -1287,7 +1287,7 @@ OF_CONSUMERS = frozenset(
 """Events whose `peer` is a consumer's number, not an actor's."""
 
 
-# What rows of several events have in common, for readers that take them as they come.
+# Column groups that several events share, for readers of rows of any event.
 
 _SPAN = {number: EVENTS[number].getter("first_seq_id", "count") for number in COVERS_SEQ_IDS}
 _MESSAGES = {

@@ -174,7 +174,7 @@ class Column:
         return f"{shifted} & {self.mask}"
 
 
-# What the classes of events.py declare their columns with; `more` is for Column.
+# Functions with which the classes of events.py declare their columns; `more` is for Column.
 
 
 def in_flag(type_: Type, text: str, **more: Any) -> Any:

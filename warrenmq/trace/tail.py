@@ -108,7 +108,7 @@ class Tail:
                 found += self._from_slab(key, files, start.get(key, {}), to)
         return found, damage
 
-    # how far it goes
+    # the end of the rows that are complete
 
     def _list(self) -> None:
         fresh: list[tuple[tuple[int, str, int], str, dict[str, Any]]] = []

@@ -372,7 +372,7 @@ class _Reader:
         data, layout, width, entry_count = self._data, self._layout, self._width, self._entry_count
         record = position + width
         _, _, size, embedded = HEADER.unpack_from(data, record)
-        # what tells that the lengths agree: both of them, the first byte of the message and the header of its body
+        # the bytes that show that the lengths agree: both of them, the first byte of the message and the header of its body
         start, body = HEADER_BYTES + 1, HEADER_BYTES + embedded - size
         header = body - len(bin_header(size))
         sample = data[record : record + HEADER_BYTES + embedded]

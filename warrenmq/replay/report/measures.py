@@ -226,7 +226,7 @@ class Spans:
     def add(self, first: int, n: int, t: int) -> None:
         if (
             not self.ends or first >= self.ends[-1]
-        ):  # what falls back is a redelivery, or for the rules to report
+        ):  # ids that fall back are redeliveries, or violations that the rules report
             self.firsts.append(first)
             self.ends.append(first + n)
             self.times.append(t)

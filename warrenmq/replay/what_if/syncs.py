@@ -105,7 +105,7 @@ def with_interval(rows: SyncRows, was: int, now: int) -> Syncs:
         if needed and trigger == Trigger.TIMER:
             walk.until(t)
         else:
-            walk.until(writing - 1)  # what is due while it is under way comes too late
+            walk.until(writing - 1)  # syncs that become due while one is under way come too late
             if walk.waiting or not (needed and trigger == Trigger.MAILBOX_EMPTY):
                 walk.sync(t)
     if at == len(rows.waits):  # else the actor died, and what came last was never synced
