@@ -9,6 +9,7 @@ import pytest
 
 from tests.broker.lives import long_life, trace_of
 from tests.support.simulated import BOTH_PROFILES, SimulatedHost
+from warrenmq.lens import fold as folds
 from warrenmq.lens.captions import PLACEHOLDER, render
 from warrenmq.lens.fold import Fold, Folding
 from warrenmq.lens.scene import Landmarks
@@ -53,6 +54,43 @@ def test_the_state_at_a_row_is_that_of_all_changes_before(trace, steps):
         for step in steps[:row]:
             apply(tables, step.changes)
         assert fold.at(row) == named(tables), row
+
+
+def test_checkpoints_are_few_and_lead_to_the_same_state(trace, steps, monkeypatch):
+    monkeypatch.setattr(folds, "_CHECKPOINT_ROWS", 7)
+    monkeypatch.setattr(folds, "_MOST_CHECKPOINTS", 5)
+    fold, choose, tables, wanted = Fold(trace), random.Random(5), empty(), {}
+    places = {choose.randint(0, len(steps)) for _ in range(40)}
+    for number, step in enumerate([None, *steps]):
+        if step is not None:
+            apply(tables, step.changes)
+        if number in places:
+            wanted[number] = {name: dict(table) for name, table in named(tables).items()}
+    for number in choose.sample(sorted(places), len(places)):
+        assert fold.at(number) == wanted[number], number
+        assert len(fold._checkpoints) <= 5
+    assert fold.at(0) == named(empty())
+
+
+def test_a_copied_fold_goes_its_own_way(trace, steps):
+    rows = list(rows_in_order(trace))
+    folding, copies = Folding(trace.catalog.runs), []
+    for number, (run, row) in enumerate(rows):
+        if number % 409 == 0:
+            copies.append((number, folding.copied()))
+        assert folding.step(run, row) == steps[number]
+    for begin, other in copies:
+        for number, (run, row) in enumerate(rows[begin : begin + 700], begin):
+            assert other.step(run, row) == steps[number], (begin, number)
+
+
+def test_rows_since_a_time_are_those_of_it_and_later(trace):
+    rows = list(rows_in_order(trace))
+    for run, row in rows[::173]:
+        since = run, row.t
+        assert list(rows_in_order(trace, since=since)) == [
+            each for each in rows if (each[0], each[1].t) >= since
+        ]
 
 
 def test_a_row_that_is_not_there_is_refused(trace):

@@ -24,9 +24,10 @@ Rows may also begin anywhere: what was there before is then not known, and only 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from warrenmq.lens.rows import collector, index, lives, mail, queues, routing, stores
 from warrenmq.lens.rows.handler import merged
@@ -100,12 +101,22 @@ def _other(scene: Scene, actor: int, event: int) -> Caption:
     return "{0}: " + name.lower().replace("_", " ") + ".", scene.name(actor)
 
 
+class _Checkpoint(NamedTuple):
+    """A state on the way, and where the rows behind it begin."""
+
+    number: int
+    """Of the last row in it."""
+    folding: Folding
+    since: tuple[int, int]
+    """(run, time) of the next row; no earlier row has this time."""
+
+
 class Fold:
     """The fold of a trace, with checkpoints."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._checkpoints: list[tuple[int, Folding]] = [(0, Folding(trace.catalog.runs))]
+        self._checkpoints = [_Checkpoint(0, Folding(trace.catalog.runs), (0, 0))]
         self._every = _CHECKPOINT_ROWS
 
     @property
@@ -115,26 +126,34 @@ class Fold:
 
     def steps(self) -> Iterator[Step]:
         """Iterate over the step of each row, from the first on."""
-        folding = self._checkpoints[0][1].copied()
-        return (self._kept(folding, run, row) for run, row in rows_in_order(self._trace))
+        return self._steps(self._checkpoints[0])[1]
 
     def at(self, row: int) -> dict[str, dict[Key, Any]]:
         """The tables after a row, by name; IndexError if there is no such row."""
         if not 0 <= row <= self.rows:
             raise IndexError(f"row {row} is not between 0 and {self.rows}")
-        place = bisect_right(self._checkpoints, row, key=lambda each: each[0]) - 1
-        folding = self._checkpoints[place][1].copied()
-        for run, each in islice(rows_in_order(self._trace), folding.number, row):
-            self._kept(folding, run, each)
+        begin = self._checkpoints[bisect_right(self._checkpoints, row, key=lambda each: each.number) - 1]
+        folding, steps = self._steps(begin)
+        deque(islice(steps, row - begin.number), maxlen=0)
         return named(folding.tables)
 
-    def _kept(self, folding: Folding, run: int, row: Row) -> Step:
-        """Fold a row, and keep a checkpoint behind it when one is due."""
-        step = folding.step(run, row)
-        number = folding.number
-        if number % self._every == 0 and number > self._checkpoints[-1][0]:
-            self._checkpoints.append((number, folding.copied()))
-            if len(self._checkpoints) > _MOST_CHECKPOINTS:  # every other one goes
-                self._every *= 2
-                self._checkpoints = [each for each in self._checkpoints if each[0] % self._every == 0]
-        return step
+    def _steps(self, begin: _Checkpoint) -> tuple[Folding, Iterator[Step]]:
+        """A fold that goes on from a checkpoint, and its steps, each made when it is asked for."""
+        folding = begin.folding.copied()
+        return folding, self._kept(folding, rows_in_order(self._trace, since=begin.since))
+
+    def _kept(self, folding: Folding, rows: Iterator[tuple[int, Row]]) -> Iterator[Step]:
+        """Fold rows, and keep checkpoints between two of different times when they are due."""
+        before = -1, -1
+        for run, row in rows:
+            now = run, row.t
+            if now != before and folding.number >= self._checkpoints[-1].number + self._every:
+                self._keep(_Checkpoint(folding.number, folding.copied(), now))
+            before = now
+            yield folding.step(run, row)
+
+    def _keep(self, checkpoint: _Checkpoint) -> None:
+        self._checkpoints.append(checkpoint)
+        if len(self._checkpoints) > _MOST_CHECKPOINTS:  # every other one goes; the first one stays
+            self._every *= 2
+            del self._checkpoints[1::2]

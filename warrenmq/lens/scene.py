@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
-from copy import copy, deepcopy
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,6 +61,12 @@ class Landmarks:
         if len(self._young) > _LANDMARKS:
             self._old, self._young = self._young, {}
 
+    def copied(self) -> Landmarks:
+        """Landmarks that go their own way from here; the old ones are only read, so both have them."""
+        other = Landmarks()
+        other._young, other._old = dict(self._young), self._old
+        return other
+
     def get(self, key: Any, otherwise: int = 0) -> int:
         """The row, or `otherwise`."""
         found = self._young.get(key)
@@ -84,6 +90,17 @@ class QueueNotes:
     closed: bool = False
     """It has said that everything is on disk."""
 
+    def copied(self) -> QueueNotes:
+        """Notes that go their own way from here."""
+        return QueueNotes(
+            self.dirty[:],
+            {store: copy(waiting) for store, waiting in self.writes.items()},
+            {store: copy(gone) for store, gone in self.removes.items()},
+            dict(self.transient),
+            copy(self.acked),
+            self.closed,
+        )
+
 
 @dataclass(slots=True)
 class StoreNotes:
@@ -97,6 +114,11 @@ class StoreNotes:
     """File -> the places of its records, ascending."""
     asleep: dict[int, str] = field(default_factory=dict)
     """Message -> the key of the record that an earlier process left."""
+
+    def copied(self) -> StoreNotes:
+        """Notes that go their own way from here."""
+        offsets = defaultdict(list, {file: places[:] for file, places in self.offsets.items()})
+        return StoreNotes(dict(self.where), copy(self.unhandled), offsets, dict(self.asleep))
 
 
 class Scene:
@@ -142,20 +164,11 @@ class Scene:
         other = copy(self)
         other.tables = [dict(table) for table in self.tables]
         other.changes = []
-        other.bases = dict(self.bases)
-        for name in (
-            "handling",
-            "last_of",
-            "landmarks",
-            "sent",
-            "queues",
-            "stores",
-            "store_of",
-            "lives",
-            "names",
-            "anchors",
-        ):
-            setattr(other, name, deepcopy(getattr(self, name)))
+        for name in ("bases", "handling", "last_of", "sent", "store_of", "lives", "names", "anchors"):
+            setattr(other, name, copy(getattr(self, name)))
+        other.landmarks = self.landmarks.copied()
+        other.queues = defaultdict(QueueNotes, {name: notes.copied() for name, notes in self.queues.items()})
+        other.stores = defaultdict(StoreNotes, {name: notes.copied() for name, notes in self.stores.items()})
         return other
 
     # -- changes

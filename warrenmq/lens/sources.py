@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from heapq import heappop, heappush
-from itertools import dropwhile, islice
+from itertools import islice
 
 from warrenmq.errors import CallerError
 from warrenmq.lens.feed import Feed
@@ -15,7 +14,7 @@ from warrenmq.lens.marked import Evidence
 from warrenmq.lens.saved import require_known
 from warrenmq.replay.drive.engine import replay_trace
 from warrenmq.replay.export.selection import rows_in_order
-from warrenmq.trace.catalog import Chunk, Run
+from warrenmq.trace.catalog import Run
 from warrenmq.trace.reader import Trace
 from warrenmq.trace.schema import Row
 from warrenmq.trace.tail import Place, Tail, read_parts
@@ -32,18 +31,6 @@ LOOK = 0.25
 """Seconds between two looks at a live trace."""
 _LARGE = 64 << 20
 """A live trace of more bytes than this is shown from now on, not from its beginning."""
-
-
-@dataclass(frozen=True)
-class _Since:
-    """Select the pieces of a trace that have rows from a time of a run on."""
-
-    run: int
-    t: int
-
-    def may_have(self, chunk: Chunk) -> bool:
-        """False if all its rows are earlier."""
-        return chunk.run > self.run or (chunk.run == self.run and chunk.t_last >= self.t)
 
 
 def recorded(trace: Trace, title: str, at: int = 0) -> Feed:
@@ -82,8 +69,7 @@ def rows_from(trace: Trace, first: int) -> tuple[int, Iterator[tuple[int, Row]]]
     while (before := _rows_before(trace, chunks[low].run, chunks[low].t_first, exactly=True)) > first:
         low -= 1  # the guess was too high; the first piece has none before it
     run, t = chunks[low].run, chunks[low].t_first
-    coming = rows_in_order(trace, _Since(run, t))
-    return before, dropwhile(lambda each: each[0] == run and each[1].t < t, coming)
+    return before, rows_in_order(trace, since=(run, t))
 
 
 def _rows_before(trace: Trace, run: int, t: int, *, exactly: bool) -> int:

@@ -6,6 +6,7 @@ come one after the other.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
@@ -80,17 +81,28 @@ class Choice:
         )
 
 
-def rows_in_order(trace: Trace, choice: Pieces | None = None) -> Iterator[tuple[int, Row]]:
-    """(index of the run, row), run by run, in the order of t; of the pieces alone that a choice may want.
+def rows_in_order(
+    trace: Trace, choice: Pieces | None = None, *, since: tuple[int, int] = (0, 0)
+) -> Iterator[tuple[int, Row]]:
+    """(index of the run, row), run by run, in the order of t; of the pieces alone that a choice may want, and none before `since` = (run, t).
 
     A piece is decoded when its first row is next, and let go behind its last: what is in memory is a piece of each actor at most.
     """
     for number, its in groupby(trace.catalog.chunks, key=attrgetter("run")):
         begun: list[tuple[Row, int, Iterator[Row]]] = []
-        wanted = [chunk for chunk in its if choice is None or choice.may_have(chunk)]
+        begin = since[1] if number == since[0] else 0
+        wanted = [
+            chunk
+            for chunk in its
+            if number >= since[0] and chunk.t_last >= begin and (choice is None or choice.may_have(chunk))
+        ]
         for order, chunk in enumerate(sorted(wanted, key=attrgetter("t_first"))):
             yield from ((number, row) for row in _until(begun, chunk.t_first))
-            rows = map(Row._make, zip(*trace.columns(chunk), strict=True))
+            columns = trace.columns(chunk)
+            if chunk.t_first < begin:
+                first = bisect_left(columns[0], begin)
+                columns = [column[first:] for column in columns]
+            rows = map(Row._make, zip(*columns, strict=True))
             heappush(begun, (next(rows), order, rows))
         yield from ((number, row) for row in _until(begun, FOREVER))
 
