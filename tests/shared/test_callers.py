@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -120,6 +122,7 @@ def test_an_alarm_stops_what_publishes_and_nothing_else(owner: SharedBroker, att
 
 
 def test_a_broker_closes_while_an_alarm_stops_it(owner: SharedBroker, tmp_path: Path) -> None:
+    before = set(threading.enumerate())
     broker = opened(tmp_path)
     queue = broker.declare_queue("q")
     owner.set_vm_memory_high_watermark(0)
@@ -129,23 +132,29 @@ def test_a_broker_closes_while_an_alarm_stops_it(owner: SharedBroker, tmp_path: 
     in_time(broker.close)
     with pytest.raises(warrenmq.Nacked):
         promise.result(LIMIT)
-    assert not [each for each in threading.enumerate() if each.name == "warrenmq-attached"]
+    left = set(threading.enumerate()) - before
+    assert not [each for each in left if each.name == "warrenmq-attached"]
 
 
 @pytest.mark.parametrize("no_ack", [True, False])
 def test_calls_are_answered_however_much_a_consumer_has_unread(attached: SharedBroker, no_ack: bool) -> None:
     """The connection was not read while too much was unread, and the answer was behind that."""
     queue = attached.declare_queue("q")
-    queue.publish_many([b"x" * 100] * 3 * UNREAD).result(LIMIT)
+    queue.publish_many([b"x" * 100] * (UNREAD + 500)).result(LIMIT)
     consumer = queue.consume(0, no_ack)
     first = next(consumer)
+    connection = consumer._subscription.ref._own
+    end = time.monotonic() + LIMIT
+    while not connection._paused:
+        assert time.monotonic() < end
+        time.sleep(0.001)
     if not no_ack:
         first.ack()
     in_time(queue.info)
     in_time(consumer.cancel)
     assert queue.info().unacked == 0
     if not no_ack:
-        assert queue.info().ready == 3 * UNREAD - 1
+        assert queue.info().ready == UNREAD + 499
 
 
 class Interrupted(BaseException):
@@ -262,10 +271,15 @@ def test_a_callback_that_waits_for_the_owner_is_refused_not_stuck(attached: Shar
 def test_cancelled_consumers_give_back_each_delivery_once(attached: SharedBroker) -> None:
     """Two threads gave back what came in the midst of a cancel: the owner closed the channel, and took what was held, too."""
     queue = attached.declare_queue("q")
-    queue.publish_many([b"%d" % each for each in range(300)]).result(LIMIT)
-    for round_ in range(40):
-        consumer = queue.consume(prefetch=1 + round_ * 7 % 100)
-        held = next(consumer)
-        consumer.cancel()
-        held.ack()
-        assert (queue.info().ready, queue.info().unacked) == (299 - round_, 0)
+    queue.publish_many([b"%d" % each for each in range(3000)]).result(LIMIT)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for round_ in range(40):
+            consumer = queue.consume(prefetch=1 + round_ * 70 % 1000)
+            held = next(consumer)
+            consumer.cancel()
+            held.ack()
+            assert (queue.info().ready, queue.info().unacked) == (2999 - round_, 0)
+    finally:
+        sys.setswitchinterval(before)
