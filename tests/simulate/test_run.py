@@ -74,6 +74,23 @@ FOUND = {
         "modern", 1259, "publish to=all\nrestart profile=classic\nsleep ms=16000\npublish_many to=d count=20\npublish wait=1\n"
         "publish wait=1\ndelete queue=p\nburst to=p",
     ),
+    "a message that only a restart of its queue has shown is not confirmed by that": (
+        "modern", 451, "burst to=b size=103\nget queue=b\nkill victim=b\ncrash",
+    ),
+    "a purge that was cut off may have been done": (
+        "modern", 587, "publish\npublish to=t\ncrash_at\npublish\npurge",
+    ),
+    "a deletion that was cut off takes confirmed messages along": (
+        "classic", 234, "publish wait=1\ncrash_at operation=2\ndelete\nconsume",
+    ),
+    "messages that were collected from several publishes do not wait for each other's bodies": (
+        "classic", 1070, "get queue=p\nkill victim=vhost_sup\nburst to=p count=8 size=1500\npublish to=p size=1500\n"
+        "publish to=p persistent=0 wait=1\nkill victim=vhost_process",
+    ),
+    "a message whose expiry was not on disk comes back once more": (
+        "classic", 806, "purge queue=dead\nget queue=d\nconsume queue=p\ntx to=t\nget queue=b\npublish to=t persistent=0\npublish\n"
+        "publish to=p size=121\nfull\nconsume queue=dead\nrestart\nkill victim=queue_sup",
+    ),
 }  # fmt: skip
 """What simulated runs have found: profile, seed and script."""
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 from warrenmq.errors import Blocked
 from warrenmq.queue.effects import GrantCredit, Refuse, Settle
 from warrenmq.queue.index_sync import OVERHEAD
-from warrenmq.queue.unconfirmed import UNANSWERED
+from warrenmq.queue.unconfirmed import UNANSWERED, Promises
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -121,6 +121,11 @@ class PublishBuffer:
                     if rows is not None:
                         rows.confirmed_at_once(owed)
                     at_once.append(owed)
+                elif in_store and isinstance(message.confirm, Promises):
+                    # each has a publisher of its own that waits for its body alone
+                    for at, promise in enumerate(message.confirm.parts(count), seq):
+                        owed = (at, 1, publication.first_id + at - seq, promise)
+                        unconfirmed.add(owed, [in_store[at]] if at in in_store else [])
                 elif in_store:
                     unconfirmed.add(owed, [in_store[s] for s in range(seq, seq + count) if s in in_store])
                 else:

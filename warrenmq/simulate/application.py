@@ -27,6 +27,10 @@ PATIENCE = 60.0
 """Seconds of virtual time in which every answer must have come; a slow disk holds one for less than a second."""
 TTL_MS = 50
 """How long messages of queue `t` live."""
+_TTL_MARGIN = 2.0
+"""Seconds after their time within which such messages may still come: a slow disk holds up the queue, or the answer."""
+_ARRIVED = 0.3
+"""Seconds after which a dead letter is where it goes, unless the disk is full."""
 _ARGUMENTS: dict[str, dict[str, object]] = {
     "p": {"x-max-priority": 2},
     "t": {"x-message-ttl": TTL_MS},
@@ -43,6 +47,7 @@ class Application:
     held        deliveries that are not settled, in the order in which they came
     is_damaged  a bit was flipped: messages may be lost if the broker tells so
     lost        messages that were lost so
+    half_deleted   queues that are gone, though their deletion was cut off before it said so
     """
 
     def __init__(self, machine: SimulatedMachine, settings: Mapping[str, Settings]) -> None:
@@ -51,6 +56,10 @@ class Application:
         self._faults = Faults(machine)
         self._broker = machine.open()
         self._has_exchange = False
+        self._bound: set[str] = set()
+        """Queues that were bound to it; bindings last as long as their queue."""
+        self._deleted: set[str] = set()
+        """Queues whose deletion has returned, and that were not declared again."""
         self._number = 0
         self._publishers = MAIN
         self._waiting: list[tuple[Confirm, list[Message], dict[str, set[int]]]] = []
@@ -68,6 +77,7 @@ class Application:
         self.held: list[tuple[str, Copy, Delivery]] = []
         self.is_damaged = False
         self.lost = 0
+        self.half_deleted: set[str] = set()
 
     def do(self, script: Script) -> None:
         """Carry out every step, then stop cleanly, restart and check all queues.  Raises PromiseBroken."""
@@ -111,9 +121,10 @@ class Application:
         if name not in self.models:
             if name == "d":
                 self._queue("dead")
+            self._deleted.discard(name)
             queue = self._broker.declare_queue(name, arguments=_ARGUMENTS.get(name))
             self.models[name] = QueueModel(
-                name, expires=name in ("t", "dead"), is_ordered=name != "dead", one_journal=name != "p"
+                name, expires=name == "t", is_ordered=name != "dead", one_journal=name != "p"
             )
             return queue
         return self._broker.queue(name)
@@ -129,7 +140,9 @@ class Application:
             self._broker.declare_exchange("all", "fanout")
             self._has_exchange = True
         for name in _BOUND:
-            self._broker.bind(name, "all")
+            if name not in self._bound:
+                self._broker.bind(name, "all")
+                self._bound.add(name)
         return "all", "", _BOUND
 
     def _messages(
@@ -156,7 +169,7 @@ class Application:
             if all(message.persistent for message in messages):
                 before[name] = model.settled_so_far()
             for message in messages:
-                model.sent(message, may_be_refused=self._faults.may_refuse)
+                model.sent(message, self._now(), may_be_refused=self._faults.may_refuse)
         return before
 
     def _not_sent(self, messages: list[Message], queues: tuple[str, ...]) -> None:
@@ -173,6 +186,10 @@ class Application:
         except Blocked:
             self._not_sent(messages, queues)
             raise
+        if self._faults.must_block:
+            raise PromiseBroken(
+                "alarm", f"a publish to {to} was taken, though the memory alarm has been set for long"
+            )
         self._sent(messages, confirm, before)
         return confirm
 
@@ -239,7 +256,7 @@ class Application:
                 still.append((confirm, messages, before))
             elif confirm.exception() is None:
                 for model in self.models.values():
-                    model.confirmed(messages)
+                    model.confirmed(messages, self._now())
                 for name, numbers in before.items():
                     if name in self.models:
                         self.models[name].known_gone(numbers)
@@ -261,11 +278,20 @@ class Application:
         self._note_confirms()
         if delivery is None:
             self.models[name].nothing_came()
+            if name == "t" and not self._faults.clock_jumped and not self._faults.ever_refused:
+                self.models[name].expired_too_soon(self._now() - TTL_MS / 1000)
         else:
             self._take(name, delivery)
 
     def _take(self, name: str, delivery: Delivery) -> Copy:
         copy = self.models[name].delivered(delivery.body, redelivered=delivery.redelivered)
+        if name == "t" and copy.came_at is not None and not self._faults.clock_jumped:
+            age = self._now() - copy.came_at
+            if age > TTL_MS / 1000 + _TTL_MARGIN:
+                raise PromiseBroken(
+                    "expired",
+                    f"queue t delivered message {copy.message.number} {age:.1f} s after it had come; messages live {TTL_MS} ms",
+                )
         self.held.append((name, copy, delivery))
         return copy
 
@@ -291,24 +317,34 @@ class Application:
 
     def _dead_lettered(self, message: Message) -> None:
         self._rejected[message.number] += 1
-        dead = self.models["dead"]
+        dead = self.models.get("dead")
+        if dead is None:  # deleted: the message goes nowhere
+            return
         if self._rejected[message.number] > 1:
             dead.repeated.add(message.number)
-        dead.sent(message)
+        dead.dead_lettered(message)
 
     def consume(self, step: Step) -> None:
         name = step.word("queue")
         queue = self._queue(name)
         queue.info()  # consumers are served before an earlier nack is handled: the order of mail in RabbitMQ
         self.models[name].asked()
-        with queue.consume(prefetch=step.number("prefetch")) as consumer:
+        unacked, prefetch = 0, step.number("prefetch")
+        with queue.consume(prefetch=prefetch) as consumer:
             for number in range(1, step.number("count") + 1):
                 delivery = consumer.get(timeout=0.1)
                 self._note_confirms()
                 if delivery is None:
                     break
                 copy = self._take(name, delivery)
+                unacked += 1
+                if prefetch and unacked > prefetch:
+                    raise PromiseBroken(
+                        "prefetch",
+                        f"a consumer of queue {name} with prefetch {prefetch} was given {unacked} messages that it had not acked",
+                    )
                 if number % step.number("ack") == 0:
+                    unacked -= 1
                     self.held.pop()
                     copy.state = State.SETTLED
                     delivery.ack()
@@ -344,6 +380,7 @@ class Application:
         name = step.word("queue")
         queue = self._queue(name)
         self.models[name].asked()
+        self.models[name].purging()
         queue.purge()
         self.models[name].purged()
 
@@ -354,11 +391,26 @@ class Application:
         self._broker.delete_queue(name)
         self._being_deleted = ""
         del self.models[name]
+        self._bound.discard(name)
+        self._deleted.add(name)
         self._may_nack = True
         self.held = [each for each in self.held if each[0] != name]
 
     def sleep(self, step: Step) -> None:
-        self._machine.sleep(step.number("ms") / 1000)
+        seconds = step.number("ms") / 1000
+        self._machine.sleep(min(seconds, _ARRIVED))
+        self._note_confirms()
+        if seconds >= _ARRIVED:
+            self._dead_letters_arrived()
+            self._machine.sleep(seconds - _ARRIVED)
+
+    def _dead_letters_arrived(self) -> None:
+        if "dead" in self.models and not self._faults.ever_refused:
+            self.models["dead"].dead_letters_arrived()
+
+    def _now(self) -> float:
+        """Virtual seconds; no jump of the wall clock changes them."""
+        return self._machine.sim.monotonic_ns() / 1e9
 
     def fault(self, step: Step) -> None:
         self._faults.do(step)
@@ -404,33 +456,50 @@ class Application:
         before = sim.whereis(last)
         sim.kill(sim.whereis(name))
         self._machine.wait_until(lambda: sim.is_registered(last) and sim.whereis(last) is not before)
-        self._look_again(sent, clean=False)
+        self._faults.after_kill()
+        self._look_again(sent, clean=False, is_safe=not one_queue)
 
     def flip(self, step: Step) -> None:
         self._machine.crash(power_cut=False)
         if (path := self._faults.flip(step.word("file"), step.number("bit"))) is not None:
             self.is_damaged = True
             self._is_silent |= path.endswith(_WITHOUT_CHECKSUM)
+            self._bound.clear()
+            self._deleted.clear()
         self._open_again()
 
     def _wait_for_threads(self) -> None:
-        """Wait until the application's other publisher threads end."""
+        """Let other publishers of the application come to their end, and dead letters to their queue."""
         self._machine.sleep(1.0)
+        self._dead_letters_arrived()
 
     def _open_again(self, *, clean: bool = False) -> None:
         self._note_confirms()
         self._waiting.clear()  # the process whose confirms these were has ended
         self._faults.after_end()
         self._broker = self._machine.open()
+        for name in sorted(self._deleted):
+            self._check_deleted(name)
         self._look_again({name: set(model.copies) for name, model in self.models.items()}, clean=clean)
 
-    def _look_again(self, sent: Mapping[str, set[int]], *, clean: bool) -> None:
-        """Read these queues whole, compare them with the model, and requeue all; `sent`: what each was sent before its process ended."""
+    def _check_deleted(self, name: str) -> None:
+        try:
+            self._broker.queue(name)
+        except NotFound:
+            return
+        raise PromiseBroken(
+            "queue returned", f"queue {name} is there after a restart, though it had been deleted"
+        )
+
+    def _look_again(self, sent: Mapping[str, set[int]], *, clean: bool, is_safe: bool = True) -> None:
+        """Read these queues whole, compare with what must be there, and put all back; `sent`: what each was sent before its end;
+        `is_safe`: not only one queue ended.
+        """
         self._note_confirms()
         self.held = [each for each in self.held if each[0] not in sent]
         lost: set[int] = set()
         for name, before in sent.items():
-            lost.update(self._found(name, before, clean=clean))
+            lost.update(self._found(name, before, clean=clean, is_safe=is_safe))
         self._check_dead_letters()
         if lost and not self._is_silent and not self._broker.stats().damage:
             raise PromiseBroken(
@@ -439,13 +508,15 @@ class Application:
             )
         self.lost += len(lost)
 
-    def _found(self, name: str, sent: set[int], *, clean: bool) -> list[int]:
+    def _found(self, name: str, sent: set[int], *, clean: bool, is_safe: bool) -> list[int]:
         model = self.models[name]
         try:
             queue = self._broker.queue(name)
         except NotFound:
             if name == self._being_deleted:
                 del self.models[name]
+                self._bound.discard(name)
+                self.half_deleted.add(name)
                 return []
             if not self.is_damaged:
                 raise PromiseBroken(
@@ -453,7 +524,13 @@ class Application:
                 ) from None
             queue = self._broker.declare_queue(name, arguments=_ARGUMENTS.get(name))
         deliveries = list(iter(queue.get, None))
-        lost = model.found([each.body for each in deliveries], sent, clean=clean, may_lose=self.is_damaged)
+        lost = model.found(
+            [(each.body, each.redelivered) for each in deliveries],
+            sent,
+            clean=clean,
+            is_safe=is_safe,
+            may_lose=self.is_damaged,
+        )
         for delivery in reversed(deliveries):
             delivery.nack()
         for copy in model.copies.values():
@@ -476,7 +553,7 @@ class Application:
             raise AssertionError("a fault outlived the script")
         if self._raised:
             raise self._raised[0]
-        self._machine.sleep(1.0)
+        self._wait_for_threads()
         self.settle()
         self._broker.close()
         self._open_again(clean=True)

@@ -19,14 +19,25 @@ _LOOK_S = 11.0
 class Faults:
     """The faults that are in force.
 
-    ever_refused   the disk was full at some time in this life of the broker, so a publish of then may be nacked later
+    ever_refused     the disk was full at some time in this life of the broker, so a publish of then may be nacked later
+    clock_jumped     the wall clock jumped at some time, so messages may live longer or shorter
     """
 
     def __init__(self, machine: SimulatedMachine) -> None:
         self._machine = machine
         self._is_full = False
         self._is_pressed = False
+        self._pressed_at = 0.0
         self.ever_refused = False
+        self.clock_jumped = False
+
+    @property
+    def must_block(self) -> bool:
+        """True if every monitor has seen that the memory is used up, so that no publish may be taken."""
+        return self._is_pressed and self._now() - self._pressed_at > _LOOK_S
+
+    def _now(self) -> float:
+        return self._machine.sim.monotonic_ns() / 1e9
 
     @property
     def may_refuse(self) -> bool:
@@ -57,11 +68,14 @@ class Faults:
             case "pressure":
                 machine.memory.used_bytes = _MUCH if step.number("high") else 0
                 if step.number("high"):
+                    if not self._is_pressed:
+                        self._pressed_at = self._now()
                     self._is_pressed = True
                 else:
                     self._relax()
             case "clock":
                 seconds = step.number("seconds")
+                self.clock_jumped = True
                 machine.sim.shift_wall_clock(-seconds if step.number("back") else seconds)
             case "unordered":
                 machine.disk.in_order = False
@@ -87,6 +101,10 @@ class Faults:
             machine.before_op(op, path)
 
         machine.disk.before_op = before_op
+
+    def after_kill(self) -> None:
+        """A process of the broker was killed, perhaps a monitor: what it knew is known again only when it has looked."""
+        self._pressed_at = self._now()
 
     def after_end(self) -> None:
         """End the faults of space and memory after the broker's process ended, so that the next one can start."""

@@ -6,8 +6,9 @@ of them, and each thing that the broker does is compared with that:
     delivered      the body is as it was published, to this queue; it is not held, and was not settled; nothing of the same publisher that
                    was sent before it still waits
     nothing came   no message waits that is surely there
+    a consumer     never holds more unacked messages than its prefetch count
     found          after the queue's process, the broker or the machine ended: every confirmed, persistent message that was not
-                   settled is there, in order, once; none that is known to be gone is
+                   settled is there, in order, once; none that is known to be gone is; those that were delivered before say so
 
 A message that was settled may come back after such an end, until a persistent publish to the same queue that was sent later is confirmed: one
 journal holds both in order (docs/queue.md).  The model is lenient where a client cannot know, never where it can.
@@ -19,6 +20,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -70,12 +72,20 @@ class Copy:
     is_redelivered: bool | None = False
     """The flag that its next delivery must have; None: either."""
     was_found: bool = False
-    """It was found after a restart, so it counts as confirmed."""
+    """After its queue ended."""
+    is_safe: bool = False
+    """Found by a broker or vhost that began anew, and has synced what it found: as good as confirmed."""
+    is_dead_letter: bool = False
+    """A queue published it, which no confirm tells of."""
+    came_at: float | None = None
+    """Virtual seconds at which it was surely there, in a queue whose messages expire."""
+    sent_at: float = -inf
+    """Virtual seconds before which it was not sent, in this life of its queue."""
 
     @property
     def is_confirmed(self) -> bool:
-        confirm = self.message.confirm
-        return self.was_found or (confirm is not None and confirm.done() and confirm.exception() is None)
+        confirm = None if self.is_dead_letter else self.message.confirm
+        return self.is_safe or (confirm is not None and confirm.done() and confirm.exception() is None)
 
 
 @dataclass(slots=True)
@@ -97,9 +107,21 @@ class QueueModel:
     one_journal: bool = True
     """False with priorities: each has an index of its own, so a later confirm says nothing of an earlier ack."""
 
-    def sent(self, message: Message, *, may_be_refused: bool = False) -> None:
+    def sent(self, message: Message, now: float, *, may_be_refused: bool = False) -> None:
+        """It is about to be sent, at this virtual time."""
         is_certain = not self.expires and not may_be_refused
-        self.copies[message.number] = Copy(message, is_certain=is_certain, awaits_confirm=may_be_refused)
+        copy = Copy(message, is_certain=is_certain, awaits_confirm=may_be_refused)
+        copy.sent_at = -inf if may_be_refused else now
+        self.copies[message.number] = copy
+
+    def dead_lettered(self, message: Message) -> None:
+        """A queue has sent it here; it is certain once it `has_arrived`."""
+        self.copies[message.number] = Copy(message, is_certain=False, is_dead_letter=True)
+
+    def dead_letters_arrived(self) -> None:
+        """Nothing can be on its way here any more."""
+        for copy in self.copies.values():
+            copy.is_certain |= copy.is_dead_letter
 
     def surely_sent(self) -> set[int]:
         """The numbers of messages whose `publish` has returned: what another publisher sends now may reach the next process."""
@@ -111,11 +133,16 @@ class QueueModel:
             if copy.is_certain and not copy.is_confirmed:
                 copy.is_certain, copy.awaits_confirm = False, True
 
-    def confirmed(self, messages: Iterable[Message]) -> None:
+    def confirmed(self, messages: Iterable[Message], now: float) -> None:
+        """The confirm of these messages was seen, at this virtual time."""
         for message in messages:
             copy = self.copies.get(message.number)
-            if copy is not None and copy.awaits_confirm:
+            if copy is None:
+                continue
+            if copy.awaits_confirm:
                 copy.is_certain, copy.awaits_confirm = not self.expires, False
+            if copy.came_at is None:
+                copy.came_at = now
 
     def settled_so_far(self) -> set[int]:
         """The settled messages whose acks a confirm of the next publish proves to be on disk."""
@@ -180,25 +207,49 @@ class QueueModel:
                 f"queue {self.name} says that it is empty, but holds messages {sorted(self.arrived)}",
             )
 
+    def expired_too_soon(self, since: float) -> None:
+        """The queue said that it has no message: none may be gone that was sent after this virtual time, and so has not expired."""
+        young = [
+            number
+            for number, copy in self.copies.items()
+            if copy.state is State.READY and copy.message.publisher == MAIN and copy.sent_at > since
+        ]
+        if young:
+            raise PromiseBroken(
+                "expired too soon",
+                f"queue {self.name} says that it is empty, but messages {young} have time to live left",
+            )
+
     def requeued(self, copy: Copy) -> None:
         copy.state, copy.is_redelivered = State.READY, True
 
-    def purged(self) -> None:
+    def purging(self) -> None:
+        """A purge is about to be asked for: if it never returns, what was there may be gone or not."""
         for copy in self.copies.values():
             if copy.state is State.READY:
-                if copy.message.number in self.arrived:
-                    copy.state = State.SETTLED
-                else:  # it may have reached the queue just after the purge
-                    copy.is_certain = copy.awaits_confirm = False
+                copy.is_certain = copy.awaits_confirm = False
+                copy.sent_at = -inf
+
+    def purged(self) -> None:
+        for copy in self.copies.values():
+            if copy.state is State.READY and copy.message.number in self.arrived:
+                copy.state = State.SETTLED  # of the others one may have come a moment later
 
     def found(
-        self, bodies: Sequence[bytes], sent: set[int], *, clean: bool, may_lose: bool = False
+        self,
+        deliveries: Sequence[tuple[bytes, bool]],
+        sent: set[int],
+        *,
+        clean: bool,
+        is_safe: bool,
+        may_lose: bool = False,
     ) -> list[int]:
-        """Check the content of a recovered queue; after a clean stop settled messages must be gone.  Returns lost messages.
+        """The whole queue after its process ended: (body, redelivered flag); after a clean stop settled ones are gone.  Returns what was lost.
 
-        `sent`: what it had been sent before; what other publishers sent since may be on its way.  `may_lose`: data was damaged, so losses are returned and not raised.
+        `sent`: what it had been sent before; what other publishers sent since may be on its way.  `is_safe`: more than this queue began
+        anew, so what is here is on disk.  `may_lose`: data was damaged, so losses are returned and not raised.
         """
-        back = [self._known(body) for body in bodies]
+        back = [self._known(body) for body, _ in deliveries]
         times = Counter(copy.message.number for copy in back)
         if doubled := [number for number, n in times.items() if n > 1 and number not in self.repeated]:
             raise PromiseBroken("recovered twice", f"queue {self.name} has messages {doubled} more than once")
@@ -212,30 +263,48 @@ class QueueModel:
                 f"queue {self.name} has messages {settled} after a clean stop, which were settled",
             )
         self._check_order(back)
+        for copy, (_, is_redelivered) in zip(back, deliveries, strict=True):
+            self._check_flag(copy, is_redelivered=is_redelivered)
         lost = [
             number
             for number, copy in self.copies.items()
             if number in sent
             and number not in times
             and copy.state is not State.SETTLED
-            and self._must_survive(copy)
+            and self._must_survive(copy, clean=clean)
         ]
         if lost and not may_lose:
             raise PromiseBroken("lost", f"queue {self.name} lost messages {lost}, which were confirmed")
+        # what has expired may come back once more: that it was dropped was perhaps not on disk yet
         on_their_way = {
-            number: copy for number, copy in self.copies.items() if number not in sent and number not in times
+            number: copy
+            for number, copy in self.copies.items()
+            if number not in times and (number not in sent or (self.expires and copy.state is State.READY))
         }
         for copy in on_their_way.values():
-            copy.is_certain = False
+            copy.is_certain, copy.sent_at = False, -inf
         self.copies = {copy.message.number: copy for copy in back} | on_their_way
         for copy in back:
             copy.was_found = True
+            copy.sent_at = -inf
+            copy.is_safe |= is_safe
             copy.state, copy.is_certain, copy.is_redelivered = State.READY, not self.expires, None
         return lost
 
+    def _check_flag(self, copy: Copy, *, is_redelivered: bool) -> None:
+        """Check that a message that was delivered before its queue ended says so; of others it cannot be known after a crash."""
+        was_delivered = copy.state is not State.READY or copy.is_redelivered is True
+        if was_delivered and not is_redelivered and copy.message.number not in self.repeated:
+            raise PromiseBroken(
+                "redelivered flag",
+                f"queue {self.name} has message {copy.message.number} without the redelivered flag after its recovery; "
+                "it was delivered before",
+            )
+
     @staticmethod
-    def _must_survive(copy: Copy) -> bool:
-        return copy.is_certain and copy.message.persistent and copy.is_confirmed
+    def _must_survive(copy: Copy, *, clean: bool) -> bool:
+        """A clean stop writes everything; after any other end what was confirmed is there."""
+        return copy.is_certain and copy.message.persistent and (clean or copy.is_confirmed)
 
     def _check_order(self, back: Sequence[Copy]) -> None:
         last: defaultdict[tuple[int, int], int] = defaultdict(int)
