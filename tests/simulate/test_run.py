@@ -83,6 +83,9 @@ FOUND = {
     "a deletion that was cut off takes confirmed messages along": (
         "classic", 234, "publish wait=1\ncrash_at operation=2\ndelete\nconsume",
     ),
+    "a delivered message whose expiry was not on disk comes back, too": (
+        "classic", 1100, "publish_many to=t\nget queue=b\nconsume queue=t ack=3\ncrash\npublish\nkill victim=vhost_sup",
+    ),
     "messages that were collected from several publishes do not wait for each other's bodies": (
         "classic", 1070, "get queue=p\nkill victim=vhost_sup\nburst to=p count=8 size=1500\npublish to=p size=1500\n"
         "publish to=p persistent=0 wait=1\nkill victim=vhost_process",

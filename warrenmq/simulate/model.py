@@ -275,14 +275,17 @@ class QueueModel:
         ]
         if lost and not may_lose:
             raise PromiseBroken("lost", f"queue {self.name} lost messages {lost}, which were confirmed")
-        # what has expired may come back once more: that it was dropped was perhaps not on disk yet
+        # what has expired may come back once more, and with it what was settled: that it was dropped was perhaps not on disk yet
         on_their_way = {
             number: copy
             for number, copy in self.copies.items()
-            if number not in times and (number not in sent or (self.expires and copy.state is State.READY))
+            if number not in times
+            and (number not in sent or (self.expires and not (clean and copy.state is State.SETTLED)))
         }
         for copy in on_their_way.values():
-            copy.is_certain, copy.sent_at = False, -inf
+            if copy.state is State.HELD:
+                copy.state = State.READY
+            copy.is_certain, copy.is_redelivered, copy.sent_at = False, None, -inf
         self.copies = {copy.message.number: copy for copy in back} | on_their_way
         for copy in back:
             copy.was_found = True
