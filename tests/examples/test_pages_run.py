@@ -116,7 +116,10 @@ class SomePykkaActor(pykka.ThreadingActor):
 THE_TWO_COMMANDS = ["python3 examples/run_demo.py", "python3 tests/run.py"]
 """Not run here: one is what runs this, and .ci/run types both."""
 
-FEWER = {"warrenmq simulate --runs 200": "warrenmq simulate --runs 20"}
+FEWER = {
+    "warrenmq simulate --runs 200": "warrenmq simulate --runs 20",
+    "warrenmq simulate --runs 2000 --cores 2 --out runs.parquet": "warrenmq simulate --runs 20 --cores 2 --out runs.parquet",
+}
 """Lines of which less is run here: tests/simulate has runs of its own."""
 
 
