@@ -22,7 +22,7 @@ dramatiq.set_broker(
 )
 
 
-@dramatiq.actor(queue_name="thumbnails", max_retries=2, min_backoff=50)
+@dramatiq.actor(queue_name="dramatiq-pictures", max_retries=2, min_backoff=50)
 def resize(name: str, to: str) -> None:
     """Make a picture small; the first try fails, as the disk does, and Dramatiq tries again after a delay."""
     tried = Path(f"{to}.tried")

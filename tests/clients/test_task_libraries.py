@@ -38,7 +38,7 @@ def test_dramatiq_retries_and_delays(server, monkeypatch, tmp_path):
                 asyncio.run(asyncio.sleep(0.05))  # another thread's file has no other sign
                 waited += 0.05
                 assert waited < LIMIT
-        broker.join("thumbnails", timeout=LIMIT * 1000)
+        broker.join("dramatiq-pictures", timeout=LIMIT * 1000)
     finally:
         worker.stop()
         broker.close()
