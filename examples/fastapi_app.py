@@ -54,7 +54,7 @@ async def order(picture: str, request: Request) -> dict[str, str]:
 
 @app.get("/thumbnails")
 async def thumbnails(request: Request) -> dict[str, int | list[str]]:
-    """What is done, and how many jobs wait."""
+    """Return the finished jobs, and the number of those that wait."""
     done = await request.app.state.done.peek(1_000)
     return {
         "waiting": await request.app.state.jobs.length(),

@@ -10,7 +10,7 @@ class Mutation(NamedTuple):
 
     name: str
     does: str
-    """What is wrong then, as a user of the broker would say it."""
+    """The fault, in the words of a user of the broker."""
     module: str
     """Path below the package."""
     old: str

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from random import Random
 
 from warrenmq.replay.drive.engine import replay_trace
-from warrenmq.simulate.generate import generate
+from warrenmq.simulate.fleet import Task, script_of
 from warrenmq.simulate.run import PROFILES, run_traced
 from warrenmq.simulate.script import HONEST_FAULTS, Script
 from warrenmq.trace.reader import open_memory
@@ -30,8 +29,8 @@ def main() -> None:
     first, stop = map(int, sys.argv[1:])
     known: set[str] = set()
     for seed in range(first, stop):
-        script = generate(Random(f"script {seed}"), HONEST_FAULTS)
         for profile in PROFILES:
+            script = script_of(Task(seed, profile, "", ",".join(HONEST_FAULTS)))
             for judge, by in judges(seed, script, profile).items():
                 if judge not in known:
                     known.add(judge)

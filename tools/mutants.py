@@ -45,7 +45,7 @@ class Killed(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What came of one mutation."""
+    """The judges' verdict on one mutation."""
 
     mutation: Mutation
     model: Killed | None
@@ -108,7 +108,7 @@ def try_one(mutation: Mutation, seeds: range, seconds: float = SECONDS) -> Resul
 
 
 def _result(mutation: Mutation, output: str, *, hangs: bool) -> Result:
-    """What the lines of mutant_runs.py say; the last one may have been cut off."""
+    """Read the lines of mutant_runs.py; the last one may have been cut off."""
     found: dict[str, Killed] = {}
     seeds = 0
     for line in output.splitlines(keepends=True):

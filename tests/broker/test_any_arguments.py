@@ -206,7 +206,7 @@ class World:
 
 @pytest.fixture
 def attached() -> bool:
-    """Whether the world's broker is attached to another one; parametrized by the tests of both."""
+    """True if the world's broker is attached to another one; parametrized by the tests of both."""
     return False
 
 
