@@ -53,7 +53,7 @@ def cut(text: str, width: int) -> str:
 
 
 def plain(text: str) -> str:
-    """A text without control characters: a queue may be called anything."""
+    """A text with its control characters escaped: a queue may be called anything."""
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 

@@ -1,4 +1,4 @@
-"""What the caller of an attached broker can do: odd calls, interrupted ones, an alarm, and the end of the link meanwhile."""
+"""Calls of an attached broker: odd calls, interrupted ones, an alarm, and the end of the link meanwhile."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 
 import warrenmq
 from tests.support.limits import LIMIT
+from tests.support.shared_directory import opened
 from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.errors import ArgumentValueError, NotFound
 from warrenmq.message.properties import Properties
@@ -22,12 +23,6 @@ from warrenmq.shared.channel import Answer
 from warrenmq.shared.consuming import UNREAD
 from warrenmq.shared.errors import LinkLost
 from warrenmq.shared.publishing import Unconfirmed
-
-
-def opened(path: Path, **options) -> SharedBroker:
-    broker = warrenmq.open(path, shared=True, **options)
-    assert isinstance(broker, SharedBroker)
-    return broker
 
 
 @pytest.fixture(name="owner")

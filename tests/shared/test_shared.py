@@ -14,6 +14,7 @@ import pytest
 
 import warrenmq
 from tests.support.limits import LIMIT
+from tests.support.shared_directory import opened
 from warrenmq import aio
 from warrenmq.amqp import serve
 from warrenmq.amqp.net.local_socket import LONGEST_PATH, SOCKET
@@ -25,12 +26,6 @@ class Pair(NamedTuple):
     owner: SharedBroker
     attached: SharedBroker
     path: Path
-
-
-def opened(path: Path, **options) -> SharedBroker:
-    broker = warrenmq.open(path, shared=True, **options)
-    assert isinstance(broker, SharedBroker)
-    return broker
 
 
 @pytest.fixture(name="pair")

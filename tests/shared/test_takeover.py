@@ -17,16 +17,10 @@ import pytest
 import warrenmq
 from tests.broker.test_fork import in_child
 from tests.support.limits import LIMIT
+from tests.support.shared_directory import opened
 from warrenmq.amqp.net.local_socket import SOCKET
-from warrenmq.shared.broker import SharedBroker
 
 SPAWN = multiprocessing.get_context("spawn")
-
-
-def opened(path: Path | str, **options) -> SharedBroker:
-    broker = warrenmq.open(path, shared=True, **options)
-    assert isinstance(broker, SharedBroker)
-    return broker
 
 
 def own(path: str, pipe) -> None:

@@ -57,7 +57,7 @@ MAY_IMPORT = {
     "remote": {"errors"},
     "amqp": FACE | {"erlang", "broker"},  # clients over the network, at a broker
     "management": FACE | {"amqp", "broker", "version"},  # the HTTP API of an AMQP server
-    "shared": FACE | {"broker", "amqp"},  # many processes, one directory
+    "shared": FACE | {"broker", "amqp", "terminal"},  # many processes, one directory
     "otel": FACE | {"broker", "version"},  # spans, for programs that have OpenTelemetry
     "bench": FACE | {"broker", "root", "terminal"},
     # readers

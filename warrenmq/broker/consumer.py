@@ -19,7 +19,8 @@ from pykka import ActorDeadError
 
 from warrenmq import forks
 from warrenmq.broker.engine import CLOSED
-from warrenmq.broker.retry import attempts, seconds_of
+from warrenmq.broker.message_options import seconds_of
+from warrenmq.broker.retry import attempts
 from warrenmq.checks import flag, seconds, whole
 from warrenmq.errors import BrokerClosed, Error, ForkedProcess, NotFound, PreconditionFailed, ProcessDied
 from warrenmq.message.properties import Properties

@@ -118,7 +118,15 @@ def _due(delay: object, at: object, now: Callable[[], int]) -> int:
 
 def _milliseconds(what: str, value: Any) -> int:
     """Whole milliseconds, rounded up."""
+    return -int(-seconds_of(what, value) * 1_000 // 1)
+
+
+def seconds_of(what: str, value: Any) -> float:
+    """A delay in seconds, from 0 to ten years."""
+    wanted = "seconds or a timedelta, from 0 to ten years"
+    if value is None:
+        raise wrong_type(what, value, wanted)
     number = timedelta.total_seconds(value) if is_a(value, timedelta) else number_of_seconds(what, value)
     if number is None or not 0 <= number <= LONGEST_DELAY / 1_000:
-        raise wrong_value(what, number, "seconds or a timedelta, from 0 to ten years")
-    return -int(-number * 1_000 // 1)
+        raise wrong_value(what, number, wanted)
+    return number

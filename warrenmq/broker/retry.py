@@ -22,16 +22,15 @@ from datetime import timedelta
 from typing import Any, TypeAlias, cast
 
 from warrenmq.broker.arguments import name as name_of
+from warrenmq.broker.message_options import seconds_of
 from warrenmq.checks import is_a, number_of_seconds, whole, wrong_type, wrong_value
 from warrenmq.errors import ArgumentValueError
 from warrenmq.queue.x_death import REJECTED, X_DEATH
-from warrenmq.routing.delayed import LONGEST_DELAY
 
 Backoff: TypeAlias = float | timedelta | Sequence[float | timedelta] | Callable[[int], float | timedelta]
 """Seconds until the next attempt: always the same, one after the other (the last one for all others), or what a function
 says of the number of attempts so far."""
 MOST_ATTEMPTS = 1_000_000
-_LONGEST = LONGEST_DELAY / 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +84,6 @@ def exponential(
         return min(delay, top)
 
     return seconds
-
-
-def seconds_of(what: str, value: Any) -> float:
-    """A delay in seconds, from 0 to ten years."""
-    wanted = "seconds or a timedelta, from 0 to ten years"
-    if value is None:
-        raise wrong_type(what, value, wanted)
-    number = timedelta.total_seconds(value) if is_a(value, timedelta) else number_of_seconds(what, value)
-    if number is None or not 0 <= number <= _LONGEST:
-        raise wrong_value(what, number, wanted)
-    return number
 
 
 def _checked(backoff: Any) -> Backoff:

@@ -87,15 +87,14 @@ class SharedCalls:
 
     def check_queue(self, name: str) -> bool:
         """True if an owner that is another process has this queue; NotFound if it has none, False if this is the owner."""
-        while True:
-            link = self._links.link()
-            if isinstance(link, Owned):
-                return False
-            with suppress(LinkLost):
-                link.sync()
-                with link.calling() as channel:
-                    channel.check_queue(name)
-                return True
+
+        def attached(link: Attachment) -> bool:
+            link.sync()
+            with link.calling() as channel:
+                channel.check_queue(name)
+            return True
+
+        return self._links.at_owner(lambda _: False, attached)
 
     def call_actor(self, ref: Any, request: Any) -> Any:
         """Send a request to one process: a consumer's cancel."""
@@ -119,14 +118,13 @@ class SharedCalls:
 
     def ask(self, name: str, **arguments: Any) -> Any:
         """Make a call of amqp/channel/rpc.py to an owner that is another process; None if this process is the owner."""
-        while True:
-            link = self._links.link()
-            if isinstance(link, Owned):
-                return None
-            with suppress(LinkLost):
-                link.sync()
-                with link.calling() as channel:
-                    return channel.ask(name, **arguments)
+
+        def attached(link: Attachment) -> Any:
+            link.sync()
+            with link.calling() as channel:
+                return channel.ask(name, **arguments)
+
+        return self._links.at_owner(lambda _: None, attached)
 
 
 def _unknown(request: Any) -> ProcessDied:
@@ -253,12 +251,15 @@ class SharedPublishing:
     ) -> tuple[str, ...]:
         """Return the queues that a message would be routed to, as Publishing.queues_of does."""
         raw = raw_properties(Properties(headers=None if headers is None else dict(headers)))
-        while True:
-            link = self._links.link()
-            if isinstance(link, Owned):
-                return link.broker.client.publishing().queues_of(exchange, routing_key, headers)
-            with suppress(LinkLost), link.calling() as channel:
+
+        def owned(link: Owned) -> tuple[str, ...]:
+            return link.broker.client.publishing().queues_of(exchange, routing_key, headers)
+
+        def attached(link: Attachment) -> tuple[str, ...]:
+            with link.calling() as channel:
                 return tuple(channel.ask("route", exchange=exchange, routing_key=routing_key, properties=raw))
+
+        return self._links.at_owner(owned, attached)
 
     def promise(self) -> Confirm:
         """Make a Confirm for a publish that is sent later."""
@@ -266,16 +267,15 @@ class SharedPublishing:
 
     def check(self, exchange: str, routing_key: str, properties: Properties | None) -> None:
         """Raise what `publish` would, as far as it can be known."""
-        while True:
-            link = self._links.link()
-            if isinstance(link, Owned):
-                link.broker.client.publishing().check(exchange, routing_key, properties)
-                return
+
+        def attached(link: Attachment) -> None:
             if properties is not None:
                 self.check_properties(properties)
-            with suppress(LinkLost):
-                link.check(exchange, routing_key, properties)
-                return
+            link.check(exchange, routing_key, properties)
+
+        self._links.at_owner(
+            lambda link: link.broker.client.publishing().check(exchange, routing_key, properties), attached
+        )
 
     @staticmethod
     def check_properties(properties: Properties) -> None:

@@ -26,6 +26,7 @@ from warrenmq.errors import (
     ProcessDied,
     ResourceLocked,
 )
+from warrenmq.terminal import plain
 
 
 class LinkLost(BrokerClosed):
@@ -62,17 +63,8 @@ def error_of(code: int | None, text: str | None) -> Error:
     | 320: the owner ends    | LinkLost           |
     """
     number = code or 0
-    sentence = printable((text or "").removeprefix(f"{NAMES.get(number, '')} - "))
+    sentence = plain((text or "").removeprefix(f"{NAMES.get(number, '')} - "))
     return _OF_CODE.get(number, BrokerClosed)(sentence)
-
-
-def printable(text: str) -> str:
-    """Text in which a name's newlines and other control characters are escaped, as in Python's repr."""
-    return (
-        text
-        if text.isprintable()
-        else "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
-    )
 
 
 def error_called(name: str, text: str) -> Error:

@@ -14,9 +14,10 @@ A forked child has no link at first, and looks for one when it needs it: its par
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from warrenmq import forks
 from warrenmq.amqp.server import serve_locally
@@ -29,7 +30,8 @@ from warrenmq.runtime import Threads
 from warrenmq.seams.disk import RealDisk
 from warrenmq.seams.memory import RealMemory
 from warrenmq.shared.attachment import Attachment
-from warrenmq.shared.errors import LinkLost, NobodyServes, printable
+from warrenmq.shared.errors import LinkLost, NobodyServes
+from warrenmq.terminal import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from warrenmq.settings import Settings
     from warrenmq.shared.publishing import Unconfirmed
 
+T = TypeVar("T")
 AfterLoss = Literal["fail", "repeat"]
 _LOOK = 0.01
 """Seconds between two looks while an owner starts or stops."""
@@ -156,6 +159,15 @@ class Links:
         assert found is not None, "it waits without a timeout"
         return found
 
+    def at_owner(self, owned: Callable[[Owned], T], attached: Callable[[Attachment], T]) -> T:
+        """Do something at the owner, this process or another; again at the next one if that one ends, so only what may be done twice."""
+        while True:
+            link = self.link()
+            if isinstance(link, Owned):
+                return owned(link)
+            with suppress(LinkLost):
+                return attached(link)
+
     # -- finding the owner
 
     def _look(self) -> Owned | Attachment:
@@ -254,9 +266,7 @@ class Links:
             refused = [
                 item
                 for item in items
-                if len(items) == 1
-                or f"'{printable(item.exchange)}'" in str(error)
-                or item.closures == _CLOSURES
+                if len(items) == 1 or f"'{plain(item.exchange)}'" in str(error) or item.closures == _CLOSURES
             ]
             for item in items:
                 item.closures += 1
