@@ -4,8 +4,9 @@
 
 The trace is a simulated broker's: fan-out and direct publishes of small and large bodies, acks, rejects, idle times in which the
 collector works, and a power cut.  Fold, its `at` for a random row, and export are processor time; what the browser does is wall time, from the start of the page's own script to
-its first picture, and for each jump until the new state is drawn and laid out.  `--long` writes a trace of so many rows and opens a
-window in its middle, as `warrenmq lens --at` does.
+its first picture, for each jump until the new state is drawn and laid out, for each step of the drive until its rows are drawn, and how far
+a live page is behind a broker of this machine.  `--long` writes a trace of so many rows and opens it at a row of its middle that is named as in a
+finding, as `warrenmq lens --at` does.  The browser's figures need playwright and Chromium.
 """
 
 from __future__ import annotations
@@ -18,20 +19,32 @@ import shutil
 import statistics
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from playwright.sync_api import sync_playwright
+
+import warrenmq
 from tests.support.simulated_trace import write_large
+from warrenmq.lens.drive_site import Driven
 from warrenmq.lens.fold import Fold, Folding
+from warrenmq.lens.lesson import find_lesson, play, script_name
+from warrenmq.lens.lesson_site import lesson_site
 from warrenmq.lens.saved import save
-from warrenmq.lens.sources import recorded
+from warrenmq.lens.server import Site, site
+from warrenmq.lens.sources import Follower, recorded, row_of
 from warrenmq.replay.export.selection import rows_in_order
 from warrenmq.settings import Settings
 from warrenmq.testing import SimulatedMachine
 from warrenmq.trace.reader import open_trace
 
-WANTED = "wanted: 300,000 rows/s folded, 1.2 MB for 100,000 rows, open in 0.8 s, jumps (the page's, and Fold.at) within 50 ms at p95, a window of 10^8 rows in 3 s"
+WANTED = "wanted: 300,000 rows/s folded, 1.2 MB for 100,000 rows, open in 0.8 s, jumps (the page's, and Fold.at) within 50 ms at p95, a window of 10^8 rows in 3 s, a step of the drive in 30 ms, live within 2 s"
+LIVE_ROWS = 20_000
+"""A second."""
 QUEUES = ("orders", "audit", "billing")
 _JUMPS = """
 (jumps) => {
@@ -43,6 +56,15 @@ _JUMPS = """
     took.push(performance.now() - begin);
   }
   return took;
+}
+"""
+
+
+_STEPS = """
+async (turns) => {
+  await drive.command({ do: "publish", queue: "orders", size: 9000, count: 100, hold: true });
+  for (let i = 0; i < turns; i++) await drive.command({ do: "turn" });
+  return drive.took.slice(-turns);
 }
 """
 
@@ -118,7 +140,8 @@ def exported(folder: str, page: str) -> dict[str, Any]:
     """Size, and processor time."""
     begin = time.process_time()
     with open_trace(folder) as trace:
-        rows = save(trace, page, "benchmark")
+        save(trace, page, "benchmark")
+        rows = trace.catalog.rows
     size = os.path.getsize(page)
     return {
         "export_seconds": round(time.process_time() - begin, 2),
@@ -127,18 +150,14 @@ def exported(folder: str, page: str) -> dict[str, Any]:
     }
 
 
-def browsed(page: str, jumps: int) -> dict[str, Any]:
-    """A real Chromium: opening and jumping; empty where there is none."""
-    program = shutil.which("chromium") or shutil.which("google-chrome")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        program = None
-    if program is None:
-        return {}
+def _options() -> list[str]:
+    return ["--no-sandbox"] if os.getuid() == 0 else []
+
+
+def browsed(program: str, page: str, jumps: int) -> dict[str, Any]:
+    """A real Chromium: opening a saved page and jumping in it."""
     with sync_playwright() as playwright:
-        options = ["--no-sandbox"] if os.getuid() == 0 else []
-        browser = playwright.chromium.launch(executable_path=program, args=options)
+        browser = playwright.chromium.launch(executable_path=program, args=_options())
         opened = []
         for _ in range(3):
             shown = browser.new_page(viewport={"width": 1280, "height": 800})
@@ -157,6 +176,94 @@ def browsed(page: str, jumps: int) -> dict[str, Any]:
     }
 
 
+@contextmanager
+def served(app: Any) -> Iterator[str]:
+    """The address of an application that is served."""
+    server = Site(app)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        yield server.url
+    finally:
+        server.close()
+        thread.join()
+
+
+def stepped(program: str, turns: int) -> dict[str, Any]:
+    """Wall time of a step of the drive: from the command to the new picture, in a real Chromium."""
+    lesson = find_lesson("the-collector")
+    took: dict[str, list[float]] = {}
+    with Driven(script_name(lesson), lesson.title) as driven, sync_playwright() as playwright:
+        app = lesson_site(play(lesson), driven, "secret")
+        browser = playwright.chromium.launch(executable_path=program, args=_options())
+        with served(app) as url:
+            page = browser.new_page(viewport={"width": 1280, "height": 800}, bypass_csp=True)
+            page.goto(f"{url}drive/#token=secret")
+            page.wait_for_function(
+                "globalThis.drive && document.querySelector('iframe')?.contentWindow?.lens"
+            )
+            for profiles in ("one", "both"):
+                if profiles == "both":
+                    page.get_by_role("button", name="both, side by side").click()
+                    page.wait_for_selector("#classic")
+                page.wait_for_timeout(1_000)
+                times = page.evaluate(_STEPS, turns)
+                took[profiles] = sorted(times)
+            browser.close()
+    return {
+        f"step_{name}_ms_{profiles}": round(times[int(len(times) * share)], 1)
+        for profiles, times in took.items()
+        for name, share in (("p50", 0.5), ("p95", 0.95))
+    }
+
+
+def followed(program: str, rows_per_second: int, seconds: float, folder: str) -> dict[str, Any]:
+    """How far a page is behind a broker that writes so many rows a second."""
+    written: list[tuple[float, int]] = []
+    trace, done = os.path.join(folder, "live"), threading.Event()
+
+    def publish() -> None:
+        with warrenmq.open(os.path.join(folder, "data"), trace=trace) as broker:
+            recorder = broker.runtime.recorder
+            queue, begin = broker.declare_queue("orders"), time.monotonic()
+            while (now := time.monotonic() - begin) < seconds:
+                while recorder.rows < rows_per_second * now:
+                    for _ in range(20):
+                        queue.publish(b"x" * 200, persistent=False)
+                    for _ in range(20):
+                        if (delivery := queue.get()) is not None:
+                            delivery.ack()
+                written.append((time.monotonic(), recorder.rows))
+                time.sleep(0.01)
+            done.set()
+            time.sleep(3)
+
+    writer = threading.Thread(target=publish)
+    writer.start()
+    time.sleep(1)
+    follower = Follower(trace, "live")
+    follower.start()
+    behind = []
+    with sync_playwright() as playwright, served(site(follower.feed)) as url:
+        browser = playwright.chromium.launch(executable_path=program, args=_options())
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.goto(url)
+        page.wait_for_selector("body[data-ready]")
+        while not done.is_set():
+            page.wait_for_timeout(200)
+            last, now = page.evaluate("lens.state.at"), time.monotonic()
+            behind.append(now - max((t for t, rows in written if rows <= last), default=now))
+        browser.close()
+    writer.join()
+    follower.close()
+    behind.sort()
+    return {
+        "live_rows_per_second": round(written[-1][1] / (written[-1][0] - written[0][0])),
+        "live_behind_p50_s": round(statistics.median(behind), 2),
+        "live_behind_most_s": round(behind[-1], 2),
+    }
+
+
 def windowed(rows: int, folder: str) -> dict[str, Any]:
     """Open the middle of a long trace."""
     path = os.path.join(folder, "long")
@@ -165,8 +272,11 @@ def windowed(rows: int, folder: str) -> dict[str, Any]:
     begin = time.process_time()
     with open_trace(path) as trace:
         indexed = time.process_time() - begin
-        feed = recorded(trace, "long", at=trace.catalog.rows // 2)
         there = trace.catalog.rows
+        # a row as a finding names it: by its actor, and the actor's own number
+        chunk = trace.catalog.chunks[len(trace.catalog.chunks) // 2]
+        name = trace.catalog.runs[chunk.run].actor_name(chunk.actor)
+        feed = recorded(trace, "long", at=row_of(trace, name, chunk.seq_first + chunk.rows // 2))
     took = time.process_time() - begin
     return {
         "long_rows": there,
@@ -192,7 +302,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=args.dir) as scratch:
         folder, page = os.path.join(scratch, "trace"), os.path.join(scratch, "page.html")
         traced(rows, folder)
-        found = folded(folder) | sought(folder, jumps) | exported(folder, page) | browsed(page, jumps)
+        found = folded(folder) | sought(folder, jumps) | exported(folder, page)
+        if program := shutil.which("chromium") or shutil.which("google-chrome"):
+            found |= browsed(program, page, jumps) | stepped(program, jumps)
+            found |= followed(program, LIVE_ROWS, 5 if args.smoke else 15, scratch)
         if args.long:
             found |= windowed(args.long, args.dir or scratch)
     for name, value in found.items():

@@ -63,7 +63,7 @@ class Walk:
         if not self.on or event != "call":
             return
         code = frame.f_code
-        if frame.f_lasti > 2 and code.co_flags & CO_GENERATOR:  # one that goes on
+        if code.co_flags & CO_GENERATOR and code.co_code[frame.f_lasti + 1]:  # RESUME of one that goes on
             return
         if (file := file_of(code.co_filename)) is not None:
             self.calls.setdefault(threading.get_ident(), []).append((file, code.co_qualname))

@@ -69,7 +69,7 @@ def workload() -> None:
     broker.close()
 
 
-with Simulation(seed=125) as sim:
+with Simulation(seed=126) as sim:
     sim.run(workload)
 
 # %% The rows, as a DataFrame

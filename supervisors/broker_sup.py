@@ -82,7 +82,11 @@ class VhostSup(Supervisor):
         vhost.look_at_folders()
 
         def references() -> Iterable[tuple[str, list[bytes]]]:
-            owners = [(name, vhost.folders(record)) for name, record in vhost.definitions.queues.items()]
+            owners = [
+                (name, vhost.folders(record))
+                for name, record in vhost.definitions.queues.items()
+                if name not in vhost.asleep
+            ]
             owners += [
                 (f"folder {folder}", (folder,)) for folder in vhost.kept_folders
             ]  # no queue is called like a path

@@ -20,6 +20,7 @@ from warrenmq.checks import converted, is_a, shown
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError, ResourceError
 from warrenmq.log import Log
 from warrenmq.runtime import Exit, Server, Stop, Threads
+from warrenmq.runtime.closable import ALIVE
 from warrenmq.runtime.life import inbox_of, reason_number
 from warrenmq.runtime.messages import Info
 from warrenmq.runtime.reasons import SHUTDOWN
@@ -190,6 +191,11 @@ class Supervisor(Server):
         )
 
     def _add(self, spec: ChildSpec) -> Child:
+        if (known := self._children.get(spec.id)) is not None and known.ref is not None:
+            reason = inbox_of(known.ref).reason
+            if reason is not ALIVE and not restarts(known.spec.restart, reason):
+                self._see_off(known, 0.0)  # it is about to end, or its Exit is still on its way
+                self._fallen(known, reason)
         if spec.id in self._children:
             raise ValueError(ID_TAKEN.format(spec.id))
         child = Child(spec)

@@ -6,6 +6,8 @@ Hypothesis looks further when it is told to:
 """
 
 import os
+import shutil
+import subprocess
 
 import pykka
 import pytest
@@ -53,6 +55,20 @@ def pytest_xdist_make_scheduler(config, log):
 def runtime(request):
     with scheduler(request.param) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory):
+    """A certificate of localhost and its key, as two files."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificate")
+    path = str(tmp_path_factory.mktemp("tls") / "both.pem")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=DNS:localhost", "-keyout", path, "-out", path + ".crt"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return path + ".crt", path
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ def test_the_defaults_are_rabbitmqs() -> None:
         "msg_store_sync_interval": 25,
         "file_handles_high_watermark": 64,
         "queue_sync_interval": 200,
+        "queue_sleep_after": 60_000,
         "msg_store_credit_disc_bound": (4_000, 800),
         "msg_store_io_batch_size": 4_096,
         "msg_store_shutdown_timeout": 600_000,

@@ -12,7 +12,7 @@ import structlog
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
-from tools.site_pages import example_pages, lessons_list, made_pages, places, with_links_of_the_site
+from tools.site_pages import SOURCES, example_pages, lessons_list, made_pages, places, with_links_of_the_site
 from warrenmq.lens.lesson import lessons
 from warrenmq.lens.lesson_page import export
 from warrenmq.location import HOME
@@ -26,8 +26,8 @@ def on_config(config: Any) -> Any:
     """Name each example in the navigation; have help as wide on every machine, and no news of crashes in lessons."""
     os.environ["COLUMNS"] = "80"
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    learn = next(each["Learn"] for each in config.nav if "Learn" in each)
-    section = next(each for each in learn if "Examples" in each)
+    guides = next(each["How-to guides"] for each in config.nav if "How-to guides" in each)
+    section = next(each for each in guides if "Examples" in each)
     section["Examples"] = [section["Examples"], *example_pages(ROOT)]
     return config
 
@@ -49,7 +49,8 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Turn links between files of the repository into those of the site."""
     there = places(ROOT)
-    at = {place: path for path, place in there.items() if "." in os.path.basename(path) or path == "LICENSE"}
+    pages = {path: place for path, place in there.items() if path not in SOURCES}
+    at = {place: path for path, place in pages.items() if "." in os.path.basename(path) or path == "LICENSE"}
     if page.file.src_uri == "lessons.md":
         titles = {f"{each.name}.html": each.title for each in lessons()}
         markdown = markdown.replace("\n## Writing one", lessons_list(titles) + "\n## Writing one", 1)

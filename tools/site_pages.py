@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import argparse
 import ast
+import inspect
 import os
 import posixpath
 import re
+from dataclasses import fields
 from importlib import import_module
 from typing import NamedTuple
 
+import warrenmq
 from warrenmq import cli
+from warrenmq.replay.rules.registry import RULES
+from warrenmq.settings import Settings
 
 
 class ApiPage(NamedTuple):
@@ -43,12 +48,14 @@ API = {
     ),
     "settings": ApiPage(
         "Settings",
-        "All of them; [Settings](../settings.md) has those that most users need.",
+        "All of them; what each means stands below the table. [Settings](../settings.md) has those that most users need.",
         ("warrenmq.Settings",),
     ),
     "errors": ApiPage(
         "Errors",
-        "Everything that is raised on purpose is an `Error`.",
+        "Everything that is raised on purpose is an `Error`, sorted by whose fault it is; its text is one sentence that says what to do. "
+        "A `CallerError` is the caller's: the call was refused and nothing changed. A `Refusal`: the call was fine, the broker cannot take it. "
+        "When the disk itself fails, the system's `OSError` comes through unchanged.",
         tuple(f"warrenmq.{name}" for name in (
             "Error", "AccessRefused", "ArgumentTypeError", "ArgumentValueError", "AskFailed", "Blocked", "BrokerClosed",
             "CommandInvalid", "CorruptFile", "DirectoryInUse", "ForkedProcess", "Nacked", "NotFound", "PreconditionFailed",
@@ -93,6 +100,14 @@ _OUTSIDE = {
 }
 """Files of the repository that are pages of the site, too."""
 
+SOURCES = {
+    "warrenmq/errors.py": "api/errors.md",
+    "warrenmq/settings.py": "api/settings.md",
+    "warrenmq/cli": "reference/command-line.md",
+    "warrenmq/replay/rules": "reference/rules.md",
+}
+"""Links into the code that lead, on the site, to the page that is made of it."""
+
 _LANGUAGES = {".py": "python", ".js": "javascript"}
 _FENCE = re.compile(r"(^(?P<ticks>`{3,})[^\n]*\n.*?^(?P=ticks)$)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<=\])\((?P<target>[^)\s#]+)(?P<heading>#[^)\s]*)?\)")
@@ -110,18 +125,20 @@ def made_pages(root: str) -> dict[str, str]:
     """The text of every page that is not in docs/, by its place on the site; links are still those of the repository."""
     pages = {place: _read(root, path) for path, place in _OUTSIDE.items()}
     pages["project/license.md"] = f"# License\n\n```text\n{pages['project/license.md']}```\n"
-    pages |= {f"api/{name}.md": _api_text(page) for name, page in API.items()}
+    tables = {"errors": errors_table(), "settings": settings_table()}
+    pages |= {f"api/{name}.md": _api_text(page, tables.get(name, "")) for name, page in API.items()}
     pages["reference/command-line.md"] = command_line()
-    examples = {name: _read(root, f"examples/{name}") for name in _example_files(root)}
+    pages["reference/rules.md"] = rules_page()
+    examples = _examples(root)
     pages["examples/index.md"] = _examples_text(examples)
-    pages |= {_example_place(name): _example_text(name, code) for name, code in examples.items()}
+    pages |= {_example_place(name): _example_text(name, files) for name, files in examples.items()}
     return pages
 
 
 def places(root: str) -> dict[str, str]:
     """Where on the site each file of the repository is that has a page there."""
-    found = dict(_OUTSIDE)
-    found |= {f"examples/{name}": _example_place(name) for name in _example_files(root)}
+    found = _OUTSIDE | SOURCES
+    found |= {f"examples/{name}": _example_place(name) for name in _examples(root)}
     found["examples"] = "examples/index.md"
     for where, _, names in os.walk(os.path.join(root, "docs")):
         for name in names:
@@ -154,7 +171,7 @@ def with_links_of_the_site(text: str, page: str, there: dict[str, str]) -> str:
 
 def example_pages(root: str) -> list[str]:
     """The places of the examples' pages."""
-    return [_example_place(name) for name in _example_files(root)]
+    return [_example_place(name) for name in _examples(root)]
 
 
 def command_line() -> str:
@@ -167,6 +184,49 @@ def command_line() -> str:
         ),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def errors_table() -> str:
+    """Every public error with what it is a kind of, from the classes themselves."""
+    errors = [each for name in warrenmq.__all__ if _is_error(each := getattr(warrenmq, name))]
+    rows = [
+        f"| `{each.__name__}` | {', '.join(f'`{base.__name__}`' for base in each.__bases__)} | {_sentence(each.__doc__)} |"
+        for each in sorted(errors, key=lambda error: [base.__name__ for base in error.__mro__[::-1]])
+    ]
+    return "\n".join(["| error | is a | when |", "| --- | --- | --- |", *rows])
+
+
+def settings_table() -> str:
+    """Every setting with its default and the values that it takes, from the class itself."""
+    rows = [
+        f"| `{each.name}` | {'by the profile' if each.default is None else f'`{each.default}`'} | "
+        f"{each.metadata['kind'].problem(...).removeprefix('must be ')} |"
+        for each in fields(Settings)
+    ]
+    return "\n".join(["| setting | default | takes |", "| --- | --- | --- |", *rows])
+
+
+def rules_page() -> str:
+    """Every invariant that the replay checks, from the registry."""
+    lines = [
+        "# Rules",
+        "",
+        "What [`warrenmq replay`](../replay.md) checks in every trace, and which rows could have broken each. Rules of your own:",
+        "[a tutorial](../tutorials/write-a-rule.md), [the tables](../rules.md).",
+        "",
+        "| rule | name | | exercised by |",
+        "| --- | --- | --- | --- |",
+        *(f"| {rule.id} | {rule.name} | {rule.text} | {rule.exercised.by} |" for rule in RULES.values()),
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _is_error(thing: object) -> bool:
+    return inspect.isclass(thing) and issubclass(thing, BaseException)
+
+
+def _sentence(text: str | None) -> str:
+    return " ".join((text or "").partition("\n\n")[0].split())
 
 
 def lessons_list(titles: dict[str, str]) -> str:
@@ -184,37 +244,60 @@ def _helps(parser: argparse.ArgumentParser, depth: int) -> list[tuple[int, str, 
     return found
 
 
-def _api_text(page: ApiPage) -> str:
+def _api_text(page: ApiPage, table: str) -> str:
     entries = [f"::: {name}" for name in api_names(page)]
-    return "\n\n".join([f"# {page.title}", page.intro, *entries]) + "\n"
+    return "\n\n".join(filter(None, [f"# {page.title}", page.intro, table, *entries])) + "\n"
 
 
-def _example_files(root: str) -> list[str]:
-    return sorted(
-        name for name in os.listdir(os.path.join(root, "examples")) if os.path.splitext(name)[1] in _LANGUAGES
-    )
+def _examples(root: str) -> dict[str, dict[str, str]]:
+    """The files of each example, a program or a folder, the one that tells what it is first."""
+    found = {}
+    for name in sorted(os.listdir(os.path.join(root, "examples"))):
+        if os.path.splitext(name)[1] in _LANGUAGES:
+            found[name] = {name: _read(root, f"examples/{name}")}
+        elif os.path.exists(os.path.join(root, "examples", name, "manage.py")):
+            found[name] = _site_files(root, f"examples/{name}")
+    return found
+
+
+def _site_files(root: str, folder: str) -> dict[str, str]:
+    top = os.path.join(root, folder)
+    paths = [
+        os.path.relpath(os.path.join(where, each), top)
+        for where, _, files in os.walk(top)
+        for each in files
+        if each.endswith(".py")
+    ]
+    texts = {
+        path: _read(root, f"{folder}/{path}") for path in sorted(paths, key=lambda p: (p != "manage.py", p))
+    }
+    return {path: text for path, text in texts.items() if text}
 
 
 def _example_place(name: str) -> str:
     return f"examples/{os.path.splitext(name)[0].replace('_', '-')}.md"
 
 
-def _examples_text(examples: dict[str, str]) -> str:
+def _examples_text(examples: dict[str, dict[str, str]]) -> str:
     lines = [
-        f"- [{name}]({posixpath.basename(_example_place(name))}): {_first_sentence(name, code)}"
-        for name, code in examples.items()
+        f"- [{name}]({posixpath.basename(_example_place(name))}): {_first_sentence(next(iter(files.values())))}"
+        for name, files in examples.items()
     ]
     return "\n".join(["# Examples", "", "Whole programs; each runs in the tests.", "", *lines, ""])
 
 
-def _example_text(name: str, code: str) -> str:
-    return f"# {name}\n\n````{_LANGUAGES[os.path.splitext(name)[1]]}\n{code}````\n"
+def _example_text(name: str, files: dict[str, str]) -> str:
+    parts = [
+        f'````{_LANGUAGES[os.path.splitext(file)[1]]} title="{file}"\n{code}````\n'
+        for file, code in files.items()
+    ]
+    return "\n".join([f"# {name}", "", *parts])
 
 
-def _first_sentence(name: str, code: str) -> str:
-    if name.endswith(".py"):
-        return (ast.get_docstring(ast.parse(code)) or "").partition("\n\n")[0].replace("\n", " ")
-    return code.partition("\n")[0].strip("/* ")
+def _first_sentence(code: str) -> str:
+    if code.startswith("/"):
+        return code.partition("\n")[0].strip("/* ")
+    return (ast.get_docstring(ast.parse(code)) or "").partition("\n\n")[0].replace("\n", " ")
 
 
 def _read(root: str, path: str) -> str:

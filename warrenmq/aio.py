@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 from collections import deque
 from contextlib import suppress
 from functools import partial
@@ -21,11 +22,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from warrenmq import opening as _opening
 from warrenmq.broker import broker as _broker
-from warrenmq.broker.arguments import Named, check_bodies
+from warrenmq.broker.arguments import Named, check_bodies, name
 from warrenmq.broker.broker import QueueHandle as _Queue
 from warrenmq.broker.consumer import DEFAULT_PREFETCH, DOWN, ConsumeOptions, consume_options
 from warrenmq.broker.consumer import Consumer as _Consumer
-from warrenmq.checks import is_a, seconds
+from warrenmq.checks import is_a, seconds, whole
 from warrenmq.errors import Blocked, BrokerClosed
 from warrenmq.node.alarms import BlockedPublisher
 from warrenmq.trace.events import AlarmBlocked, AlarmUnblocked
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from warrenmq.actors.sending.confirms import Confirm
+    from warrenmq.broker.broker import Watermark
     from warrenmq.broker.consumer import Delivery, Message
     from warrenmq.broker.message_options import MessageOptions
     from warrenmq.broker.retry import Backoff, RetryPolicy
@@ -114,6 +116,21 @@ class Broker:
         """Async version of `warrenmq.Broker.is_owner`."""
         return self.sync.is_owner
 
+    @property
+    def trace_path(self) -> str | None:
+        """See `warrenmq.Broker.trace_path`."""
+        return self.sync.trace_path
+
+    def mark(self, text: str) -> None:
+        """See `warrenmq.Broker.mark`; it never waits."""
+        self.sync.mark(text)
+
+    def would_block(
+        self, exchange: str | Named, routing_key: str, properties: Properties | None = None
+    ) -> bool:
+        """True if a publish would wait in a thread, as `warrenmq.Broker.would_block` has it."""
+        return self.sync.would_block(name("exchange", exchange), routing_key, properties)
+
     async def declare_queue(self, name: str = "", *, durable: bool = True, exclusive: bool = False,
                             auto_delete: bool = False, arguments: Mapping[str, Any] | None = None) -> Queue:  # fmt: skip
         """Async version of `warrenmq.Broker.declare_queue`."""
@@ -129,7 +146,7 @@ class Broker:
                           internal=internal, arguments=arguments)  # fmt: skip
         return Exchange(self, (await asyncio.to_thread(declare)).name)
 
-    async def bind(self, destination: Named | str, source: Named | str, routing_key: str = "",
+    async def bind(self, destination: str | Named, source: str | Named, routing_key: str = "",
                    arguments: Mapping[str, Any] | None = None, *, destination_type: str | None = None) -> None:  # fmt: skip
         """Async version of `warrenmq.Broker.bind`."""
         kind = _kind(destination, destination_type)
@@ -137,7 +154,7 @@ class Broker:
             self.sync.bind, destination, source, routing_key, arguments, destination_type=kind
         )
 
-    async def unbind(self, destination: Named | str, source: Named | str, routing_key: str = "",
+    async def unbind(self, destination: str | Named, source: str | Named, routing_key: str = "",
                      arguments: Mapping[str, Any] | None = None, *, destination_type: str | None = None) -> None:  # fmt: skip
         """Async version of `warrenmq.Broker.unbind`."""
         kind = _kind(destination, destination_type)
@@ -153,7 +170,7 @@ class Broker:
         """Async version of `warrenmq.Broker.queues`."""
         return [Queue(self, each) for each in await asyncio.to_thread(self.sync.queues)]
 
-    async def delete_exchange(self, name: Named | str, *, if_unused: bool = False) -> None:
+    async def delete_exchange(self, name: str | Named, *, if_unused: bool = False) -> None:
         """Async version of `warrenmq.Broker.delete_exchange`."""
         await asyncio.to_thread(self.sync.delete_exchange, name, if_unused=if_unused)
 
@@ -166,12 +183,12 @@ class Broker:
         return Transaction(self)
 
     async def delete_queue(
-        self, name: Named | str, *, if_unused: bool = False, if_empty: bool = False
+        self, name: str | Named, *, if_unused: bool = False, if_empty: bool = False
     ) -> int:
         """Async version of `warrenmq.Broker.delete_queue`."""
         return await asyncio.to_thread(self.sync.delete_queue, name, if_unused=if_unused, if_empty=if_empty)
 
-    async def purge(self, name: Named | str) -> int:
+    async def purge(self, name: str | Named) -> int:
         """Async version of `warrenmq.Broker.purge`."""
         return await asyncio.to_thread(self.sync.purge, name)
 
@@ -193,15 +210,15 @@ class Broker:
         """Async version of `warrenmq.Broker.policies`."""
         return await asyncio.to_thread(self.sync.policies)
 
-    async def set_vm_memory_high_watermark(self, watermark: _broker.Watermark) -> int:
+    async def set_vm_memory_high_watermark(self, watermark: Watermark) -> int:
         """Async version of `warrenmq.Broker.set_vm_memory_high_watermark`."""
         return await asyncio.to_thread(self.sync.set_vm_memory_high_watermark, watermark)
 
-    async def set_disk_free_limit(self, limit: _broker.Watermark) -> int:
+    async def set_disk_free_limit(self, limit: Watermark) -> int:
         """Async version of `warrenmq.Broker.set_disk_free_limit`."""
         return await asyncio.to_thread(self.sync.set_disk_free_limit, limit)
 
-    async def publish(self, exchange: str, routing_key: str, body: bytes, *,
+    async def publish(self, exchange: str | Named, routing_key: str, body: bytes, *,
                       properties: Properties | None = None, persistent: bool = True, mandatory: bool = False,
                       timeout: float | None = None, **options: Unpack[MessageOptions]) -> None:  # noqa: ASYNC109  # fmt: skip
         """Publish, and return when it is confirmed; raises as `Confirm.result` does.
@@ -209,15 +226,17 @@ class Broker:
         Waits while an alarm is set or a queue grants no credit; Blocked after `timeout` seconds of that.  Keywords are those of
         `warrenmq.Broker.publish`, `delay` and `at` among them.
         """
+        exchange = name("exchange", exchange)
         publish = partial(self.sync.publish, exchange, routing_key, body, properties=properties, persistent=persistent,
                           mandatory=mandatory, **options)  # fmt: skip
         await self._confirmed(publish, exchange, routing_key, timeout)
 
-    async def publish_many(self, exchange: str, routing_key: str, bodies: Iterable[bytes], *,
+    async def publish_many(self, exchange: str | Named, routing_key: str, bodies: Iterable[bytes], *,
                            properties: Properties | None = None, persistent: bool = True, mandatory: bool = False,
                            timeout: float | None = None, **options: Unpack[MessageOptions]) -> None:  # noqa: ASYNC109  # fmt: skip
         """Publish many in one cast, and return when all are confirmed."""
         check_bodies(bodies)
+        exchange = name("exchange", exchange)
         publish = partial(self.sync.publish_many, exchange, routing_key, list(bodies), properties=properties,
                           persistent=persistent, mandatory=mandatory, **options)  # fmt: skip
         await self._confirmed(publish, exchange, routing_key, timeout)
@@ -233,7 +252,7 @@ class Broker:
                 if not known.done():
                     known.set_result(None)
 
-            confirm.on_settled(lambda _confirm: loop.call_soon_threadsafe(wake))
+            confirm.on_settled(partial(loop.call_soon_threadsafe, wake))
             await known
         confirm.result(0)
 
@@ -392,20 +411,12 @@ class Transaction:
         self._steps: list[Callable[[], object]] = []
 
     def publish(self, exchange: str | Named, routing_key: str, body: bytes, *, properties: Properties | None = None,
-                persistent: bool = True, mandatory: bool = False) -> None:  # fmt: skip
+                persistent: bool = True, mandatory: bool = False, timeout: float | None = None,
+                **options: Unpack[MessageOptions]) -> None:  # fmt: skip
         """Publish at the end; what is wrong with the message is raised there."""
-        to: Any = exchange  # any handle will do
-        self._steps.append(
-            partial(
-                self._broker.sync.publish,
-                to,
-                routing_key,
-                body,
-                properties=properties,
-                persistent=persistent,
-                mandatory=mandatory,
-            )
-        )
+        publish = partial(self._broker.sync.publish, name("exchange", exchange), routing_key, body, properties=properties,
+                          persistent=persistent, mandatory=mandatory, timeout=timeout, **options)  # fmt: skip
+        self._steps.append(publish)
 
     def ack(self, delivery: Delivery, multiple: bool = False) -> None:
         """Acknowledge a delivery at the end."""
@@ -430,7 +441,7 @@ class Transaction:
                 step()
 
 
-def _kind(destination: Named | str, given: str | None) -> str:
+def _kind(destination: str | Named, given: str | None) -> str:
     if given is not None:
         return given
     return "exchange" if is_a(destination, Exchange) else "queue"
@@ -481,8 +492,31 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Delivery:
+        if not await self._arrived(None):
+            raise StopAsyncIteration
+        return self._ready.popleft()
+
+    @property
+    def ended(self) -> bool:
+        """True if there will be no more deliveries: cancelled, the queue deleted, or the broker closed."""
+        return not self._ready and self._consumer is not None and self._consumer.ended
+
+    async def get(self, timeout: float | None = None) -> Delivery | None:  # noqa: ASYNC109  # the face's own signature
+        """The next delivery; None when none came within `timeout` seconds, or when there will be no more."""
+        return self._ready.popleft() if await self._arrived(seconds("timeout", timeout)) else None
+
+    async def take(self, most: int, timeout: float | None = None) -> list[Delivery]:  # noqa: ASYNC109
+        """Up to `most` deliveries that are there; waits for the first as `get` does."""
+        most = whole("most", most, 1, sys.maxsize)
+        await self._arrived(seconds("timeout", timeout))
+        return [self._ready.popleft() for _ in range(min(most, len(self._ready)))]
+
+    async def _arrived(self, limit: float | None) -> bool:
+        """Wait until there is a delivery; False when there will be none, or after so many seconds."""
         consumer, channel = await self._started()
         self._broker.sync.runtime.check_process()
+        clock = asyncio.get_running_loop().time
+        deadline = None if limit is None else clock() + limit
         while not self._ready:
             channel.news.clear()
             if channel.subscribe_again:
@@ -491,10 +525,12 @@ class Consumer:
             else:
                 self._ready.extend(consumer.take(DELIVERIES_PER_TAKE, 0))
             if not self._ready:
-                if consumer.ended:
-                    raise StopAsyncIteration
-                await channel.news.wait()
-        return self._ready.popleft()
+                left = None if deadline is None else deadline - clock()
+                if consumer.ended or (left is not None and left <= 0):
+                    return False
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(channel.news.wait(), left)
+        return True
 
     async def cancel(self) -> None:
         """Cancel the consumer; deliveries not yet handed out are requeued."""

@@ -4,6 +4,8 @@ Lines go through structlog.  A program that has configured structlog gets them i
 the standard library's logger "warrenmq", so that an embedded broker is silent below WARNING unless it is asked.  Which
 of the two is decided line by line: a program may configure either after it imported us.
 
+structlog is imported with the first line that somebody asked for: it is a third of what the embedded broker costs to import.
+
 A line that cannot be written is dropped, as `logging.Handler.handleError` does: a closed stderr, a full disk or a program's own
 processor that raises must not crash the actor that had something to say, least of all while it ends.
 """
@@ -11,17 +13,10 @@ processor that raises must not crash the actor that had something to say, least 
 from __future__ import annotations
 
 import logging
+import sys
 from contextlib import suppress
+from functools import cache
 from typing import Any
-
-import structlog
-
-_PLAIN: list[Any] = [
-    structlog.stdlib.filter_by_level,
-    structlog.dev.ConsoleRenderer(
-        colors=False, pad_event_to=0, exception_formatter=structlog.dev.plain_traceback
-    ),
-]
 
 
 class Log:
@@ -54,13 +49,31 @@ class Log:
         self._write("error", event, {"exc_info": True} | more)
 
     def _write(self, level: str, event: str, more: dict[str, Any]) -> None:
+        if "structlog" not in sys.modules and not logging.getLogger(self._name).isEnabledFor(_LEVELS[level]):
+            return  # nobody can have configured it
         with suppress(Exception):
             getattr(self._logger(), level)(event, **more)
 
     def _logger(self) -> Any:
+        import structlog  # noqa: PLC0415  # see above
+
         if structlog.is_configured():
             return structlog.get_logger(self._name, **self._context)
         plain = structlog.wrap_logger(
-            logging.getLogger(self._name), processors=_PLAIN, wrapper_class=structlog.stdlib.BoundLogger
+            logging.getLogger(self._name), processors=_plain(), wrapper_class=structlog.stdlib.BoundLogger
         )
         return plain.bind(**self._context)
+
+
+_LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+@cache
+def _plain() -> list[Any]:
+    """The processors for a program that has not configured structlog."""
+    import structlog  # noqa: PLC0415  # see above
+
+    renderer = structlog.dev.ConsoleRenderer(
+        colors=False, pad_event_to=0, exception_formatter=structlog.dev.plain_traceback
+    )
+    return [structlog.stdlib.filter_by_level, renderer]

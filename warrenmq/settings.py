@@ -241,6 +241,8 @@ class Settings:
     """Message files that a store keeps open for reading."""
     queue_sync_interval: int = _setting(200, Integer(1, _MINUTE))
     """Longest time that actions without a confirm, as acks, stay unsynced (RabbitMQ's constant SYNC_INTERVAL)."""
+    queue_sleep_after: int = _setting(60_000, Integer(0, 24 * _HOUR))
+    """An empty queue that nobody used for this long gives up its process until it is needed; 0: never (docs/runtime.md)."""
     msg_store_credit_disc_bound: tuple[int, int] = _setting((4_000, 800), Pair(falling=True))
     """Messages a queue may send to the store unanswered, and how many the store answers together."""
     msg_store_io_batch_size: int = _setting(4_096, Integer(1, 1 << 20))

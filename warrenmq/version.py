@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from importlib import metadata
 
 from warrenmq.location import HOME
 
@@ -17,6 +16,8 @@ def version() -> str:
         said = None
     if said is not None:
         return said[1]
+    from importlib import metadata  # noqa: PLC0415  # which takes longer than the rest of `import warrenmq`
+
     try:
         return metadata.version("warrenmq")
     except metadata.PackageNotFoundError:

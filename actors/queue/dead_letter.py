@@ -20,12 +20,14 @@ from warrenmq.queue.unconfirmed import UNANSWERED
 from warrenmq.queue.x_death import REJECTED, Death, is_cycle, with_death, without_cc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from warrenmq.actors.queue.recovery import QueueSpec
     from warrenmq.log import Log
+    from warrenmq.message.queue_message import Publication
     from warrenmq.message.stored import StoredMessage
     from warrenmq.queue.arguments import QueueArguments
+    from warrenmq.queue.unconfirmed import Promise
     from warrenmq.runtime import Server
 
 _CYCLES_LOGGED = 100
@@ -38,7 +40,10 @@ class DeadLetterPublisher:
     cycles    queues of cycles that were logged
     """
 
-    def __init__(self, process: Server, spec: QueueSpec, log: Log) -> None:
+    def __init__(
+        self, process: Server, spec: QueueSpec, log: Log, forward: Callable[[str, Publication, Promise], bool]
+    ) -> None:
+        """`forward` publishes to a queue that sleeps (MessageSender)."""
         self._spec = spec
         self._log = log
         self._wall_ns = process.runtime.wall_ns
@@ -46,7 +51,9 @@ class DeadLetterPublisher:
         self._routing_key = spec.arguments.dead_letter_routing_key
         self._cycles: set[tuple[str, ...]] = set()
         credit = spec.settings.credit_flow_default_credit[0]
-        self._sender = MessageSender(process.runtime, spec.ids, Flow, credit, process.trace, spec.address)
+        self._sender = MessageSender(
+            process.runtime, spec.ids, Flow, credit, process.trace, spec.address, forward
+        )
 
     def set(self, arguments: QueueArguments) -> None:
         """Go by other arguments from now on."""

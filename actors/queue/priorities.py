@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from warrenmq.actors.store.messages import BumpCredit
 from warrenmq.queue.collected import OpenAcks
 from warrenmq.queue.messages import (
@@ -22,11 +24,14 @@ from warrenmq.queue.messages import (
     UpdateRamDuration,
 )
 
-PRIORITIES: dict[type, int] = {
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PRIORITIES: Mapping[type, int] = {
     ListConsumers: 9, SetRamDurationTarget: 8, UpdateRamDuration: 8, MsgsOnDisk: 6, Answered: 6,
     SyncTimeout: 6, DropExpired: 8, MaybeExpire: 8, Ack: 4, Acks: 4, OpenAcks: 4, BumpCredit: 4, Resume: 3, Consume: 2, Cancel: 2, Taken: 2, BumpReduceMemoryUse: 1,
 }  # fmt: skip
-"""RabbitMQ ranks consume, cancel and notify_sent at 2 only while the queue is filled faster than half as fast again as
+"""An ack may overtake a publish, a reject may not.  RabbitMQ ranks consume, cancel and notify_sent at 2 only while the queue is filled faster than half as fast again as
 it is emptied (CONSUMER_BIAS_RATIO), and else at 0, when there is little that they could overtake.  Its stat (7) and
 info (9) are ranked 0 here, below everything: an application that publishes or acks and then asks how many messages there
 are counts on what it has done, and RabbitMQ's clients ask over a channel, behind their own acks."""

@@ -7,6 +7,7 @@ The decisions are in the state; here are recovery before the first message, time
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from warrenmq.actors.node.memory_monitor import RABBIT_MEMORY_MONITOR, ReportRamDuration
@@ -22,6 +23,7 @@ from warrenmq.log import Log
 from warrenmq.queue.collected import OpenAcks, OpenPublish
 from warrenmq.queue.drain import unwritten
 from warrenmq.queue.effects import (
+    CancelLateConsumer,
     CancelTimer,
     CastStore,
     DeadLetter,
@@ -29,7 +31,6 @@ from warrenmq.queue.effects import (
     Deliver,
     Demonitor,
     GrantCredit,
-    Lapse,
     LastConsumerGone,
     Monitor,
     Refuse,
@@ -52,9 +53,12 @@ from warrenmq.queue.messages import (
     Consume,
     Delete,
     Drain,
+    Forward,
+    Forwarded,
     Get,
     Info,
     ListConsumers,
+    LookIdle,
     MsgsOnDisk,
     NewArguments,
     Peek,
@@ -67,15 +71,24 @@ from warrenmq.queue.state import WAITS, QueueSetting, QueueState
 from warrenmq.queue.trace import QueueTrace
 from warrenmq.runtime import NO_REPLY, CreditFlow, CreditSpec, Down, From, Server, Stop
 from warrenmq.runtime.life import inbox_of
-from warrenmq.runtime.reasons import NORMAL
+from warrenmq.runtime.reasons import NORMAL, SHUTDOWN
 from warrenmq.seams.disk import is_full
 from warrenmq.seams.fenced_disk import FencedDisk
-from warrenmq.trace.events import Trigger
+from warrenmq.trace.events import Nacks, Trigger
+from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from pykka import ActorRef
 
+    from warrenmq.message.queue_message import Publication
+    from warrenmq.queue.unconfirmed import Promise
     from warrenmq.runtime import Timer
+
+_write_nacked = writer(Nacks)
+
+
+ASLEEP = (SHUTDOWN, "asleep")
+"""The reason of a process that ends because its queue sleeps."""
 
 
 def why_ended(reason: object) -> str:
@@ -94,18 +107,18 @@ class QueueProcess(Server):
     releases       publishes delayed messages whose time has come
     timers         those that run, by the class of their message
     channel_monitors   those that are watched
+    looks          a LookIdle is on its way, or none is wanted
+    rounds         how often the mailbox ran dry
+    seen_rounds    the same at the end of the last look
+    forwarded      queue -> publications that the vhost process still has to publish to it; not zero
     """
 
     helpable = True
     receives: ClassVar[frozenset[type]] = frozenset({Ack, Acks, OpenAcks})
+    ranks = PRIORITIES
     requests = frozenset(
         {Get, Consume, Cancel, ChannelClosed, Purge, Delete, Drain, Stat, Info, ListConsumers, Peek}
     )
-
-    @staticmethod
-    def priority(message: Any) -> int:
-        """The priority of a message, as rabbit_amqqueue_process:prioritise_* has it; an ack may overtake a publish, a reject may not."""
-        return PRIORITIES.get(type(message), 0)
 
     @staticmethod
     def undelivered(message: Any) -> None:
@@ -120,8 +133,14 @@ class QueueProcess(Server):
         """Recover the queue's directory, all of it, before the first message is handled."""
         self.spec = spec
         self.log = Log("warrenmq.queue", queue=spec.name)
+        self._before = spec.before
+        self._credit = CreditFlow(CreditSpec(*spec.settings.credit_flow_default_credit), weak_senders=True)
+        self._sleep_after = spec.settings.queue_sleep_after / 1000
+        self._looks = not self._sleep_after
+        self._rounds = self._seen_rounds = 0
         self._timers: dict[type, Timer] = {}
         self._channel_monitors: dict[ActorRef[Any], int] = {}
+        self._forwarded: dict[str, int] = {}
         self._recover()
         self.actor_inbox.on_close(self._nack_all)
         self._carry_out()
@@ -138,18 +157,17 @@ class QueueProcess(Server):
         vq, found, clean = recover(
             spec, disk, self._persistent, self._transient, runtime.monotonic_ns, self.trace
         )
-        self._dead_letters = DeadLetterPublisher(self, spec, self.log)
-        self._releases = Releases(self, spec, self.log, lambda: send(Answered()))
+        self._dead_letters = DeadLetterPublisher(self, spec, self.log, self._forward)
+        self._releases = Releases(self, spec, self.log, lambda: send(Answered()), self._forward)
         rows = (
             None if self.trace is None else QueueTrace(self.trace, lambda channel: inbox_of(channel).trace_id)
         )
-        credit = CreditFlow(CreditSpec(*spec.settings.credit_flow_default_credit), weak_senders=True)
         self._state = QueueState(vq, QueueSetting(
             name=spec.name, vhost=spec.vhost, ref=self.actor_ref, durable=spec.durable, arguments=spec.arguments,
             settings=spec.settings, disk=disk, directory=spec.directories[0], stores=self._clients,
-            rooms=[client.room for client in self._clients.values()], credit=credit,
+            rooms=[client.room for client in self._clients.values()], credit=self._credit,
             has_dead_letter_exchange=lambda: self._dead_letters.exchange is not None,
-            monotonic_ns=runtime.monotonic_ns, wall_ns=runtime.wall_ns, found_expiring=found.expires, is_up=spec.is_up(), log=self.log,
+            monotonic_ns=runtime.monotonic_ns, wall_ns=runtime.wall_ns, before=self._before, found_expiring=found.expires, is_up=spec.is_up(), log=self.log,
             delay_of=delay_of, rows=rows,
         ))  # fmt: skip
         self._effects = self._state.effects
@@ -160,6 +178,16 @@ class QueueProcess(Server):
             rows.recovered(found, vq.index.live_runs(), lost, spec.arguments, clean=clean)
         tell_found(spec, self.log, found, clean=clean)
         self._state.front.trim()
+
+    def _forward(self, queue: str, publication: Publication, promise: Promise) -> bool:
+        """Have the vhost process publish to a queue that sleeps; and as long as it has not done so, all that follows."""
+        on_its_way = self._forwarded.get(queue, 0)
+        if not on_its_way and not self.spec.sleeps(queue):
+            return False
+        if not self.cast(self.spec.vhost_process, Forward(queue, publication, promise, self.actor_ref)):
+            return False
+        self._forwarded[queue] = on_its_way + 1
+        return True
 
     # -- messages that arrive
 
@@ -177,8 +205,12 @@ class QueueProcess(Server):
             self._state.store_granted(message.store)
         elif type(message) is Answered:
             self._state.answered(*self._releases.answers())
+        elif type(message) is Forwarded:
+            if left := self._forwarded.pop(message.queue) - 1:
+                self._forwarded[message.queue] = left
         else:
             if type(message) is NewArguments:
+                self.spec = replace(self.spec, arguments=message.arguments)
                 self._dead_letters.set(message.arguments)
             self._state.cast(message, self.sender_id, self.sender_seq)
         if self._effects:
@@ -195,6 +227,9 @@ class QueueProcess(Server):
 
     def handle_info(self, message: Any) -> None:
         """The process's own timers, and the deaths of channels."""
+        if type(message) is LookIdle:
+            self._look_idle()
+            return
         self._catch_up()
         if isinstance(message, Down):
             if message.ref is not None:
@@ -206,6 +241,11 @@ class QueueProcess(Server):
 
     def mailbox_empty(self) -> None:
         """Deliver, send to the stores, and then sync."""
+        self._rounds += 1
+        if not self._looks and self._rounds != self._seen_rounds:
+            self._looks = True
+            self._seen_rounds = self._rounds
+            self.send_after(self._sleep_after, LookIdle())
         self._state.mailbox_empty()
         if self._effects:
             self._carry_out()
@@ -260,7 +300,7 @@ class QueueProcess(Server):
                 case ResumeQueues():
                     for queue in effect.queues:
                         self.cast(queue, Resume(effect.channel))
-                case Lapse():
+                case CancelLateConsumer():
                     effect.holder.lapsed(effect.error)
                 case ReportDuration():
                     self.cast(RABBIT_MEMORY_MONITOR, ReportRamDuration(self.actor_ref, effect.seconds))
@@ -271,12 +311,40 @@ class QueueProcess(Server):
                         self.spec.last_consumer_gone()
         self._effects.clear()
 
+    # -- sleep
+
+    def _look_idle(self) -> None:
+        """Sleep if nothing came since the last look."""
+        used = self._rounds != self._seen_rounds
+        self._seen_rounds = self._rounds + 1  # this round ends with the mailbox empty
+        if used:
+            self.send_after(self._sleep_after, LookIdle())
+            return
+        self._looks = False  # the next round that anything else begins has another one come
+        asleep = None if self._forwarded or self.actor_inbox.length() else self._state.asleep()
+        if asleep is None:
+            return
+        self._before = asleep.counts
+        try:
+            self._stop_cleanly()
+            if self.actor_inbox.close_empty(ASLEEP):
+                self.spec.falls_asleep(asleep)
+                raise Stop(ASLEEP)
+        except OSError as error:
+            if not is_full(error):
+                raise
+        for timer in self._timers.values():
+            timer.cancel()
+        self._recover()  # mail came meanwhile, or there is no room for the terms: it is awake again
+        self._carry_out()
+
     # -- the end
 
     def _delete(self, request: Delete, sender: From) -> Any:
         name, state = self.spec.name, self._state
         self._catch_up()
         request.check(name, self.spec.vhost, state.consumers.count, state.vq.ready)
+        state.deleting()
         try:
             request.commit()
         except OSError as error:
@@ -330,4 +398,13 @@ class QueueProcess(Server):
 
     def _nack_all(self, reason: object) -> None:
         """The process is dead: called in the thread that found it so."""
-        self._state.nack_all(why_ended(reason))
+        if reason is ASLEEP:
+            del self._state  # the process may be referred to for long, by who published to it
+            return
+        nacked = self._state.nack_all(why_ended(reason))
+        if nacked and self.trace is not None and (recorder := self.runtime.recorder) is not None:
+            # the process's own rows are its thread's alone
+            trace = recorder.actor(f"nacks:{self._life.label}", "Nacks", self.trace.id)
+            for message, count in nacked:
+                _write_nacked(trace, message, self.trace.id, count)
+            trace.close()

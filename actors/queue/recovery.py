@@ -36,8 +36,10 @@ if TYPE_CHECKING:
     from warrenmq.directory.damage_log import DamageLog
     from warrenmq.log import Log
     from warrenmq.queue.arguments import QueueArguments
+    from warrenmq.queue.asleep import Asleep
     from warrenmq.queue.messages import QueueFigures
     from warrenmq.routing import Router
+    from warrenmq.runtime import Name
     from warrenmq.seams.disk import Disk
     from warrenmq.settings import Settings
     from warrenmq.trace.recorder import ActorTrace
@@ -75,10 +77,18 @@ class QueueSpec:
     ids: MessageIds
     address: Callable[[str], ActorRef[Any]]
     """Finds another queue's process."""
+    sleeps: Callable[[str], bool]
+    """True if another queue has no process because it sleeps; `vhost_process` can start it."""
+    vhost_process: Name
+    """Name of the process that is asked to."""
     unwritten: Callable[[str], object]
     """Called at the end with a sentence on messages that a full disk kept from being written."""
     is_up: Callable[[], bool]
-    """True if the vhost is recovered; if not, a GoAhead follows."""
+    """True if the vhost is recovered; if not, a VhostRecovered follows."""
+    falls_asleep: Callable[[Asleep], object]
+    """Called when the process ends because the queue sleeps from here on."""
+    before: QueueFigures
+    """The figures with which it fell asleep."""
     unused_too_long: Callable[[], object]
     """Deletes the queue, which was unused for longer than x-expires."""
     last_consumer_gone: Callable[[], object] | None = None

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from warrenmq.message.properties import Properties
     from warrenmq.message.queue_message import Publication
     from warrenmq.message.stored import StoredMessage
+    from warrenmq.queue.unconfirmed import Promise
     from warrenmq.runtime import Server
 
 
@@ -72,8 +73,9 @@ class Releases:
     refused  sequence id -> the queues that did not take it: the next release goes to these alone
     """
 
-    def __init__(self, process: Server, spec: QueueSpec, log: Log, tell: Callable[[], object]) -> None:
-        """`tell()` sends the process an Answered."""
+    def __init__(self, process: Server, spec: QueueSpec, log: Log, tell: Callable[[], object],
+                 forward: Callable[[str, Publication, Promise], bool]) -> None:  # fmt: skip
+        """`tell()` sends the process an Answered; `forward` publishes to a queue that sleeps (MessageSender)."""
         self._spec = spec
         self._log = log
         self._tell = tell
@@ -83,7 +85,9 @@ class Releases:
         self._answers: deque[tuple[int, str, bool]] = deque()
         self._told = False
         credit = spec.settings.credit_flow_default_credit[0]
-        self._sender = MessageSender(process.runtime, spec.ids, Flow, credit, process.trace, spec.address)
+        self._sender = MessageSender(
+            process.runtime, spec.ids, Flow, credit, process.trace, spec.address, forward
+        )
 
     def publish(self, messages: list[Due]) -> None:
         """Publish messages whose time has come."""

@@ -52,7 +52,7 @@ class Confirm:
         self._settled = False
         self._error: Exception | None = None
         self._shares = [None] * shares if shares > 1 else None
-        self._callbacks: list[Callable[[Confirm], object]] | None = None
+        self._callbacks: list[Callable[[], object]] | None = None
 
     def done(self) -> bool:
         """True if the answer is known."""
@@ -68,7 +68,7 @@ class Confirm:
             timeout = seconds("timeout", timeout)
         if not self._settled:
             known = self._runtime.event()
-            self.on_settled(lambda _confirm: known.set())
+            self.on_settled(known.set)
             if not known.wait(timeout):
                 msg = f"no confirm within {timeout} s; the message may still be confirmed later"
                 raise TimeoutError(msg)
@@ -85,11 +85,11 @@ class Confirm:
         """
         if not callable(callback):
             raise wrong_type("callback", callback, "a function of one argument, the Confirm")
-        self.on_settled(partial(self._runtime.run_callback, callback))
+        self.on_settled(partial(self._runtime.run_callback, callback, self))
 
-    def on_settled(self, callback: Callable[[Confirm], object]) -> None:
+    def on_settled(self, callback: Callable[[], object]) -> None:
         """Add a callback of the broker's own, which takes no lock of an application; else as `add_done_callback`."""
-        if not self._settled:
+        if not self._settled and self._runtime.forked_from is not None:
             self._runtime.check_process()
         with _registering.lock:
             if self._callbacks is None:
@@ -97,6 +97,16 @@ class Confirm:
             self._callbacks.append(callback)
         if self._settled:
             self._call_back()
+
+    def follow(self, answer: Confirm) -> None:
+        """Settle this promise as `answer` is settled."""
+        answer.on_settled(partial(self._settle_as, answer))
+
+    def _settle_as(self, answer: Confirm) -> None:
+        if answer._error is None:
+            self.confirm()
+        else:
+            self.fail(answer._error)
 
     # -- for queue processes
 
@@ -138,6 +148,6 @@ class Confirm:
             except IndexError:  # another thread is calling back too
                 return
             try:
-                callback(self)
+                callback()
             except (Exception, SystemExit):  # noqa: BLE001, S110  # a publisher's mistake must not stop the queue
                 pass

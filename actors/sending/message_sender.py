@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pykka import ActorDeadError
 
+from warrenmq.errors import Blocked, ResourceError
 from warrenmq.message.queue_message import Publication
 from warrenmq.message.stored import encode_head, encode_raw_head
 from warrenmq.queue.collected import OpenPublish
@@ -37,8 +38,12 @@ _write_routed, _write_unrouted = writer(Routed), writer(Unrouted)
 
 ID_BLOCK = 1 << 14
 """Message ids that a sender takes at a time."""
+FLOWS = 256
+"""Flows from which on a sender looks for those to processes that have ended, each time that they have doubled."""
 HEADS = 256
 """Encoded heads that a sender keeps; one with more routing keys than this encodes anew."""
+FALLS_ASLEEP = 0.001
+"""Seconds that a queue's process needs for its end once it has closed its mailbox, about."""
 NO_QUEUE = "the queue that the message was routed to is gone, or is being restarted; publish it again"
 
 
@@ -100,14 +105,18 @@ class MessageSender(Generic[F]):
     """One sender's ids, heads and flows: see the top of this module."""
 
     def __init__(self, runtime: Runtime, ids: MessageIds, flow: Callable[[Runtime, ActorRef[Any], int], F],
-                 initial_credit: int, trace: ActorTrace | None, address: Callable[[str], ActorRef[Any]]) -> None:  # fmt: skip
-        """`address` finds a queue's process by the queue's name, or raises ActorDeadError; `flow` is the kind of Flow
-        that this sender counts with.
+                 initial_credit: int, trace: ActorTrace | None, address: Callable[[str], ActorRef[Any]],
+                 forward: Callable[[str, Publication, Promise], bool] | None = None) -> None:  # fmt: skip
+        """`address` finds a queue's process by the queue's name, or raises ActorDeadError, Blocked or ResourceError; `flow` is the
+        kind of Flow that this sender counts with.  `forward` is of a sender whose `address` finds no queue that sleeps: it has
+        another process start it and publish to it; False if this sender is to publish itself.
         """
         self.runtime = runtime
         self.trace = trace
         self.address = address
         self.flows: dict[str, F] = {}
+        self._flows_to_keep = FLOWS
+        self._forward = forward
         self._new_flow = flow
         self._ids = ids
         self._initial_credit = initial_credit
@@ -118,16 +127,19 @@ class MessageSender(Generic[F]):
         """The last message of `send_one`, and its ..."""
         self._open_kind = "", "", False
         """... exchange, routing key, and whether its messages are persistent."""
-        self._routed: tuple[str, tuple[str, ...]] = "", ()
-        """The exchange and keys that the trace was last told; of the default exchange no keys are told."""
+        self._told_of: set[str] = set()
+        """Exchanges that the trace was told."""
+        self._routed: tuple[str, tuple[str, ...], int] = "", (), 0
+        """The exchange, keys and number of queues that the trace was last told; of the default exchange only itself."""
 
     def publication(self, exchange: str, routing_keys: tuple[str, ...], bodies: Sequence[bytes],
                     properties: Properties | bytes | None, *, persistent: bool,
-                    expiration: int | None = None, priority: int = 0, due: int = 0) -> Publication:  # fmt: skip
+                    expiration: int | None = None, priority: int = 0, due: int = 0, queues: int = 0) -> Publication:  # fmt: skip
         """The publication that is sent to the queues: one object for all of them.
 
         `properties` are bytes where an AMQP client sent them, which have been checked then; `expiration` (milliseconds)
-        and `priority` are what they say; `due` is for a queue of delayed messages.  PreconditionFailed for properties that cannot be stored.
+        and `priority` are what they say; `due` is for a queue of delayed messages; `queues` tells the trace how many the exchange
+        chose.  PreconditionFailed for properties that cannot be stored.
         """
         plain = self._plain_head(exchange, routing_keys)
         if properties is None:
@@ -137,7 +149,7 @@ class MessageSender(Generic[F]):
         else:
             head = encode_head(exchange, [*routing_keys], properties)
         if self.trace is not None and (exchange or self._routed[0]):
-            self._tell_route(self.trace, exchange, routing_keys)
+            self._tell_route(self.trace, exchange, routing_keys, queues)
         first = self._take_ids(len(bodies))
         size = len(head) - len(plain)
         return Publication(self._ids.prefix, first, head, size, bodies, persistent, expiration, priority, due)
@@ -152,12 +164,17 @@ class MessageSender(Generic[F]):
             self._heads[exchange, routing_keys] = plain
         return plain
 
-    def _tell_route(self, trace: ActorTrace, exchange: str, routing_keys: tuple[str, ...]) -> None:
+    def _tell_route(
+        self, trace: ActorTrace, exchange: str, routing_keys: tuple[str, ...], queues: int
+    ) -> None:
         """Tell the trace where publishes go from here on, if it does not know."""
-        told = exchange, routing_keys if exchange else ()
+        told = (exchange, routing_keys, queues) if exchange else ("", (), 0)
         if told != self._routed:
+            since = 0 if exchange in self._told_of else trace.last_t
+            self._told_of.add(exchange)
             self._routed = told
-            _write_routed(trace, self._text(exchange), self._text(routing_keys[0]) if exchange else 0)
+            key = self._text(routing_keys[0]) if exchange else 0
+            _write_routed(trace, since, self._text(exchange), told[2], key)
 
     def unrouted(self, messages: int, exchange: str, routing_key: str) -> None:
         """Tell the trace that so many messages were routed to no queue."""
@@ -178,13 +195,13 @@ class MessageSender(Generic[F]):
         for queue in queues:
             flow = self.flows.get(queue)
             if flow is None or flow.ref.actor_stopped.is_set():
-                flow = self._connect(queue)
+                flow = self._connect(queue, confirm, publication)
                 if flow is None:
-                    confirm.nack(NO_QUEUE)
                     continue
             flow.spend(count)
             if (trace := self.trace) is None:
-                flow.send(Publish(publication, confirm, flow))
+                if not flow.send(Publish(publication, confirm, flow)) and flow.inbox.gives_back:
+                    self._send_again(queue, publication, confirm)
             else:
                 inbox_id = flow.inbox.trace_id
                 size = len(bodies[0]) if count == 1 else sum(map(len, bodies))
@@ -193,15 +210,16 @@ class MessageSender(Generic[F]):
                 )
                 if not flow.send(Publish(publication, confirm, flow, trace.id, row, trace.last_t)):
                     _write_undelivered(trace, self._kind, row)
+                    if flow.inbox.gives_back:
+                        self._send_again(queue, publication, confirm)
 
     def send_one(self, queue: str, exchange: str, routing_key: str, body: bytes, confirm: Promise, *,
                  persistent: bool) -> None:  # fmt: skip
         """Cast a message without properties to one queue: with those before it, if it is alike and they are still on their way."""
         flow = self.flows.get(queue)
         if flow is None or flow.ref.actor_stopped.is_set():
-            flow = self._connect(queue)
+            flow = self._connect(queue, confirm)
             if flow is None:
-                confirm.nack(NO_QUEUE)
                 return
         flow.spend(1)
         if self._next_id == self._id_end:
@@ -211,7 +229,7 @@ class MessageSender(Generic[F]):
         row, trace = 0, self.trace
         if trace is not None:
             if exchange or self._routed[0]:
-                self._tell_route(trace, exchange, (routing_key,))
+                self._tell_route(trace, exchange, (routing_key,), 1)
             row = _write_send(trace, self._kind, msg_id, flow.inbox.trace_id, len(body), 0, 1, 1)
         message, kind = self._open, (exchange, routing_key, persistent)
         if (
@@ -236,15 +254,41 @@ class MessageSender(Generic[F]):
         except BaseException:  # a signal handler's: the next one sends it, perhaps again
             message.on_its_way = False
             raise
-        if not sent and trace is not None:
-            _write_undelivered(trace, self._kind, row)
+        if not sent:
+            if trace is not None:
+                _write_undelivered(trace, self._kind, row)
+            if flow.inbox.gives_back and (publish := message.take()) is not None:
+                self._send_again(queue, publish.publication, publish.confirm)
 
-    def _connect(self, queue: str) -> F | None:
-        """A new flow to the queue's process; None if it has none."""
+    def _send_again(self, queue: str, publication: Publication, confirm: Promise) -> None:
+        """Send what came back from a process that was falling asleep: it ends, or goes on, within a moment."""
+        self.runtime.event().wait(FALLS_ASLEEP)
+        self.flows.pop(queue, None)
+        self.send((queue,), publication, confirm)
+
+    def _connect(self, queue: str, confirm: Promise, publication: Publication | None = None) -> F | None:
+        """A new flow to the queue's process; None if it has none: `confirm` is answered then, or `publication` is forwarded."""
+        if (
+            (forward := self._forward) is not None
+            and publication is not None
+            and forward(queue, publication, confirm)
+        ):
+            return None
         try:
             ref = self.address(queue)
         except ActorDeadError:
+            confirm.nack(NO_QUEUE)
             return None
+        except (Blocked, ResourceError) as error:
+            confirm.fail(error)
+            return None
+        if (there := self.flows.get(queue)) is not None and there.ref == ref:
+            return there  # another coroutine of this thread connected while the process was started
+        if len(self.flows) >= self._flows_to_keep:
+            self.flows = {
+                name: each for name, each in self.flows.items() if not each.ref.actor_stopped.is_set()
+            }
+            self._flows_to_keep = max(FLOWS, 2 * len(self.flows))
         flow = self.flows[queue] = self._new_flow(self.runtime, ref, self._initial_credit)
         return flow
 

@@ -14,7 +14,7 @@ arrive together share one sync, and the more there is to do, the more arrive tog
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from warrenmq.actors.store.collector import MsgStoreGc
 from warrenmq.actors.store.messages import (
@@ -50,7 +50,7 @@ from warrenmq.seams.fenced_disk import FencedDisk
 from warrenmq.trace.events import Trigger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
+    from collections.abc import Callable, Hashable, Iterable, Mapping
 
     from pykka import ActorRef
 
@@ -65,7 +65,6 @@ JOB_RETRY = 30.0
 """Seconds until the collector is tried again when the disk was too full for it."""
 GC_STOP_MARGIN = 60.0
 """Seconds of the store's own shutdown timeout that are kept for its dumps when it waits for its collector."""
-_PRIORITIES = {JobDone: 8, SyncTimeout: 8, ClientDying: 7, Read: 2}
 _DISK = "disk"
 
 
@@ -93,11 +92,8 @@ class MsgStore(Server):
     """
 
     helpable = True
-
-    @staticmethod
-    def priority(message: Any) -> int:
-        """The priority of a message, as rabbit_msg_store:prioritise_* has it."""
-        return _PRIORITIES.get(type(message), 0)
+    ranks: ClassVar[Mapping[type, int]] = {JobDone: 8, SyncTimeout: 8, ClientDying: 7, Read: 2}
+    """As rabbit_msg_store:prioritise_* has them."""
 
     def init(
         self,

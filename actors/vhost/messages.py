@@ -25,6 +25,13 @@ class DeclareQueue:
 
 
 @dataclass(slots=True)
+class Wake:
+    """Call: have this queue's process run; fine when it runs, or there is no such queue."""
+
+    name: str
+
+
+@dataclass(slots=True)
 class DeclareExchange:
     """Call: have this exchange."""
 
@@ -66,7 +73,7 @@ class DeleteExchange:
 
 
 @dataclass(slots=True)
-class HaveLater:
+class EnsureDelayQueue:
     """Call: have the queue in which messages wait that are published with a delay of their own (routing/delayed.py, LATER)."""
 
 
@@ -100,7 +107,7 @@ class LastConsumerGone:
 
 
 @dataclass(slots=True)
-class UnusedTooLong:
+class QueueUnused:
     """Cast, queue -> vhost: a queue was unused for as long as its x-expires allows."""
 
     name: str

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.directory.definition_frames import check_storable
 from warrenmq.errors import NotFound
 from warrenmq.log import Log
-from warrenmq.queue.messages import NewArguments
 from warrenmq.vhost.policies import LIMITS, Policies, Policy, check_parameter, without_effect
 
 if TYPE_CHECKING:
     from warrenmq.actors.vhost.messages import ClearParameter, SetParameter
+    from warrenmq.actors.vhost.queue_declarations import QueueDeclarations
     from warrenmq.actors.vhost.vhost import Vhost
-    from warrenmq.runtime import Server
 
 log = Log("warrenmq.vhost")
 
@@ -26,9 +24,9 @@ log = Log("warrenmq.vhost")
 class Parameters:
     """The runtime parameters of a vhost; belongs to the vhost process."""
 
-    def __init__(self, process: Server, vhost: Vhost) -> None:
-        self._process = process
+    def __init__(self, vhost: Vhost, queues: QueueDeclarations) -> None:
         self._vhost = vhost
+        self._queues = queues
 
     def check_set(self, request: SetParameter) -> SetParameter:
         """Refuse what is no policy and no limit."""
@@ -68,7 +66,6 @@ class Parameters:
         for record in vhost.records():
             arguments = after.queue_arguments(record, vhost.name)
             if arguments != before.queue_arguments(record, vhost.name):
-                vhost.note_overflow(record.name, arguments)
-                self._process.cast(queue_name(record.name), NewArguments(arguments))
+                self._queues.apply(record, arguments)
         for name in list(vhost.router.exchanges):
             vhost.router.set_alternate(name, after.alternate(name))

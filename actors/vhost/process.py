@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from warrenmq.actors.sending.message_sender import NO_QUEUE
 from warrenmq.actors.vhost.exchange_declarations import ExchangeDeclarations
 from warrenmq.actors.vhost.messages import (
     Bind,
@@ -21,19 +22,18 @@ from warrenmq.actors.vhost.messages import (
     DeclareQueue,
     DeleteExchange,
     DeleteQueue,
-    HaveLater,
+    EnsureDelayQueue,
     SetParameter,
     Sync,
     Unbind,
+    Wake,
 )
 from warrenmq.actors.vhost.parameters import Parameters
-from warrenmq.actors.vhost.queue_declarations import QueueDeclarations
+from warrenmq.actors.vhost.queue_declarations import QueueDeclarations, refusal_of
 from warrenmq.actors.vhost.routing_trace import RoutingTrace
-from warrenmq.errors import Blocked
+from warrenmq.queue.messages import Forward
 from warrenmq.routing.delayed import LATER
 from warrenmq.runtime import Down, Server
-from warrenmq.runtime.shortage import shortage
-from warrenmq.seams.disk import is_full
 from warrenmq.seams.fenced_disk import FencedDisk
 
 if TYPE_CHECKING:
@@ -60,12 +60,19 @@ class VhostProcess(Server):
             DeleteExchange,
             Bind,
             Unbind,
-            HaveLater,
+            Wake,
+            EnsureDelayQueue,
             SetParameter,
             ClearParameter,
             Sync,
         }
     )
+
+    @staticmethod
+    def undelivered(message: Any) -> None:
+        """A publish that will never be forwarded is nacked."""
+        if isinstance(message, Forward):
+            message.promise.nack(NO_QUEUE)
 
     def init(self, vhost: Vhost, queue_sup: Name, persistent_store: str, transient_store: str) -> None:
         """Recover the vhost (rabbit_vhost:recover)."""
@@ -74,15 +81,15 @@ class VhostProcess(Server):
         exchanges = ExchangeDeclarations(vhost)
         self._queues = queues = QueueDeclarations(self, vhost, exchanges, disk, queue_sup, stores)
         exchanges.stores = queues
-        parameters = Parameters(self, vhost)
+        parameters = Parameters(vhost, queues)
         self._handlers: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-            DeclareQueue: (queues.check_declare, queues.declare),
+            Wake: (lambda wake: wake, lambda wake: queues.wake(wake.name)),
             DeleteQueue: (queues.check_delete, queues.delete),
             DeclareExchange: (exchanges.check_declare, exchanges.declare),
             DeleteExchange: (exchanges.check_delete, exchanges.delete),
             Bind: (exchanges.check_bind, exchanges.bind),
             Unbind: (exchanges.check_unbind, exchanges.unbind),
-            HaveLater: (lambda have: have, lambda _: queues.have_store(LATER, durable=True)),
+            EnsureDelayQueue: (lambda have: have, lambda _: queues.have_store(LATER, durable=True)),
             SetParameter: (parameters.check_set, parameters.set),
             ClearParameter: (parameters.check_clear, parameters.clear),
             Sync: (lambda sync: sync, lambda _: None),
@@ -97,25 +104,30 @@ class VhostProcess(Server):
 
     def check_call(self, request: Any) -> Any:
         """Refuse a declaration that breaks a rule; nothing has been changed then."""
+        self._queues.before(request)
+        if type(request) is DeclareQueue:
+            return self._queues.check_declare(request)
         check, _ = self._handlers[type(super().check_call(request))]
         return check(request)
 
-    def handle_call(self, request: Any, sender: From) -> Any:  # noqa: ARG002  # OTP's signature
+    def handle_call(self, request: Any, sender: From) -> Any:
         """Do what one declaration says, which has been checked."""
-        _, change = self._handlers[type(request)]
         try:
+            if type(request) is DeclareQueue:
+                return self._queues.declare(request, sender)
+            _, change = self._handlers[type(request)]
             return change(request)
         except OSError as error:
-            if is_full(error):
-                msg = "the disk is full, so nothing was changed; make room and try again"
-                raise Blocked(msg) from error
-            if (refusal := shortage(error, type(request).__name__)) is not None:
-                raise refusal from error
-            raise
+            if (refusal := refusal_of(error, type(request).__name__)) is None:
+                raise
+            raise refusal from error
 
     def handle_cast(self, message: Any) -> None:
-        """A queue may go."""
-        self._queues.may_go(message)
+        """A queue may go; or one that sleeps is sent something."""
+        if type(message) is Forward:
+            self._queues.forward(message)
+        else:
+            self._queues.may_go(message)
 
     def handle_info(self, message: Any) -> None:
         """A connection that has exclusive queues died, or a queue could not go before."""
@@ -123,3 +135,7 @@ class VhostProcess(Server):
             self._queues.monitored_died(message.monitor)
         else:
             self._queues.may_go(message)
+
+    def mailbox_empty(self) -> None:
+        """All queues that were declared meanwhile are made durable together."""
+        self._queues.settle()

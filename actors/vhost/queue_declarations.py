@@ -6,6 +6,9 @@
     delete               it is another connection's (405); if_unused and it has consumers, if_empty and it has messages (406); it
                          is not there (404, which RabbitMQ passes over)
 
+A declared queue has no process and no folder before it is used (`wake`), unless x-expires or delayed messages need one.  Durable
+queues that are declared at the same time are made durable by one sync (`settle`); none of them is there before.
+
 A queue declared without a name gets one of the broker's.  An exclusive queue is not durable, and goes when the
 connection does that declared it, which is monitored for that.
 """
@@ -20,17 +23,21 @@ from pykka import ActorDeadError
 
 from warrenmq.actors.queue.recovery import QueueSpec
 from warrenmq.actors.sending.guid import OF_QUEUE, token
+from warrenmq.actors.sending.message_sender import Flow, MessageSender
 from warrenmq.actors.vhost import equivalence
 from warrenmq.actors.vhost.exchange_declarations import check_name
-from warrenmq.actors.vhost.messages import DeclareQueue, LastConsumerGone, OwnerGone, UnusedTooLong
+from warrenmq.actors.vhost.messages import DeclareQueue, LastConsumerGone, OwnerGone, QueueUnused
 from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.directory.definition_frames import check_storable
 from warrenmq.directory.definitions import QueueRecord
 from warrenmq.errors import ArgumentValueError, Blocked, PreconditionFailed, ResourceError
 from warrenmq.log import Log
 from warrenmq.queue.arguments import QueueArguments, as_classic
-from warrenmq.queue.messages import Delete, GoAhead, Stat
+from warrenmq.queue.asleep import NEVER_USED
+from warrenmq.queue.messages import Delete, Forwarded, NewArguments, Stat, VhostRecovered
 from warrenmq.routing.delayed import is_store
+from warrenmq.runtime import NO_REPLY
+from warrenmq.runtime.shortage import shortage
 from warrenmq.seams.disk import is_full
 from warrenmq.supervisors import start_child, stop_child
 from warrenmq.vhost.queue_folders import keep_definition
@@ -41,13 +48,21 @@ if TYPE_CHECKING:
     from warrenmq.actors.vhost.exchange_declarations import ExchangeDeclarations
     from warrenmq.actors.vhost.messages import DeleteQueue
     from warrenmq.actors.vhost.vhost import Vhost
-    from warrenmq.runtime import Name, Server
+    from warrenmq.queue.messages import Forward
+    from warrenmq.runtime import From, Name, Server
     from warrenmq.seams.disk import Disk
 
 log = Log("warrenmq.vhost")
 
 DELETE_AGAIN = 1.0
 """Seconds until another try where the disk was full."""
+
+
+def refusal_of(error: Exception, what: str) -> Blocked | ResourceError | None:
+    """The refusal of a request that met a full disk or a limit of the system; None for another error."""
+    if isinstance(error, OSError) and is_full(error):
+        return Blocked("the disk is full, so nothing was changed; make room and try again")
+    return shortage(error, what)
 
 
 class QueueDeclarations:
@@ -62,15 +77,24 @@ class QueueDeclarations:
         self._disk = disk
         self._queue_sup = queue_sup
         self._stores = stores
+        self._declared: dict[str, tuple[QueueRecord, From]] = {}
+        """New durable queues, which are not on disk yet, and who waits for that."""
+        runtime, credit = process.runtime, vhost.settings.credit_flow_default_credit[0]
+        self._sender = MessageSender(
+            runtime, vhost.ids, Flow, credit, process.trace, lambda name: runtime.whereis(queue_name(name))
+        )
         self._monitors: dict[int, ActorRef[Any]] = {}
         """Monitor -> a connection that has exclusive queues."""
 
     def recover(self) -> None:
-        """Start a process for each queue, when it is clear what folders are for that belong to none."""
+        """Start a process for each queue that does not sleep, when it is clear what folders are for that belong to none."""
         vhost = self._vhost
         vhost.sort_out_folders(self._disk)
         for record in self._records():
-            self._start(record)
+            if record.name in vhost.asleep:
+                vhost.note_overflow(record.name, vhost.policies.queue_arguments(record, vhost.name))
+            else:
+                self._start(record)
             if not is_store(record.name):
                 vhost.router.add_queue(record.name)
         for owner in dict.fromkeys(vhost.owners.values()):
@@ -79,7 +103,31 @@ class QueueDeclarations:
     def go_ahead(self) -> None:
         """Bindings are recovered, too: what has expired may go."""
         for record in self._records():
-            self._process.cast(queue_name(record.name), GoAhead())
+            if record.name not in self._vhost.asleep:
+                self._process.cast(queue_name(record.name), VhostRecovered())
+
+    def before(self, request: Any) -> None:
+        """Called before a request is looked at: it has to see all queues that were declared, but for another new one."""
+        if self._declared and (type(request) is not DeclareQueue or request.record.name in self._declared):
+            self.settle()
+
+    def settle(self) -> None:
+        """Have the queues that wait for it be durable, and answer who declared them."""
+        if not self._declared:
+            return
+        declared, self._declared = self._declared, {}
+        vhost = self._vhost
+        try:
+            vhost.definitions.put_queues([record for record, _ in declared.values()])
+        except OSError as error:
+            if (refusal := refusal_of(error, DeclareQueue.__name__)) is None:
+                raise
+            for _, sender in declared.values():
+                sender.refuse(refusal)
+            return
+        for record, sender in declared.values():
+            self._have_asleep(record)
+            sender.reply(record.name)
 
     def check_declare(self, request: DeclareQueue) -> DeclareQueue:
         """The queue as it will be declared, with its name; refuses what breaks a rule."""
@@ -114,24 +162,73 @@ class QueueDeclarations:
         """PreconditionFailed above the max-queues of the virtual host (rabbit_vhost_limit:is_over_queue_limit)."""
         vhost = self._vhost
         most = vhost.limit("max-queues")
-        if most is not None and len(vhost.records()) >= most:
+        if most is not None and len(vhost.records()) + len(self._declared) >= most:
             text = f"cannot declare queue '{record.name}': queue limit in vhost '{vhost.name}' ({most}) is reached"
             raise PreconditionFailed(text, reply_text=text)
 
-    def declare(self, request: DeclareQueue) -> str:
-        """Have a queue; returns its name."""
+    def declare(self, request: DeclareQueue, sender: From) -> Any:
+        """Have a queue; answers its name."""
         vhost, record = self._vhost, request.record
         vhost.queue_events["queue_declared"] += 1
         if vhost.queue(record.name) is not None:
             self._process.cast(queue_name(record.name), Stat())
             return record.name
-        self._have(record)
-        vhost.queue_events["queue_created"] += 1
-        vhost.router.add_queue(record.name)
+        if not vhost.may_sleep(record):
+            self._have(record)
+            self._is_there(record.name)
+        elif record.durable:
+            self._declared[record.name] = record, sender
+            return NO_REPLY
+        else:
+            vhost.transient_queues[record.name] = record
+            self._have_asleep(record)
         if record.exclusive and request.owner is not None:
             vhost.owners[record.name] = request.owner
             self._watch(request.owner)
         return record.name
+
+    def _have_asleep(self, record: QueueRecord) -> None:
+        vhost = self._vhost
+        vhost.note_overflow(record.name, vhost.policies.queue_arguments(record, vhost.name))
+        vhost.sleeps(record.name)
+        self._is_there(record.name)
+
+    def _is_there(self, name: str) -> None:
+        self._vhost.queue_events["queue_created"] += 1
+        self._vhost.router.add_queue(name)
+
+    def wake(self, name: str) -> None:
+        """Start the process of a queue that sleeps."""
+        vhost = self._vhost
+        record = vhost.record(name)
+        if record is not None and name in vhost.asleep:
+            self._process.runtime.retire(queue_name(name))  # no restart
+            self._start(record)
+            del vhost.asleep[name]  # last: who does not find it here finds its process
+
+    def forward(self, message: Forward) -> None:
+        """Publish for a queue to another one, which slept."""
+        try:
+            self.wake(message.queue)
+        except (OSError, ResourceError) as error:
+            if (refusal := refusal_of(error, message.queue)) is None:
+                raise
+            message.promise.fail(refusal)
+        else:
+            self._sender.send((message.queue,), message.publication, message.promise)
+        self._process.cast(message.publisher, Forwarded(message.queue))
+
+    def apply(self, record: QueueRecord, arguments: QueueArguments) -> None:
+        """Have a queue go by what a changed policy says: one that sleeps will when it is used, if it may go on sleeping."""
+        vhost = self._vhost
+        vhost.note_overflow(record.name, arguments)
+        if record.name in vhost.asleep and vhost.may_sleep(record):
+            return
+        self.wake(record.name)
+        if not self._process.cast(queue_name(record.name), NewArguments(arguments)) and not vhost.may_sleep(
+            record
+        ):
+            self.wake(record.name)  # it fell asleep this moment
 
     def have_store(self, name: str, *, durable: bool) -> None:
         """Have a queue in which delayed messages wait."""
@@ -153,7 +250,7 @@ class QueueDeclarations:
         record = self._vhost.existing_queue(request.name)
         return self._delete(record, if_unused=request.if_unused, if_empty=request.if_empty)
 
-    def may_go(self, message: LastConsumerGone | UnusedTooLong | OwnerGone) -> None:
+    def may_go(self, message: LastConsumerGone | QueueUnused | OwnerGone) -> None:
         """Delete a queue without a request of a client; not while it has consumers, unless its owner is gone."""
         record = self._vhost.queue(message.name)
         if record is None or (isinstance(message, LastConsumerGone) and not record.auto_delete):
@@ -217,8 +314,10 @@ class QueueDeclarations:
             record.name, vhost.name, vhost.folders(record),
             vhost.directory.quarantine, vhost.damage, vhost.last_stops.take, record.durable, *self._stores, settings=settings, disk=vhost.disk,
             arguments=arguments, router=vhost.router, ids=vhost.ids,
-            address=lambda name: runtime.whereis(queue_name(name)), is_up=lambda: vhost.is_up, unwritten=vhost.unwritten.append,
-            unused_too_long=lambda: runtime.cast(mine, UnusedTooLong(record.name)), last_consumer_gone=auto_delete,
+            address=lambda name: runtime.whereis(queue_name(name)), sleeps=vhost.asleep.__contains__, vhost_process=mine, is_up=lambda: vhost.is_up, unwritten=vhost.unwritten.append,
+            falls_asleep=lambda asleep: vhost.falls_asleep(record.name, asleep),
+            before=vhost.asleep.get(record.name, NEVER_USED).counts,
+            unused_too_long=lambda: runtime.cast(mine, QueueUnused(record.name)), last_consumer_gone=auto_delete,
             tell_figures=lambda figures: vhost.figures.__setitem__(record.name, figures),
         )  # fmt: skip
         start_child(runtime, self._queue_sup, spec, name=queue_name(record.name))
@@ -245,6 +344,7 @@ class QueueDeclarations:
             commit()
             reply = 0
         vhost.transient_queues.pop(name, None)
+        vhost.asleep.pop(name, None)
         vhost.figures.pop(name, None)
         vhost.note_overflow(name, None)
         vhost.queue_events["queue_deleted"] += 1

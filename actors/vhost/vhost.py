@@ -11,12 +11,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from warrenmq.directory.damage_log import DamageLog
+from warrenmq.directory.recovery_terms import FILE_NAME as TERMS
+from warrenmq.directory.recovery_terms import parse as parse_terms
 from warrenmq.directory.recovery_terms import paths_to_sync
 from warrenmq.errors import NotFound, ResourceLocked
 from warrenmq.queue.arguments import QueueArguments
+from warrenmq.queue.asleep import FIGURES_OF_NEVER_USED, NEVER_USED
 from warrenmq.routing.delayed import is_store
 from warrenmq.vhost.last_stops import LastStops
 from warrenmq.vhost.policies import LIMITS, LIMITS_NAME, Policies
+from warrenmq.vhost.queue_folders import NAMING_FILES
 from warrenmq.vhost.unknown_folders import sort_out
 
 if TYPE_CHECKING:
@@ -28,11 +32,15 @@ if TYPE_CHECKING:
     from warrenmq.directory.definitions import Definitions, QueueRecord
     from warrenmq.directory.layout import VhostDirectory
     from warrenmq.node.resources import Resources
+    from warrenmq.queue.asleep import Asleep
     from warrenmq.queue.messages import QueueFigures
     from warrenmq.routing import Router
     from warrenmq.runtime import Name
     from warrenmq.seams.disk import Disk
     from warrenmq.settings import Settings
+
+
+_OF_AN_EMPTY_QUEUE = {*NAMING_FILES, TERMS}
 
 
 def queue_name(name: str) -> Name:
@@ -55,6 +63,8 @@ class Vhost:
     transient_queues: dict[str, QueueRecord] = field(default_factory=dict)
     owners: dict[str, ActorRef[Any]] = field(default_factory=dict)
     """Exclusive queue -> the connection that it belongs to; those of the face are not here."""
+    asleep: dict[str, Asleep] = field(default_factory=dict)
+    """Queues that have no process and need none: `Wake` starts it."""
     figures: dict[str, Callable[[], QueueFigures]] = field(default_factory=dict)
     """Queue -> what reads its figures, from any thread."""
     kept_folders: list[str] = field(default_factory=list)
@@ -85,20 +95,60 @@ class Vhost:
         known = {folder: record for record in records for folder in self.folders(record)}
         found = sort_out(disk, self.directory, self.definitions, known)
         self.definitions.settle(found.declared_again)
+        self.definitions.note_folders([*found.with_folder, *(record.name for record in found.declared_again)])
         self.kept_folders = found.kept
         self.damage.add(found.damage)
 
     def look_at_folders(self) -> None:
         """Find out how the queues were stopped and what they hold, before anything of the vhost runs."""
-        records = self.definitions.queues.values()
-        self.last_stops.look(folder for record in records for folder in self.folders(record))
+        records, with_folder = self.definitions.queues.values(), self.definitions.with_folder
+        there = {f"{self.directory.queues}/{name}" for name in self.disk.listdir(self.directory.queues)}
+        self.asleep.clear()
+        for record in [*records, *self.transient_queues.values()]:
+            used = record.durable and (
+                record.name in with_folder or not there.isdisjoint(self.folders(record))
+            )
+            if self.may_sleep(record) and (not used or self._is_empty(record)):
+                self.sleeps(record.name)
+        self.last_stops.look(
+            folder for record in records if record.name not in self.asleep for folder in self.folders(record)
+        )
+
+    def _is_empty(self, record: QueueRecord) -> bool:
+        """True if nothing is in a queue's folders, and nothing was at its last stop."""
+        for folder in self.folders(record):
+            names = {*self.disk.listdir(folder)}
+            if not names or any(self.disk.size(f"{folder}/{name}") for name in names - _OF_AN_EMPTY_QUEUE):
+                return False
+            if TERMS in names:
+                terms = parse_terms(self.disk.read(f"{folder}/{TERMS}"))
+                if terms is None or any(size for _, size, _ in terms.files):
+                    return False
+        return True
+
+    def may_sleep(self, record: QueueRecord) -> bool:
+        """True if a queue has nothing to do by itself: no x-expires to look after, nor delayed messages."""
+        return not is_store(record.name) and self.policies.queue_arguments(record, self.name).expires is None
+
+    def sleeps(self, name: str) -> None:
+        """Have a queue sleep that was not used yet."""
+        self.asleep[name] = NEVER_USED
+        self.figures[name] = FIGURES_OF_NEVER_USED
+
+    def falls_asleep(self, name: str, asleep: Asleep) -> None:
+        """Have a queue sleep that was used; called by its process, at its end."""
+        self.asleep[name] = asleep
+        self.figures[name] = asleep.figures
 
     def make_stops_safe(self) -> None:
         """Have the terms of all queues that were stopped in order survive a power cut."""
-        records = self.definitions.queues.values()
-        paths = paths_to_sync(self.disk, (folder for record in records for folder in self.folders(record)))
+        awake = [record for name, record in self.definitions.queues.items() if name not in self.asleep]
+        paths = paths_to_sync(self.disk, (folder for record in awake for folder in self.folders(record)))
         if paths:
             self.disk.sync_many(paths)
+        self.definitions.note_folders(
+            name for name in self.definitions.queues if self.asleep.get(name) is not NEVER_USED
+        )
 
     def folders(self, record: QueueRecord) -> tuple[str, ...]:
         """The paths of a queue's folders: one, or one for each priority from 0."""

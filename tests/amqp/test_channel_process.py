@@ -666,6 +666,7 @@ def test_an_exclusive_queue_is_its_connections(channel, broker, method):
 
 def test_a_channel_without_credit_tells_its_connection(channel, client, broker):
     channel.declare("q", durable=True)
+    broker.client.calls.address("q")  # its process starts
     stop, go_on = broker.runtime.event(), broker.runtime.event()
 
     def hold(op, path):

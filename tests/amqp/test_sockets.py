@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import gc
-import shutil
 import socket
 import ssl
 import struct
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 
@@ -220,19 +218,6 @@ def test_an_address_in_use_is_said_in_a_sentence(server, broker):
 
 
 # -- TLS
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory):
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl makes the certificate")
-    path = str(tmp_path_factory.mktemp("tls") / "both.pem")
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-         "-addext", "subjectAltName=DNS:localhost", "-keyout", path, "-out", path + ".crt"],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return path + ".crt", path
 
 
 def test_tls(broker, certificate):

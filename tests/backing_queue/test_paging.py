@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from warrenmq.backing_queue import paging
 from warrenmq.backing_queue.paging import INFINITE
-from warrenmq.backing_queue.rates import Rates, moving_average
+from warrenmq.backing_queue.rates import Rates, memory_limit, moving_average
 from warrenmq.queue_index.v1.segment import next_boundary, tune_read
 
 SECOND = 1_000_000_000
@@ -175,7 +175,7 @@ def test_permitted_betas_come_near_the_target_and_are_never_more(ready: int, tar
     ("egress", "limit"), [(0, 1), (0.4, 1), (10, 21), (1_023.4, 2_047), (1_024, 2_048), (1e9, 2_048)]
 )
 def test_the_memory_limit_is_what_two_seconds_take(egress: float, limit: int) -> None:
-    assert paging.memory_limit(egress) == limit
+    assert memory_limit(egress) == limit
 
 
 @pytest.mark.parametrize(("count", "together"), [(9, False), (10, True)])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.backing_queue.invariants import check_invariants
-from warrenmq.backing_queue import paging
+from warrenmq.backing_queue import paging, rates
 from warrenmq.backing_queue.memory_target import MemoryTargetQueue
 from warrenmq.backing_queue.read_ahead import ReadAheadQueue
 from warrenmq.backing_queue.variable_queue import VariableQueue
@@ -246,7 +246,7 @@ def test_the_head_has_what_two_seconds_take_and_the_rest_is_on_disk_at_once() ->
     assert ([message[0] for message in queue.q_head], queue.tail_count) == ([0], 9)
     assert world.index.unacked == 9, "transient messages beyond the head, too"
     assert world.fetch(10) == list(range(10))
-    queue.rates.egress = 2.0
+    queue.rates.most_ahead = rates.memory_limit(2.0)
     world.publish(10)
     assert (len(queue.q_head), queue.tail_count) == (5, 5)
     queue.requeue([3, 8])
@@ -258,7 +258,7 @@ def test_ten_small_bodies_are_read_along_with_their_entries_and_fewer_when_they_
     world = World(ReadAheadQueue)
     world.publish(1)
     world.publish(30, LARGE)
-    world.queue.rates.egress = 1_000.0
+    world.queue.rates.most_ahead = rates.memory_limit(1_000.0)
     assert world.fetch(1) == [0]
     assert world.fetch(1) == [1]
     assert not world.persistent.together, "a segment of four is never ten bodies"
@@ -273,7 +273,7 @@ def test_bodies_of_up_to_12_000_bytes_are_read_together(
     world.publish(1)
     world.publish(11, size)
     monkeypatch.setattr(type(world.index), "tune_read", lambda _index, _start, end: end)
-    world.queue.rates.egress = 1_000.0
+    world.queue.rates.most_ahead = rates.memory_limit(1_000.0)
     assert world.fetch(1) == [0]
     assert world.fetch(2) == [1, 2]
     assert world.persistent.together == together

@@ -11,10 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.backing_queue.invariants import check_invariants
 from warrenmq.backing_queue import memory_target as variable_queue_memory_target
-from warrenmq.backing_queue import paging, variable_queue
+from warrenmq.backing_queue import rates, variable_queue
 from warrenmq.backing_queue.memory_target import MemoryTargetQueue
 from warrenmq.backing_queue.read_ahead import ReadAheadQueue
-from warrenmq.message.queue_message import Publication, embeds
+from warrenmq.message.queue_message import Publication, records_of
 from warrenmq.message.stored import body_of, encode_head, seal
 from warrenmq.queue_index import versions as index_versions
 from warrenmq.queue_index.protocol import Opening
@@ -46,7 +46,9 @@ BEHAVIOURS = {"memory_target": MemoryTargetQueue, "read_ahead": ReadAheadQueue}
     ],
 )
 def test_the_embed_rule(body: int, properties: int, limit: int, embedded: bool) -> None:
-    assert embeds(body, properties, limit) is embedded
+    publication = Publication(bytes(8), 1, HEAD, properties, [bytes(body)], persistent=True)
+    _, stored = records_of([publication], 0, limit)
+    assert (not stored) is embedded
 
 
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 65_535, 65_536])
@@ -104,7 +106,7 @@ class QueueMachine(RuleBasedStateMachine):
     )
     def begin(self, behaviour: str, version: int, bound: int) -> None:
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(paging, "MOST_AHEAD", 5)
+        self.patch.setattr(rates, "MOST_AHEAD", 5)
         self.patch.setattr(variable_queue, "PURGE_BATCH", 3)
         self.patch.setattr(variable_queue_memory_target, "OPERATIONS_BETWEEN", 7)
         self.patch.setattr(variable_queue_memory_target, "STEP", 3)

@@ -127,6 +127,37 @@ def test_any_number_of_publishers_that_wait_for_an_alarm_keep_no_thread_from_the
     asyncio.run(main())
 
 
+def test_a_consumer_can_be_asked_for_some_and_with_a_timeout(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with aio.open(tmp_path) as broker:
+            jobs = await broker.declare_queue("jobs")
+            async with jobs.consume() as consumer:
+                assert broker.would_block("", "jobs") is False
+                assert await consumer.get(timeout=0.01) is None
+                await jobs.publish_many([b"1", b"2", b"3"])
+                first = await consumer.get()
+                assert first is not None
+                rest = []
+                while len(rest) < 2:
+                    rest += await consumer.take(5, timeout=LIMIT)
+                assert [each.body for each in (first, *rest)] == [b"1", b"2", b"3"]
+                for each in (first, *rest):
+                    each.ack()
+                assert await consumer.take(5, timeout=0) == []
+                assert not consumer.ended
+                await consumer.cancel()
+                assert consumer.ended
+                assert await consumer.get() is None
+            exchange = await broker.declare_exchange("e", "fanout")
+            await broker.bind(jobs, exchange)
+            await broker.publish(exchange, "", b"by its handle")
+            async with broker.tx() as tx:
+                tx.publish(exchange, "", b"in a transaction", priority=1)
+            assert [each.body for each in await jobs.peek(5)] == [b"by its handle", b"in a transaction"]
+
+    asyncio.run(main())
+
+
 def test_publishers_that_wait_fail_when_the_broker_is_closed(tmp_path: Path) -> None:
     async def main() -> None:
         broker = await aio.open(tmp_path, settings={"vm_memory_high_watermark": 0.0}).start()

@@ -43,7 +43,7 @@ PATIENCE = 60.0
 """Seconds after which a call that has not ended is taken for one that hangs."""
 
 OUR_OWN = {
-    "Confirm": {"confirm", "fail", "nack", "parts"}, "Consumer": {"lapse"}, "Broker": {"local", "stats_for", "have_delayed", "hold_delayed", "share_directory"},
+    "Confirm": {"confirm", "fail", "follow", "nack", "parts"}, "Consumer": {"ahead", "lapse"}, "Broker": {"local"},
 }  # fmt: skip
 """Methods without an underscore that are for this package's other modules ("for Queue, Consumer and Publishing")."""
 

@@ -281,6 +281,7 @@ def test_one_that_is_killed_is_started_again_alone_and_no_alarm_is_forgotten(
     host.disk.free_bytes = ROOM
     broker = host.open()
     queue = broker.declare_queue("q")
+    queue.get()  # its process starts
     others = {name: host.sim.whereis(name) for name in ("vhost_process", "queue:q", "msg_store_persistent")}
     broker.set_vm_memory_high_watermark(0.3)
     broker.set_disk_free_limit(30_000)
@@ -422,6 +423,7 @@ def test_a_disk_that_fills_up_between_two_looks_refuses_first_and_then_lets_wait
     host.disk.free_bytes = None
     broker = host.open()
     queue = broker.declare_queue("q")
+    queue.get()  # its process starts, which needs room
     host.disk.free_bytes = 0
     taken = queue.publish(b"taken")
     host.sleep(0.1)

@@ -59,7 +59,7 @@ def directory(profile: str, end: str) -> Made:
     for name, arguments in DECLARED.items():
         broker.bind(broker.declare_queue(name, arguments=arguments), "amq.fanout")
     broker.delete_queue("empty")
-    broker.declare_queue("empty", arguments=DECLARED["empty"])
+    broker.declare_queue("empty", arguments=DECLARED["empty"]).get()  # from here on its folder tells it, too
     for number in range(12):
         for name in ("jobs", "urgent", "again"):
             body = f"{name} {number} ".encode() + bytes([97 + number]) * (30, 700)[number % 2]

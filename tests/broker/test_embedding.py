@@ -1,5 +1,8 @@
 """The promises of the embedded face, on real files and threads."""
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +12,7 @@ import pytest
 import warrenmq
 from tests.support.limits import LIMIT
 from tests.support.schedulers import until
+from tests.support.source_tree import ROOT
 from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.queue_index.v2.index import QueueIndexV2
 
@@ -361,3 +365,19 @@ def test_a_publish_whose_handling_crashes_the_queue_is_nacked_and_the_next_one_i
         queue.publish(b"unlucky").result()
     queue.publish(b"taken").result()
     assert drain(queue) == [b"taken"]
+
+
+def test_a_silent_program_imports_neither_structlog_nor_asyncio(tmp_path: Path) -> None:
+    """They take as long as a third of everything else."""
+    program = (
+        "import sys, warrenmq\n"
+        "with warrenmq.open(sys.argv[1]) as broker:\n"
+        "    broker.declare_queue('q').publish(b'x').result(60)\n"
+        "print({'asyncio', 'structlog', 'importlib.metadata'} & sys.modules.keys())\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-S", "-c", program, str(tmp_path / "data")], check=False, capture_output=True, text=True,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([ROOT, *sys.path])},
+    )  # fmt: skip
+    assert (ran.stdout, ran.stderr) == ("set()\n", "")

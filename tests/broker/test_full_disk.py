@@ -157,7 +157,7 @@ def test_a_broker_that_is_closed_while_the_disk_is_full_loses_nothing_confirmed(
     assert bodies(host.open(), "q") == [b"confirmed"]
 
 
-@pytest.mark.parametrize("room", [0, 10, 25, 40])
+@pytest.mark.parametrize("room", [0, 10, 20])
 def test_a_queue_that_cannot_be_declared_is_not_there_by_half(host: SimulatedHost, room: int) -> None:
     broker = host.open()
     broker.declare_queue("old").publish(b"x").result()
@@ -180,7 +180,7 @@ def test_a_queue_that_cannot_be_declared_is_not_there_by_half(host: SimulatedHos
 
 def test_a_queue_that_was_refused_is_not_there_after_a_crash_either(host: SimulatedHost) -> None:
     broker = host.open()
-    host.disk.free_bytes = 40
+    host.disk.free_bytes = 10
     with pytest.raises(warrenmq.Blocked):
         broker.declare_queue("new")
     host.crash(power_cut=False)

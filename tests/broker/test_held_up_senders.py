@@ -100,6 +100,7 @@ def test_a_channel_without_credit_says_so_until_it_is_granted_some(host: Simulat
     with host.open() as broker:
         channel = Client(broker).open(1)
         channel.declare("q", durable=True)
+        broker.queue("q").get()  # its process starts
         hold_disk(host, 2.0)
         for _ in range(6):
             channel.publish("q", *[b"x" * 100] * 200, delivery_mode=2)
@@ -119,6 +120,7 @@ def test_a_channel_that_ends_without_credit_waits_no_more(host: SimulatedHost) -
         client = Client(broker)
         channel = client.open(1)
         channel.declare("q", durable=True)
+        broker.queue("q").get()  # its process starts
         hold_disk(host, 5.0)
         channel.publish("q", *[b"x"] * 1000, delivery_mode=2)
         host.sleep(1.0)

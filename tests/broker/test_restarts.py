@@ -17,6 +17,7 @@ def test_restarts_count_since_the_queue_was_declared(deaths):
 
         for _ in range(3):
             queue = broker.declare_queue("q")
+            queue.get()  # its process starts
             assert restarts() == 0
             for before in range(deaths):
                 host.sim.kill(host.sim.whereis(queue_name("q")))

@@ -6,9 +6,11 @@ import pytest
 
 from tests.broker.odd_arguments import HostileInt, HostileList, HostileStr
 from tests.support.simulated import SimulatedHost
+from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.broker.retry import attempts, exponential
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError, NotFound, PreconditionFailed
 from warrenmq.message.properties import Properties
+from warrenmq.queue import return_counts
 from warrenmq.settings import Settings
 
 
@@ -214,6 +216,47 @@ def test_a_message_that_comes_back_too_often_is_dead_lettered(host, limit):
         delivery.ack()
     assert sorted(bodies) == [b"1", b"large" * 500]
     assert (queue.info().ready, queue.info().unacked) == (0, 0)
+    broker.close()
+
+
+@pytest.mark.parametrize("how", ["stop", "kill", "restart", "torn", "nonsense"])
+def test_the_counts_outlive_the_run_and_are_of_no_other_message(host, how):
+    broker = host.open()
+    queue = limited(broker, 2)
+    queue.publish_many([b"1", b"2", b"3"]).result()
+    (directory,) = broker.vhost.directory.queue_folders(host.disk, ())
+    counts = f"{directory}/{return_counts.NAME}"
+    for _ in range(2):
+        queue.get().nack()
+    queue.info()
+    if how == "restart":
+        broker.runtime.kill(broker.runtime.whereis(queue_name("q")))
+    elif how == "kill":
+        host.crash(power_cut=False)
+        broker = host.open()
+    else:
+        broker.close()
+        if how == "torn":
+            file = host.disk.open(counts)
+            file.append(host.disk.read(counts)[:7])
+            file.close()
+        elif how == "nonsense":
+            host.disk.replace(counts, bytes(1000))
+        broker = host.open()
+    queue, known = broker.queue("q"), 0 if how == "nonsense" else 2
+    first = queue.get()
+    assert (first.body, (first.properties.headers or {}).get("x-delivery-count", 0)) == (b"1", known)
+    first.nack()
+    bodies = []
+    while (delivery := queue.get()) is not None:
+        bodies.append(delivery.body)
+        delivery.ack()
+    assert bodies == [b"2", b"3"] if known else [b"1", b"2", b"3"]
+    broker.close()
+    broker = host.open()  # the sequence ids of an empty queue begin anew
+    queue = broker.queue("q")
+    queue.publish_many([b"4", b"5"]).result()
+    assert [queue.get().properties.headers for _ in range(2)] == [None, None]
     broker.close()
 
 

@@ -45,30 +45,33 @@ def labels(broker: warrenmq.Broker) -> dict[str, int]:
     return {actor.name: actor.restarts for actor in broker.stats().actors}
 
 
-def test_a_declare_without_a_thread_is_refused_and_nothing_else_notices(
+def test_the_first_use_of_a_queue_without_a_thread_is_refused_and_nothing_else_notices(
     tmp_path: Path, exhausted: threading.Event
 ) -> None:
     with warrenmq.open(tmp_path, runtime=Threads()) as broker:
         queue = broker.declare_queue("there")
+        queue.get()  # its process starts
         before, registered = labels(broker), len(ActorRegistry.get_all())
         exhausted.set()
         for name in ("new", "new", "other"):
             with pytest.raises(
                 warrenmq.ResourceError, match=f"no thread could be started for 'queue:{name}'"
             ):
-                broker.declare_queue(name)
+                broker.declare_queue(name).publish(b"y").result(10)
         queue.publish(b"x" * 5000).result(10)
         delivery = queue.get()
         assert delivery is not None
         delivery.ack()
-        with pytest.raises(warrenmq.NotFound):
-            broker.queue("new")
         assert labels(broker) == before, "nothing was restarted"
         assert len(ActorRegistry.get_all()) == registered
         exhausted.clear()
         broker.declare_queue("new").publish(b"y").result(10)
     with warrenmq.open(tmp_path) as broker:
-        assert [each.name for each in broker.stats().queues] == ["new", "there"]
+        assert [(each.name, each.ready) for each in broker.stats().queues] == [
+            ("new", 1),
+            ("other", 0),
+            ("there", 0),
+        ]
 
 
 def test_on_a_pool_everything_goes_on_without_a_new_thread(
@@ -107,7 +110,7 @@ def test_a_broker_that_cannot_start_says_so_and_leaves_the_directory_free(
         broker.declare_queue("q")
 
 
-def test_a_declare_without_file_descriptors_is_refused(tmp_path: Path) -> None:
+def test_the_first_use_of_a_queue_without_file_descriptors_is_refused(tmp_path: Path) -> None:
     with warrenmq.open(tmp_path) as broker:
         queue = broker.declare_queue("there")
         queue.publish(b"x").result(10)
@@ -115,12 +118,14 @@ def test_a_declare_without_file_descriptors_is_refused(tmp_path: Path) -> None:
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
-            with pytest.raises(warrenmq.ResourceError, match=r"Too many open files"):
-                broker.declare_queue("new")
+            new = broker.declare_queue("new")
+            for use in (new.get, lambda: new.publish(b"x").result(10)):
+                with pytest.raises(warrenmq.ResourceError, match=r"Too many open files"):
+                    use()
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         assert labels(broker) == before
-        broker.declare_queue("new")
+        assert new.get() is None
 
 
 class _Child(Server):
@@ -228,6 +233,7 @@ def test_connections_and_channels_without_a_thread_are_refused_one_by_one(
         there = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", server.port))
         channel = there.channel()
         channel.queue_declare("q")
+        channel.basic_get("q")  # its process starts
         exhausted.set()
         for _ in range(3):
             with RawClient(server.port) as refused:
@@ -240,6 +246,7 @@ def test_connections_and_channels_without_a_thread_are_refused_one_by_one(
         assert closed.value.reply_code == 506
         with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="no thread could be started"):
             channel.queue_declare("new")
+            channel.basic_get("new")
         exhausted.clear()
         again = there.channel()
         again.confirm_delivery()

@@ -8,6 +8,7 @@ import pytest
 
 import warrenmq
 from tests.support.limits import LIMIT
+from warrenmq.broker import simple_queue
 
 
 def test_items_come_back_in_order_until_task_done_across_restarts(tmp_path: Path) -> None:
@@ -101,6 +102,31 @@ def test_a_queue_is_full_while_an_alarm_is_set_and_what_is_in_it_can_be_got(tmp_
         assert q.get() == b"before"
         q.task_done()
         q.join()
+
+
+def test_items_can_be_looked_at_and_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simple_queue, "MOST_AHEAD", 5)
+    with warrenmq.Queue(tmp_path, codec="json") as queue:
+        assert queue.peek() == []
+        count = 15  # more than the queue sends ahead
+        queue.put_many(range(count))
+        assert queue.peek() == [0]
+        assert queue.peek(count + 5) == [*range(count)]
+        assert queue.get() == 0
+        assert queue.peek(2) == [1, 2]
+        queue.nack()
+        assert sorted(queue.peek(count)) == [*range(count)]
+        got = []
+        for _ in range(count):
+            got.append(queue.get())
+            queue.task_done()
+        assert sorted(got) == [*range(count)]
+        assert queue.peek() == []
+        waiting = threading.Thread(target=queue.get)
+        waiting.start()
+        assert queue.peek() == []  # another thread waits for an item
+        queue.put("last")
+        waiting.join()
 
 
 def test_an_item_can_be_delayed_and_counts_when_its_time_has_come(tmp_path):

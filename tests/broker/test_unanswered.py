@@ -22,7 +22,7 @@ def host(request: pytest.FixtureRequest) -> Iterator[SimulatedHost]:
 
 
 def publish_unanswered(broker, body: bytes) -> None:
-    sender = broker.client.publishing()._sender
+    sender = broker.client.publishing.own._sender
     sender.send(("q",), sender.publication("", ("q",), [body], None, persistent=True), UNANSWERED)
 
 
@@ -40,7 +40,7 @@ def count_syncs(host: SimulatedHost) -> list[str]:
 
 def test_nothing_is_synced_for_them_until_there_is_time(host: SimulatedHost) -> None:
     broker = host.open()
-    broker.declare_queue("q")
+    broker.declare_queue("q").get()  # its process starts
     host.sleep(1)
     syncs = count_syncs(host)
     publish_unanswered(broker, b"x")

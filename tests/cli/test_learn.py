@@ -10,9 +10,11 @@ import httpx
 import pytest
 
 from warrenmq.cli import main
-from warrenmq.lens.lesson import find_lesson, lessons, play
+from warrenmq.lens.drive import Drive
+from warrenmq.lens.drive_site import Driven
+from warrenmq.lens.lesson import find_lesson, lessons, play, script_name
 from warrenmq.lens.lesson_page import export
-from warrenmq.lens.lesson_site import Driven, lesson_site
+from warrenmq.lens.lesson_site import lesson_site
 from warrenmq.lens.stills import name, parts
 from warrenmq.lens.tables import empty, named
 
@@ -132,7 +134,7 @@ def test_what_is_wrong_is_one_sentence_and_exit_2(arguments, text, said, tmp_pat
 def test_a_lesson_is_served_with_its_lens_and_its_drive():
     lesson = find_lesson("flying-counter")
     # in a thread: a browser of another test may keep a loop in this one
-    with Driven(lesson.folder) as driven, ThreadPoolExecutor(1) as thread:
+    with Driven(script_name(lesson), lesson.title) as driven, ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, use(lesson_site(play(lesson), driven, "secret"))).result()
 
 
@@ -140,7 +142,14 @@ async def use(app):
     token = {"X-Lens-Token": "secret"}
     publish = {"do": "publish", "queue": "orders", "size": 9}
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
-        assert "Flying counters" in (await client.get("/")).text
+
+        async def post(path, **body):
+            return (await client.post(f"/drive/{path}", json=body, headers=token)).json()
+
+        assert "Flying counters" in (text := (await client.get("/")).text)
+        assert "secret" not in text
+        assert "drive/#token=secret" in (await client.get("/?token=secret")).text
+        assert "secret" not in (await client.get("/?token=wrong")).text
         for path in (
             "/lessons.css",
             "/lens/",
@@ -148,27 +157,60 @@ async def use(app):
             "/lens/static/app.js",
             "/lens/static/drive.js",
             "/drive/",
+            "/drive/view/modern/",
+            "/drive/view/modern/tape",
         ):
             assert (await client.get(path)).status_code == 200
+        assert (await client.get("/drive/view/other/tape")).status_code == 404
         assert (await client.get("/", headers={"Host": "evil.example"})).status_code == 403
-        assert (await client.post("/drive", json=publish)).status_code == 403
-        answer = (await client.post("/drive", json=publish, headers=token)).json()
-        assert answer["result"] == 1
-        before = (await client.get("/drive/tape")).text
-        forked = (await client.post("/drive/fork", json={"row": 1}, headers=token)).json()
-        assert forked["rows"] < answer["rows"]
-        again = (await client.post("/drive/again", json={"link": answer["link"]}, headers=token)).json()
-        assert (again["rows"], again["link"]) == (answer["rows"], answer["link"])
-        assert (await client.get("/drive/tape")).text == before
+        assert (await client.post("/drive/do", json=publish)).status_code == 403
+        (first,) = (await client.get("/drive/now")).json()["runs"]
+        (run,) = (await post("do", **publish, after={"modern": first["rows"]}))["runs"]
+        assert run["result"] == 1
+        assert sum(more["n"] for more in run["news"]) == run["rows"] - first["rows"] > 0
+        assert run["came"][-1] == ["publish 1 of 9 bytes to orders", run["rows"]]
+        before = (await client.get("/drive/view/modern/tape")).text
+        bytes_then = await client.get(
+            f"/drive/view/modern/index?queue=orders&priority=0&seq=1&row={run['rows']}"
+        )
+        assert bytes_then.headers["x-rows"] == str(run["rows"])
+        assert bytes_then.json()["records"] == []  # it is in the queue's memory
+        await post("do", do="settle")
+        now = (await client.get("/drive/now")).json()["runs"][0]["rows"]
+        written = (
+            await client.get(f"/drive/view/modern/index?queue=orders&priority=0&seq=1&row={now}")
+        ).json()
+        assert written["records"]
+        early = await client.get(f"/drive/view/modern/index?queue=orders&priority=0&seq=1&row={run['rows']}")
+        assert early.json()["records"] == []
+        assert "error" in (await client.get("/drive/view/modern/bytes?row=0")).json()
+        (forked,) = (await post("fork", rows={"modern": 1}))["runs"]
+        assert forked["rows"] < run["rows"]
+        (again,) = (await post("again", links=[run["link"]]))["runs"]
+        assert (again["rows"], again["link"]) == (run["rows"], run["link"])
+        whole = lambda tape: [json.loads(each)["n"] for each in tape.split("\n")[1:]]
+        assert sum(whole((await client.get("/drive/view/modern/tape")).text)) == sum(whole(before))
+        both = (await post("beside", profiles=["classic", "modern"]))["runs"]
+        assert [each["profile"] for each in both] == ["classic", "modern"]
+        answers = (await post("do", **publish, after={"classic": both[0]["rows"], "modern": 3}))["runs"]
+        assert [each["result"] for each in answers] == [1, 1]
+        assert answers[1]["news"] == [{"anew": True}]
+        elsewhere = Drive.of_link(run["link"])
+        elsewhere.script = "/somebody/s/lesson"
         for path, body in (
-            ("", "no json"),
-            ("", "[]"),
-            ("", json.dumps({"do": "dance"})),
-            ("", "x" * 70_000),
-            ("/fork", json.dumps({"row": "x"})),
-            ("/fork", json.dumps({"row": 10**9})),
-            ("/again", json.dumps({"link": "x"})),
+            ("fork", {"rows": {"modern": "x"}}),
+            ("fork", {"rows": {"modern": 10**9}}),
+            ("fork", []),
+            ("again", {"links": ["x"]}),
+            ("again", {"links": []}),
+            ("again", {"links": [elsewhere.link()]}),
+            ("beside", {"profiles": ["old"]}),
         ):
-            refused = await client.post(f"/drive{path}", content=body, headers=token)
+            refused = await client.post(f"/drive/{path}", json=body, headers=token)
             assert refused.status_code == 400
             assert refused.json()["error"].endswith((".", "?"))
+        elsewhere.close()
+        for content in ("no json", "[]", json.dumps({"do": "dance"}), "x" * 70_000):
+            answer = (await client.post("/drive/do", content=content, headers=token)).json()
+            assert {each["error"] for each in answer["runs"]} != set()
+            assert [each["rows"] for each in answer["runs"]] == [each["rows"] for each in answers]

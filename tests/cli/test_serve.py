@@ -166,7 +166,7 @@ def test_a_port_in_use_is_refused(refused, tmp_path):
         ("--setting heartbeat=often", "heartbeat = 'often' must be a whole number from 0 to 65535."),
         ("--setting heartbeat", "--setting heartbeat: it must be KEY=VALUE."),
         ("--config NOWHERE", "the settings file NOWHERE cannot be read: No such file or directory."),
-        ("--tls-key FILE", "TLS needs a certificate: --tls-cert FILE."),
+        ("--tls-key FILE", "TLS needs a certificate: --tls-cert FILE"),
         ("--tls-cert FILE", "the files of TLS (FILE) cannot be used:"),
         ("--data FILE", "FILE cannot be used as a data directory:"),
     ],

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import urllib.request
@@ -11,7 +12,9 @@ import urllib.request
 import pika
 import pytest
 
+import warrenmq
 from tests.support.limits import LIMIT
+from tests.support.shared_directory import opened
 from tests.support.source_tree import ROOT
 from warrenmq.cli import _systemd, main
 from warrenmq.errors import CallerError
@@ -24,9 +27,9 @@ def begin(*arguments, **options):
     )  # fmt: skip
     lines = {}
     while "ready" not in lines:
-        word, _, rest = process.stdout.readline().partition(" ")
+        word, _, url = process.stdout.readline().strip().partition(" ")
         assert word, process.stderr.read()
-        lines[word] = rest.strip()
+        lines[url.partition(":")[0] if word == "management" else word] = url
     return process, lines
 
 
@@ -37,13 +40,14 @@ def end(process):
     return err
 
 
-def test_a_server_of_a_rabbitmq_conf(tmp_path):
+def test_a_server_of_a_rabbitmq_conf(tmp_path, certificate):
     definitions = tmp_path / "definitions.json"
     definitions.write_text(json.dumps({"queues": [{"name": "q", "vhost": "/", "durable": True}, {
         "name": "s", "vhost": "/", "type": "stream"}], "users": [], "permissions": []}))  # fmt: skip
     conf = tmp_path / "rabbitmq.conf"
     conf.write_text(
         "listeners.tcp.default = 0\nlisteners.tcp.second = 127.0.0.1:0\nmanagement.tcp.port = 0\ndefault_user = admin\n"
+        f"management.ssl.port = 0\nmanagement.ssl.certfile = {certificate[0]}\nmanagement.ssl.keyfile = {certificate[1]}\n"
         f"default_pass = secret\nlog.file = {tmp_path}/serve.log\nlog.file.formatter = json\nheartbeat = 33\n"
         "tcp_listen_options.backlog = 99\n"
     )
@@ -54,14 +58,37 @@ def test_a_server_of_a_rabbitmq_conf(tmp_path):
             assert connection._impl.params.heartbeat == 33
             connection.channel().queue_declare("mine")
         request = urllib.request.Request(
-            f"{said['management']}/api/overview", headers={"Authorization": "Basic YWRtaW46c2VjcmV0"}
+            f"{said['https'].replace('127.0.0.1', 'localhost')}/api/overview",
+            headers={"Authorization": "Basic YWRtaW46c2VjcmV0"},
         )
-        with urllib.request.urlopen(request, timeout=LIMIT) as answer:
-            assert sum(each["protocol"] == "amqp" for each in json.load(answer)["listeners"]) == 2
+        trusting = ssl.create_default_context(cafile=certificate[0])
+        with urllib.request.urlopen(request, timeout=LIMIT, context=trusting) as answer:
+            protocols = [each["protocol"] for each in json.load(answer)["listeners"]]
+            assert protocols == ["amqp", "amqp", "http", "https"]
+        port = int(said["https"].rsplit(":", 1)[1])
+        for data in (b"GET /api/overview HTTP/1.1\r\nHost: localhost\r\n\r\n", os.urandom(500)):
+            with socket.create_connection(("127.0.0.1", port), timeout=LIMIT) as plain:
+                plain.sendall(data)
+                assert b"HTTP" not in plain.recv(4096)  # nothing, or an alert
+        added = urllib.request.Request(
+            f"{said['http']}/api/vhosts/more", b"", dict(request.header_items()), method="PUT"
+        )
+        with pytest.raises(warrenmq.AccessRefused, match="does not serve the virtual host 'more'"):
+            opened(tmp_path / "data", vhost="more")
+        urllib.request.urlopen(added, timeout=LIMIT).close()
+        with opened(tmp_path / "data", vhost="more") as attached:
+            attached.declare_queue("q").publish(b"x").result(LIMIT)
+            added.method = "DELETE"
+            urllib.request.urlopen(added, timeout=LIMIT).close()
+            with pytest.raises(warrenmq.BrokerClosed, match="does not serve the virtual host 'more'"):
+                attached.queue("q")
+        added.method = "PUT"
+        urllib.request.urlopen(added, timeout=LIMIT).close()
     finally:
         err = end(process)
     assert err == ""
     events = [json.loads(line) for line in (tmp_path / "serve.log").read_text().splitlines()]
+    assert "Server startup complete" in [each["event"] for each in events]
     (told,) = [each for each in events if "no effect" in each["event"]]
     assert (told["level"], told["keys"]) == ("warning", "tcp_listen_options.backlog")
     assert (

@@ -50,12 +50,16 @@ def test_a_usual_file_is_understood(tmp_path):
     found = read_conf(conf(tmp_path, WHOLE))
     assert found.tcp == {"default": (None, 5672), "local": ("127.0.0.1", 5673)}
     assert found.ssl == {"1": ("::1", 5671)}
-    assert (found.certfile, found.keyfile, found.cacertfile) == (
+    assert (found.tls.certfile, found.tls.keyfile, found.tls.cacertfile) == (
         "/etc/cert.pem",
         "/etc/key.pem",
         "/etc/ca.pem",
     )
-    assert (found.verify, found.fail_if_no_peer_cert, found.versions) == (True, True, ["tlsv1.3", "tlsv1.2"])
+    assert (found.tls.verify, found.tls.fail_if_no_peer_cert, found.tls.versions) == (
+        True,
+        True,
+        ["tlsv1.3", "tlsv1.2"],
+    )
     assert (found.default_user, found.default_pass, found.default_tags) == (
         "admin",
         "s3cr#et",
@@ -86,8 +90,10 @@ def test_a_usual_file_is_understood(tmp_path):
         ("zzz = 1", "zzz is no key that this server knows; docs/operating.md has those that are"),
         ("cluster_formation.peer_discovery_backend = k8s", "is refused: this server is one node, without a cluster; take the line out"),
         ("auth_backends.1 = ldap", "auth_backends.1 is refused: users are the server's own"),
-        ("management.ssl.port = 15671", "management.ssl.port is refused: the management API has no TLS of its own"),
-        ("ssl_options.ciphers.1 = x", "ssl_options.ciphers.1 is refused: of ssl_options this server knows certfile"),
+        ("management.ssl.port = 15671", "has management.ssl, which needs management.ssl.port and management.ssl.certfile"),
+        ("management.ssl.certfile = x", "has management.ssl, which needs management.ssl.port and management.ssl.certfile"),
+        ("management.listener.ssl = true", "is refused: TLS for the management API is said with management.ssl.port"),
+        ("ssl_options.ciphers.1 = x", "ssl_options.ciphers.1 is refused: of TLS this server knows certfile"),
         ("ssl_options.verify = yes", "ssl_options.verify = yes must be verify_peer or verify_none"),
         ("ssl_options.fail_if_no_peer_cert = 1", "= 1 must be true or false"),
         ("listeners.ssl.default = 5671", "has listeners.ssl, which needs ssl_options.certfile"),

@@ -1,4 +1,4 @@
-"""Libraries above the clients, with the real packages: Dramatiq, FastStream, and Flower's look into the HTTP API."""
+"""Libraries above the clients, with the real packages: Dramatiq, FastStream, Taskiq, and Flower's look into the HTTP API."""
 
 import asyncio
 import importlib.util
@@ -62,6 +62,30 @@ def test_faststream_answers_into_another_queue(server, monkeypatch):
             return await asyncio.wait_for(bills.get(), LIMIT)
 
     assert asyncio.run(run()) == {"total": 23}
+
+
+@pytest.mark.filterwarnings("default")
+def test_taskiq_retries_and_delays(server, monkeypatch, tmp_path):
+    pytest.importorskip("taskiq_aio_pika")
+    from taskiq.api import run_receiver_task
+
+    app = example("taskiq_app", server.url, monkeypatch)
+
+    async def run():
+        await app.broker.startup()  # as the worker: it consumes, too
+        worker = asyncio.create_task(run_receiver_task(app.broker))
+        await app.resize.kiq("cat.jpg", str(tmp_path / "cat"))
+        await app.resize.kicker().with_labels(delay=0.1).kiq("dog.jpg", str(tmp_path / "dog"))
+        async with asyncio.timeout(LIMIT):
+            while not all((tmp_path / name).exists() for name in ("cat", "dog")):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)  # a thread's file has no other sign
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
+        await app.broker.shutdown()
+
+    app.broker.is_worker_process = True
+    asyncio.run(run())
+    assert [(tmp_path / name).read_text() for name in ("cat", "dog")] == ["small cat.jpg", "small dog.jpg"]
 
 
 @pytest.mark.filterwarnings("default")

@@ -99,7 +99,7 @@ def test_a_queue_that_dies_breaks_the_promise_and_other_queues_change_nothing(ho
     broker = host.open()
     broker.declare_exchange("both", "fanout")
     for name in ("a", "b"):
-        broker.declare_queue(name)
+        broker.declare_queue(name).get()  # its process starts
         broker.bind(name, "both")
     confirm = broker.publish("both", "", LARGE)
     kill(host, "a")
@@ -152,7 +152,7 @@ def test_an_ack_that_names_nothing_changes_nothing(host: SimulatedHost) -> None:
 
 
 def test_a_reject_overtakes_no_publish_and_no_reject() -> None:
-    publish, ack, reject = (QueueProcess.priority(kind.__new__(kind)) for kind in (Publish, Ack, Reject))
+    publish, ack, reject = (QueueProcess.ranks.get(kind, 0) for kind in (Publish, Ack, Reject))
     assert publish == reject == 0 < ack
 
 

@@ -19,7 +19,7 @@ from warrenmq.vhost.queue_folders import (
     names_of_folders,
     records_of,
 )
-from warrenmq.vhost.unknown_folders import SortedOut, clear, sort_out
+from warrenmq.vhost.unknown_folders import UnknownContents, clear, sort_out
 
 SETTINGS = Settings(queue_version=1)
 LIMITED = QueueRecord("q", arguments={"x-max-length": 3})
@@ -37,7 +37,7 @@ def vhost(disk: SimulatedDisk) -> VhostDirectory:
 
 def sorted_out(
     disk: SimulatedDisk, vhost: VhostDirectory, *, gone: bool = False, damaged: bool = False
-) -> SortedOut:
+) -> UnknownContents:
     definitions = Definitions.open(disk, vhost.definitions, vhost.quarantine)
     if gone:
         definitions.put_queue(QueueRecord("q"))

@@ -1,10 +1,10 @@
 """Pieces of code on the pages, and the files that they find where they run."""
 
 import os
+import re
 import shutil
-import subprocess
-import sys
 
+from tests.support import programs
 from tests.support.source_tree import ROOT, blocks
 
 WITH_SPARK = {
@@ -15,15 +15,15 @@ WITH_SPARK = {
     "docs/replay.md: The data source, python 1": r"^\s*[1-9]\d* \d+ \['t', 'ev'\] 0$",
     "docs/replay.md: The data source, python 2": "",
     "docs/replay.md: Traces of RabbitMQ, python 1": r"audit-a\|",
-    "docs/rules.md: Rules of your own: a query, python 1": r"\|rule\|subject\|text\|rows\|",
 }
 """What is somewhere in the output of those that need Spark, which run in tests/spark: there is a session."""
 
+IN_SPARK = "warrenmq replay trace/"
+"""The command line that runs there, too."""
+
 
 def python(*arguments, cwd):
-    command = [sys.executable, "-W", "error", *arguments]
-    environment = os.environ | {"PYTHONPATH": ROOT}
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    return programs.run(arguments, cwd=cwd)
 
 
 def named(name):
@@ -44,3 +44,26 @@ def lay_out_logs(where):
     shutil.copy(os.path.join(folder, "all-json.log"), where / "rabbitmq-tracing")
     for name in ("published", "received"):
         shutil.copy(os.path.join(folder, "all-text.log"), where / f"{name}.log")
+
+
+DIFFERENT = re.compile(
+    r"^ +\d+(?= \d\d:)|\d{4}-\d\d-\d\d[T ][\d:.]+|\d\d:\d\d\.\d+|\d+\.\d+|\d+(?= m?s\b| B\b| events\b)|/tutorial/\S+|\d[\d,]{4,}"
+)
+"""Parts of what is printed that are others each time: times, places, rows, sizes and long numbers."""
+
+
+def expected(lines):
+    """A regular expression for lines of a page, and the numbers of theirs that its groups stand for."""
+    pattern, numbers = "", []
+    for line in lines:
+        if line.strip() == "...":
+            pattern += r"(?:.*\n)*?"
+            continue
+        parts, at = [], 0
+        for number in DIFFERENT.finditer(line):
+            parts += [re.escape(line[at : number.start()]), r"([\d.,:T -]+|/\S+)"]
+            numbers.append(number[0])
+            at = number.end()
+        parts.append(re.escape(line[at:]))
+        pattern += re.sub(r"(?:\\ )+", r"\\s+", "".join(parts).strip()).join((r"[^\S\n]*", r"\s*?\n"))
+    return pattern, numbers

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tests.support import programs
 from tests.support.served import Served
 from tests.support.source_tree import ROOT, pages, text_of
 
@@ -73,6 +74,7 @@ TESTED_WITH_ITS_WORKER = {
     "fastapi_app.py",  # tests/clients/test_fastapi.py
     "faststream_app.py",  # tests/clients/test_task_libraries.py
     "gunicorn_app.py",  # tests/shared/test_gunicorn.py
+    "taskiq_app.py",  # tests/clients/test_task_libraries.py
 }
 MAKES_ITS_OWN_ENVIRONMENT = {"run_demo.py"}
 IN_A_SESSION_OF_SPARK = {"trace_in_spark.py"}  # tests/spark/test_pages.py
@@ -83,9 +85,7 @@ NUMBER = re.compile(r"\d[\d,.:]*")
 
 
 def run(script, *arguments):
-    command = [sys.executable, "-W", "error", os.path.join(ROOT, "examples", script), *arguments]
-    environment = os.environ | {"PYTHONPATH": ROOT}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    return programs.run([os.path.join(ROOT, "examples", script), *arguments], cwd=ROOT)
 
 
 @pytest.mark.parametrize("script", SAYS)

@@ -3,7 +3,9 @@
 import hashlib
 import shutil
 import threading
+from zlib import crc32
 
+import msgpack
 import pytest
 
 import warrenmq
@@ -98,6 +100,24 @@ def test_a_directory_in_use_is_read_without_harm(settings, tmp_path):
         finally:
             stop.set()
             worker.join()
+
+
+def test_a_clean_stop_is_ours_whatever_its_checksum_begins_with(tmp_path):
+    """A checksum that begins as RabbitMQ's clean.dot does had the summary read as RabbitMQ's, and called damaged."""
+    with warrenmq.open(tmp_path) as broker:
+        fill(broker)
+    store = next(tmp_path.glob("msg_stores/vhosts/*/msg_store_persistent"))
+    version, _, index_checksum = msgpack.unpackb((store / "clean.dot").read_bytes()[4:])
+    rows = msgpack.unpackb((store / "file_summary.ets").read_bytes()[4:])
+    for valid in range(10_000):  # which is not compared
+        summary = msgpack.packb(rows[:8] + valid.to_bytes(8, "big") + rows[16:])
+        clean = msgpack.packb([version, crc32(summary), index_checksum])
+        if crc32(clean) >> 24 == ord("{"):
+            break
+    for name, packed in (("file_summary.ets", summary), ("clean.dot", clean)):
+        (store / name).write_bytes(crc32(packed).to_bytes(4, "big") + packed)
+    status, found = check(tmp_path)
+    assert (status, found["damaged"]) == (0, [])
 
 
 def test_the_printed_report_says_the_same(tmp_path):

@@ -4,6 +4,7 @@ live.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +16,13 @@ from tests.inspect.made_directory import Node, journal_publish, make
 from tests.support import golden
 from tests.support.golden import files, manifest
 from tests.support.limits import LIMIT
+from warrenmq.actors.vhost.messages import SetParameter
 from warrenmq.erlang import definitions as mnesia
 from warrenmq.mend.definitions import KHEPRI, NOWHERE
 from warrenmq.mend.moving import milliseconds_left
 from warrenmq.mend.recover import Report, recover
 from warrenmq.message.plain_properties import dict_of_plain
+from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 
 CASE = "c11-full-mnesia-a"
 NOW_US = manifest(CASE)["ended_us"]
@@ -44,7 +47,7 @@ def declared(vhost: str) -> mnesia.Definitions:
         [vhost],
         *(
             [each for each in some if each.vhost == vhost]
-            for some in (found.queues, found.exchanges, found.bindings)
+            for some in (found.queues, found.exchanges, found.bindings, found.parameters)
         ),
         0,
     )
@@ -62,6 +65,38 @@ def test_queues_come_with_their_arguments_or_a_note_says_why_not(
         assert record.arguments == dict_of_plain(queue.arguments) or (
             record.arguments == {} and told(recovered[1].notes, "queue", queue.name)
         )
+
+
+def test_policies_come_along(broker: warrenmq.Broker) -> None:
+    wanted = [each for each in manifest(CASE)["policies"] if each[0] == broker.vhost.name]
+    assert [
+        [broker.vhost.name, each.name, each.pattern, each.apply_to, dict(each.definition), str(each.priority)]
+        for each in broker.policies()
+    ] == [[*each[:4], json.loads(each[4]), each[5]] for each in wanted]
+
+
+def test_policies_limits_and_users_of_a_server_come_along_once_the_messages_are_there(tmp_path: Path) -> None:
+    with warrenmq.open(tmp_path / "old") as broker:
+        broker.declare_queue("q").publish_many([b"1", b"2"]).result(LIMIT)
+        broker.client.calls.call_named(
+            VHOST_PROCESS, SetParameter("vhost-limits", "limits", {"max-queues": 9})
+        )
+        broker.set_policy("bound", "^q", {"max-length": 2}, apply_to="queues", operator=True)
+        policies = broker.policies()
+    users = tmp_path / "old" / "users.json"
+    users.write_text("{}")
+    report = recover(str(tmp_path / "old"), str(tmp_path / "new"), NOW_US)
+    assert (report.fine, report.notes) == (True, [])
+    copied = tmp_path / "new" / "users.json"
+    assert (copied.read_text(), copied.stat().st_mode & 0o777) == ("{}", 0o600)
+    with warrenmq.open(tmp_path / "new") as broker:
+        assert broker.policies() == policies
+        assert broker.vhost.definitions.parameters["vhost-limits", "limits"] == {"max-queues": 9}
+        assert [each.body for each in broker.queue("q").peek(3)] == [b"1", b"2"]
+    users.write_text('{"users": []}')
+    (note,) = recover(str(tmp_path / "old"), str(tmp_path / "new"), NOW_US).notes
+    assert "stay behind, as" in note
+    assert copied.read_text() == "{}"
 
 
 def test_exchanges_of_every_type_come_along(broker: warrenmq.Broker, recovered: tuple[Path, Report]) -> None:

@@ -52,8 +52,12 @@ class Watched:
 
     def until(self, expression: str) -> None:
         """Wait until an expression is true on the page (its policy forbids Playwright's own way)."""
+        self.until_in(self.page, expression)
+
+    def until_in(self, frame: Any, expression: str) -> None:
+        """Wait until an expression is true in a frame."""
         for _ in range(round(LIMIT * 50)):
-            if self.page.evaluate(expression):
+            if frame.evaluate(expression):
                 return
             self.page.wait_for_timeout(20)
         raise AssertionError(f"it did not come true: {expression}")

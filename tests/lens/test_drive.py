@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warrenmq.errors import CallerError
-from warrenmq.lens.drive import Drive, SideBySide
+from warrenmq.lens.drive import Drive
 from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.replay.export.selection import rows_in_order
-from warrenmq.trace.events import Confirm, Deliver, Ev, Reason, Trigger
+from warrenmq.trace.events import Confirm, Deliver, Ev, Reason
 from warrenmq.trace.reader import open_memory
 
 QUEUE = {"queue": "jobs"}
@@ -27,6 +27,7 @@ def rows(drive, event):
 
 def test_a_mailbox_is_served_when_the_reader_says_so():
     with declared() as drive:
+        drive.do({"do": "get", **QUEUE})  # the queue's process starts
         drive.do({"do": "settle"})
         drive.do({"do": "publish", **QUEUE, "size": 5_000, "hold": True})
         assert "queue:jobs" not in drive.now()["can_run"]
@@ -167,20 +168,6 @@ def test_any_choices_make_the_same_trace_again_and_forks_go_the_same_way(seed, p
             theirs = [row for _, row in rows_in_order(other)]
             assert len(theirs) >= row
             assert theirs == ours[: len(theirs)]
-
-
-def test_two_profiles_step_together():
-    with SideBySide(seed=3) as both:
-        both.do({"do": "declare", **QUEUE})
-        both.do({"do": "publish", **QUEUE, "size": 100, "count": 4})
-        answers = both.do({"do": "settle"})
-        assert {profile: answer["open"] for profile, answer in answers.items()} == {
-            "classic": True,
-            "modern": True,
-        }
-        assert all(rows(drive, Ev.CONFIRM) for drive in both.drives.values())
-        assert Trigger.MAILBOX_EMPTY in {row.flag for row in rows(both.drives["classic"], Ev.QI_SYNC)}
-        assert "nothing to do" in both.do({"do": "turn", "actor": "nobody"})["modern"]["error"]
 
 
 def test_a_lesson_is_a_script():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections import Counter
@@ -13,11 +14,11 @@ from tests.support.simulated import BOTH_PROFILES, SimulatedHost
 from warrenmq.cli import main
 from warrenmq.lens.captions import render
 from warrenmq.lens.fold import Fold
-from warrenmq.lens.marked import Evidence
+from warrenmq.lens.marked import Evidence, Marked
 from warrenmq.lens.saved import MODULES, one_script, packed, page, save, static
 from warrenmq.lens.tables import NAMES
 from warrenmq.replay.drive.engine import replay_trace
-from warrenmq.trace.reader import open_memory
+from warrenmq.trace.reader import open_memory, open_trace
 
 HOSTILE = [
     '<script>document.title="hacked"</script>',
@@ -160,7 +161,7 @@ def test_a_violated_rule_is_a_mark_that_is_told(watched, tmp_path):
     assert violations
     path = tmp_path / "page.html"
     path.write_text(
-        page(packed(trace, "broken", Evidence.of_findings(violations)), "broken"), encoding="utf-8"
+        page(packed(trace, "broken", Marked(Evidence.of_findings(violations))), "broken"), encoding="utf-8"
     )
     shown = watched.open(path)
     assert shown.locator(".violation").count() == len(violations)
@@ -191,9 +192,43 @@ def test_a_trace_of_a_later_version_is_refused(tmp_path, capsys):
     from tests.support.trace_writer import write_trace
     from warrenmq.trace.segment import decode_header, encode_header
 
-    for name, content in write_trace(consistent_trace(1)).items():
+    for name, content in write_trace(consistent_trace(3)).items():
         if name.endswith(".wtr"):
             header, end = decode_header(memoryview(content))
             (tmp_path / name).write_bytes(encode_header(header | {"v": 99}) + content[end:])
     assert main(["trace", "export", str(tmp_path), "--to", "lens", "-o", str(tmp_path / "page.html")]) == 2
     assert "later version" in capsys.readouterr().err
+    pytest.importorskip("plotly")
+    report = tmp_path / "report.html"
+    assert main(["replay", str(tmp_path), "--engine", "python", "--report", str(report)]) == 0
+    assert report.exists()
+    assert not (tmp_path / "report.lens.html").exists()
+
+
+def test_a_report_leads_to_its_moments_in_the_lens_beside_it(tmp_path, capsys):
+    pytest.importorskip("plotly")
+    host = SimulatedHost(3)
+    with host.open() as broker:
+        broker.declare_queue("q").publish(b"m").result()
+        broker.mark("before the end")
+    host.sleep(1)
+    broker = host.open()
+    broker.queue("q").publish(b"m" * 9_000)
+    host.crash(power_cut=False)
+    host.open().close()
+    host.save_trace(tmp_path / "trace")
+    host.close()
+    report = tmp_path / "run.html"
+    assert main(["replay", str(tmp_path / "trace"), "--engine", "python", "--report", str(report)]) == 0
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', report.read_text())[1]
+    moments = json.loads(data)["moments"]
+    assert moments[0]["text"] == "before the end."
+    assert moments[1]["text"].startswith("The process went without a goodbye.")
+    with open_trace(tmp_path / "trace") as trace:
+        captions = [render(step.caption) for step in Fold(trace).steps()]
+    for each in moments:
+        page_, _, row = each["link"].partition("#row=")
+        assert (tmp_path / page_).read_text().startswith("<!doctype html>")
+        assert each["text"].split(".")[0] in captions[int(row) - 1]
+    assert 0 <= moments[0]["share"] < moments[1]["share"] < 1
+    capsys.readouterr()

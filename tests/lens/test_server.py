@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,12 +22,12 @@ from warrenmq import lens
 from warrenmq.cli import main
 from warrenmq.errors import CallerError
 from warrenmq.lens import feed as feeds
-from warrenmq.lens import sources
+from warrenmq.lens import server, sources
 from warrenmq.lens.feed import Feed
 from warrenmq.lens.fold import Fold
 from warrenmq.lens.record_bytes import RecordReader
 from warrenmq.lens.server import Site, site
-from warrenmq.lens.sources import Follower, recorded, rows_from
+from warrenmq.lens.sources import Follower, recorded, row_of, rows_from
 from warrenmq.replay.export.selection import rows_in_order
 from warrenmq.trace.reader import open_memory, open_trace
 
@@ -113,13 +114,38 @@ def test_bad_questions_are_answered_in_a_sentence(trace, tmp_path):
 def test_bodies_are_shown_only_where_that_was_asked_for(tmp_path):
     with warrenmq.open(tmp_path / "data") as broker:
         broker.declare_queue("q").publish(b"secret" * 2_000).result()
+    with next((tmp_path / "data").rglob("msg_store_persistent/0.rdq")).open("rb") as file:
+        size = int.from_bytes(file.read(8)) + 9
     for bodies, hidden in ((False, True), (True, False)):
-        found = RecordReader(str(tmp_path / "data"), bodies=bodies).read("p", 0, 0, 5_000)
-        assert int.from_bytes(bytes(found["data"][:8]), "big") > 12_000
+        found = RecordReader(str(tmp_path / "data"), bodies=bodies).read("p", 0, 0, size)
+        assert "error" not in found
         assert (b"secret" not in bytes(found["data"])) is hidden
     assert RecordReader(str(tmp_path / "data")).read("p", 0, 1 << 40, 40)["error"]
-    with pytest.raises(CallerError, match="no message store"):
+    assert "moved or overwritten" in RecordReader(str(tmp_path / "data")).read("p", 0, 0, size - 1)["error"]
+    with pytest.raises(CallerError, match="is not a directory"):
         RecordReader(str(tmp_path / "nowhere"))
+
+
+def test_of_several_virtual_hosts_the_one_is_read_that_is_named(tmp_path):
+    data = tmp_path / "data"
+    with warrenmq.open(data) as broker:
+        broker.declare_queue("q").publish(b"small").result()
+    (folder,) = (data / "msg_stores" / "vhosts").iterdir()
+    shutil.copytree(folder, folder.with_name("ANOTHER"))
+    for index in (folder.with_name("ANOTHER") / "queues").glob("*/*.q?"):
+        index.unlink()
+    with pytest.raises(CallerError, match=r"2 virtual hosts; say which with --vhost: .*, ANOTHER"):
+        RecordReader(str(data))
+    assert RecordReader(str(data), vhost="/").index("q", 0, 0)["records"]
+    assert RecordReader(str(data), vhost="ANOTHER").index("q", 0, 0)["records"] == []
+    with pytest.raises(CallerError, match="say which"):
+        RecordReader(str(data), vhost="third")
+
+
+def test_a_stream_of_events_ends_by_itself_so_that_a_server_can_stop(trace, monkeypatch):
+    monkeypatch.setattr(server, "_LONGEST", 0.2)
+    answer = asked(site(recorded(trace, "t")), path="/events?after=0")
+    assert f"id: {trace.catalog.rows}" in answer.text
 
 
 def lines(text):
@@ -143,6 +169,15 @@ def test_a_feed_that_grows_sends_each_row_once(trace, monkeypatch):
     assert head["first"] > 0
     assert sum(each["n"] for each in segments) == sum(head["segments"])
     assert feed.since(3) == [({"anew": True}, 3)]
+
+
+def test_a_row_is_found_by_the_name_that_a_finding_has_for_it(trace):
+    rows = list(rows_in_order(trace))
+    for wanted in (1, len(rows) // 2, len(rows)):
+        run, row = rows[wanted - 1]
+        assert row_of(trace, trace.catalog.runs[run].actor_name(row.actor), row.seq) == wanted
+    with pytest.raises(CallerError, match="has written a row 99999"):
+        row_of(trace, "queue:jobs", 99_999)
 
 
 def test_a_window_begins_where_the_whole_trace_has_that_row(trace, monkeypatch):
@@ -218,7 +253,9 @@ def test_a_notebook_shows_the_page_in_a_frame(tmp_path):
         (["{tmp}/nowhere"], "no trace at"),
         (["{tmp}"], "is no trace"),
         (["{trace}", "--at", "1000000"], "no row"),
-        (["{trace}", "--data", "{tmp}/none", "--at", "1"], "no message store"),
+        (["{trace}", "--at", "queue:jobs x"], "give the number of a row"),
+        (["{trace}", "--at", "nobody 7"], "no actor 'nobody'"),
+        (["{trace}", "--data", "{tmp}/none", "--at", "1"], "is not a directory"),
         (["{trace}", "--bodies"], "--bodies needs --data"),
         (["{trace}", "--live", "--at", "3"], "leave --at out"),
         (["{trace}", "--port", "{port}"], "cannot be used"),

@@ -68,6 +68,35 @@ def test_a_queue_is_declared_once_and_shown(api):
     assert api.get("queues") == []
 
 
+def test_rates_have_a_history_when_it_is_asked_for(api):
+    declare(api)
+    for _ in range(3):
+        publish(api, "jobs")
+    take(api, "jobs", count=2)
+    api.management.site._take()
+    query = "msg_rates_age=60&msg_rates_incr=5&lengths_age=60&lengths_incr=5"
+    for row in (
+        api.get(f"queues/%2F/jobs?{query}"),
+        api.get(f"queues?{query}")[0],
+        api.get(f"vhosts/%2F?{query}"),
+    ):
+        stats = row["message_stats"]
+        assert [stats[name] for name in ("publish", "get", "deliver", "ack", "deliver_get")] == [
+            3,
+            2,
+            0,
+            2,
+            2,
+        ]
+        for details in stats["publish_details"], row["messages_details"]:
+            assert len(details["samples"]) == 13
+            assert {"rate", "avg", "avg_rate"} < details.keys()
+        assert row["messages"] == 1
+    assert len(api.get(f"overview?{query}")["message_stats"]["publish_details"]["samples"]) == 13
+    assert api.get("queues/%2F/jobs")["message_stats"]["publish_details"].keys() == {"rate"}
+    assert api("GET", "queues?msg_rates_age=9&msg_rates_incr=0")[0] == 400
+
+
 def test_messages_are_published_got_and_given_back(api):
     declare(api)
     assert publish(api, "jobs", delivery_mode=2, headers={"h": [1, "a"]}) == (200, {"routed": True})

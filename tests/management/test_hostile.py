@@ -1,7 +1,11 @@
 """Hostile input at the HTTP door: oversized, half, slow, wrong token, wrong Host.  The server answers others meanwhile and after."""
 
+import socket
+import ssl
+
 import pytest
 
+from tests.support.limits import LIMIT
 from warrenmq.management import asgi, server
 
 HEAD = b"Host: localhost\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n"
@@ -47,6 +51,23 @@ def test_a_head_that_does_not_come_is_not_waited_for(api, monkeypatch):
     assert api.bytes(b"") == b""
     assert api.bytes(b"GET /api/overview HTTP/1.1\r\nHo") == b""
     assert api.get("whoami")["name"] == "guest"
+
+
+@pytest.mark.parametrize("data", [b"", b"\x16\x03\x01\x02", b"GET / HTTP/1.1\r\n"])
+def test_who_begins_tls_and_does_not_go_on_is_disconnected(api, certificate, monkeypatch, data):
+    monkeypatch.setattr(server, "HEAD_TIMEOUT", 0.05)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*certificate)
+    with (
+        server.manage(api.server, port=0, tls=context, site=api.management.site) as secure,
+        socket.create_connection(("127.0.0.1", secure.port), timeout=LIMIT) as raw,
+    ):
+        raw.sendall(data)
+        assert raw.recv(4096)[:4] in (
+            b"",
+            b"\x15\x03\x01\x00",
+            b"\x15\x03\x03\x00",
+        )  # nothing, or an alert
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(api, monkeypatch):

@@ -14,10 +14,7 @@ from warrenmq.actors.store.messages import (
     ClientDying,
     JobDone,
     Read,
-    Register,
-    Removes,
     SyncTimeout,
-    Writes,
 )
 from warrenmq.actors.store.process import MsgStore
 from warrenmq.runtime import CallFailed, Simulation
@@ -127,11 +124,7 @@ def test_a_message_removed_before_it_was_synced_is_confirmed_as_ignored(host) ->
 
 
 def test_priorities_are_rabbitmqs() -> None:
-    ranks = {
-        kind: MsgStore.priority(kind.__new__(kind)) for kind in (JobDone, SyncTimeout, ClientDying, Read)
-    }
-    assert ranks == {JobDone: 8, SyncTimeout: 8, ClientDying: 7, Read: 2}
-    assert {MsgStore.priority(kind.__new__(kind)) for kind in (Register, Writes, Removes)} == {0}
+    assert MsgStore.ranks == {JobDone: 8, SyncTimeout: 8, ClientDying: 7, Read: 2}
 
 
 def test_a_store_that_falls_behind_blocks_its_client_and_lets_it_go_on_later(runtime) -> None:

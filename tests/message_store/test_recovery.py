@@ -10,7 +10,7 @@ from tests.message_store.kit import FOLDER, QUARANTINE, SMALL, check_tables, msg
 from tests.message_store.store_world import StoreWorld
 from warrenmq.message_store import dump as store_dump
 from warrenmq.message_store import rdq
-from warrenmq.message_store.dump import NotClean, load, save
+from warrenmq.message_store.dump import UnusableDump, load, save
 from warrenmq.message_store.file_summary import FileSummary
 from warrenmq.message_store.message_index import MessageIndex
 from warrenmq.message_store.owner_refs import OwnerRefs
@@ -65,7 +65,7 @@ def test_a_dumped_index_is_loaded_once():
         (0, [msg_id(1)]),
         (3, [msg_id(4)]),
     ]
-    with pytest.raises(NotClean, match=r"no .*clean\.dot"):
+    with pytest.raises(UnusableDump, match=r"no .*clean\.dot"):
         load(disk, FOLDER)
 
 
@@ -76,7 +76,7 @@ def test_a_dump_that_is_cut_anywhere_is_not_believed(name):
         disk = new_disk()
         dumped(disk)
         disk.replace(f"{FOLDER}/{name}", dumped_bytes()[name][:cut])
-        with pytest.raises(NotClean):
+        with pytest.raises(UnusableDump):
             load(disk, FOLDER)
         assert disk.listdir(FOLDER) == ["0.rdq", "3.rdq"]
 
@@ -88,7 +88,7 @@ def test_a_dump_with_a_flipped_bit_is_not_believed(name):
         disk = new_disk()
         dumped(disk)
         disk.replace(f"{FOLDER}/{name}", data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :])
-        with pytest.raises(NotClean):
+        with pytest.raises(UnusableDump):
             load(disk, FOLDER)
 
 
@@ -113,7 +113,7 @@ def test_dumps_that_do_not_fit_the_files_are_not_believed(change):
     disk = new_disk()
     dumped(disk)
     change(disk)
-    with pytest.raises(NotClean):
+    with pytest.raises(UnusableDump):
         load(disk, FOLDER)
 
 
@@ -123,7 +123,7 @@ def test_dumps_of_two_different_stops_are_not_believed():
     owners.add("x", msg_id(1))
     save(disk, FOLDER, index, files, owners)
     disk.replace(f"{FOLDER}/{store_dump.INDEX}", old[store_dump.INDEX])
-    with pytest.raises(NotClean, match="same stop"):
+    with pytest.raises(UnusableDump, match="same stop"):
         load(disk, FOLDER)
 
 

@@ -20,6 +20,7 @@ from warrenmq.log import Log
 from warrenmq.message.queue_message import Publication
 from warrenmq.message.stored import body_of, decode, encode_head
 from warrenmq.queue.arguments import QueueArguments
+from warrenmq.queue.asleep import NEVER_USED
 from warrenmq.queue.effects import (
     CastStore,
     DeadLetter,
@@ -203,7 +204,7 @@ class QueueMachine(RuleBasedStateMachine):
             stores={"persistent": self.persistent, "transient": self.transient},
             rooms=[self.persistent, self.transient],
             credit=CreditFlow(CreditSpec(8, MORE_CREDIT_AFTER), weak_senders=True), has_dead_letter_exchange=lambda: True,
-            monotonic_ns=lambda: self.now, wall_ns=lambda: self.now, found_expiring=found.expires, is_up=True,
+            monotonic_ns=lambda: self.now, wall_ns=lambda: self.now, before=NEVER_USED.counts, found_expiring=found.expires, is_up=True,
             log=Log("test"), delay_of=lambda _publication: 0,
         ))  # fmt: skip
         self.timers: dict[type, Any] = {}

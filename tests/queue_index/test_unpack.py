@@ -83,6 +83,10 @@ def test_a_run_is_what_the_reader_of_single_messages_finds(damaged: bool) -> Non
             read_together += len(alike)
             expected = index.read(start, start + len(alike)) if alike else []
             assert expected == [(start + i, record, True) for i, record in enumerate(alike)]
+            heads = index.read_alike(start, stop, bodies=False)
+            assert index.read_headers(start, start + len(heads)) == [
+                (start + i, head, True) for i, head in enumerate(heads)
+            ]
     assert read_together > 3_000
 
 

@@ -219,6 +219,38 @@ a_restart_beyond_intensity = in_place(
     "R1", "a_restart_beyond_intensity", SUPERVISOR, Ev.RESTART, a=lambda row: row[B] + 1
 )
 in_place("R1", "an_escalation_within_intensity", SUPERVISOR, Ev.RESTART, event=Ev.ESCALATE)
+in_place("R1", "a_restart_that_was_not_counted", SUPERVISOR, Ev.RESTART, a=more(A, -1))
+in_place(
+    "R2",
+    "an_incarnation_that_starts_again",
+    SUPERVISOR,
+    Ev.CHILD_START,
+    "R3",
+    event=Ev.ACTOR_START,
+    peer=0,
+    a=1,
+)
+in_place("S4", "a_file_deleted_without_its_lock", STORE, Ev.LOCK, event=Ev.RECV)
+in_place("R3", "a_child_of_another_supervisor", SUPERVISOR, Ev.CHILD_START, peer=5)
+in_place("R3", "a_child_that_never_started", QUEUE, Ev.ACTOR_START, event=Ev.QI_WRITE, a=0)
+in_place(
+    "R3",
+    "a_child_that_ended_for_another_reason",
+    SUPERVISOR,
+    Ev.CHILD_EXIT,
+    where=having(Reason.SHUTDOWN),
+    flag=Reason.CRASH,
+)
+in_place(
+    "R3",
+    "a_child_that_was_left_running",
+    SUPERVISOR,
+    Ev.CHILD_EXIT,
+    where=having(Reason.SHUTDOWN),
+    event=Ev.QI_WRITE,
+    peer=0,
+)
+in_place("R3", "a_child_that_runs_and_is_started_again", SUPERVISOR, Ev.RESTART, peer=5)
 
 
 @plant("T1")
@@ -389,6 +421,31 @@ def a_confirm_that_is_never_given(runs: Runs) -> Places:
                 yield
 
 
+@plant("C5", "C4")
+def a_dead_queue_that_nacks_nothing(runs: Runs) -> Places:
+    for run, queue in every(runs, QUEUE):
+        ends = (row for each in run.actors for row in each.find(Ev.CHILD_EXIT, peer=queue.id))
+        if any(ends) and not queue.find(Ev.QUEUE_CLOSED):
+            for nacked in (row for each in run.of("Nacks") for row in each.find(Ev.NACKED, peer=queue.id)):
+                nacked[B] = 0
+            for row in queue.find(Ev.CONFIRM, flag=CONFIRM_DURABLE):
+                become(row, Ev.QI_WRITE)
+                yield
+
+
+@row_plant("Q6", QUEUE, Ev.DELIVER)
+def another_body(_run: RunRows, queue: Actor, row: Row) -> Places:
+    if row[PSEQ] and any(each[C] >> 32 for each in queue.find(Ev.PUBLISH, a=row[A], b=row[B])):
+        row[PSEQ] = row[PSEQ] % 0xFFFF + 1
+        yield
+
+
+@row_plant("X1", CLIENT, Ev.ROUTED, b=2)
+def a_queue_that_an_exchange_misses(_run: RunRows, _client: Actor, row: Row) -> Places:
+    row[B] = 1
+    yield
+
+
 @plant("Q1")
 def a_delivery_out_of_order(runs: Runs) -> Places:
     for one, two in neighbours(runs, QUEUE):
@@ -475,7 +532,7 @@ def a_delivery_to_a_consumer_that_is_gone(_run: RunRows, queue: Actor, gone: Row
             yield
 
 
-@plant("C4")
+@plant("C4", "C5")
 def a_confirm_that_is_overdue(runs: Runs) -> Places:
     """Of a queue that does not stop cleanly, so that it is not C3."""
     for _, queue in every(runs, QUEUE):
@@ -528,7 +585,7 @@ def a_write_ignored_against_the_counter(run: RunRows, _store: Actor, row: Row) -
         yield
 
 
-@row_plant("S3", STORE, Ev.FILE_STATE, "E1")
+@row_plant("S3", STORE, Ev.FILE_STATE, "E1", "S4")
 def a_file_deleted_with_live_records(run: RunRows, store: Actor, row: Row) -> Places:
     if row[B] and row[SEQ] == len(store.rows) - 3:
         insert(run, store, row[SEQ], Ev.FILE_DELETE, a=row[A], b=row[C])

@@ -22,7 +22,7 @@ from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.replay.drive.result import Result
 
 BODIES = (b"small", b"L" * 700)
-UNEXERCISED = {"Q2", "Q3", "R1", "R2", "S8", "S9", "W1"}
+UNEXERCISED = {"C5", "X1", "Q2", "Q3", "R1", "R2", "S8", "S9", "W1"}
 """What this life of a broker does not bring about: limits, crashes of processes, truncations, a minute of silence, senders that are blocked."""
 
 

@@ -100,9 +100,10 @@ def test_with_a_run_missing_in_between_nothing_can_be_said():
 
 @pytest.mark.parametrize("settings", BOTH_PROFILES.values(), ids=BOTH_PROFILES)
 def test_queues_that_stop_because_their_store_died_owe_only_the_confirms_that_it_had_not_reported(settings):
-    host = SimulatedHost(7, settings)
+    host = SimulatedHost(3, settings)
     with host.open() as broker:
         queue = broker.declare_queue("q")
+        queue.get()  # its process starts
         unsafe = queue.publish_many([b"small", b"m" * 3_000, b"m" * 3_000, b"small"])
         host.sim.kill(host.sim.whereis("msg_store_persistent"))
         with pytest.raises(warrenmq.Nacked):

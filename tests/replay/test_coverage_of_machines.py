@@ -18,6 +18,8 @@ from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_writer import write_trace
 from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.replay.rules.registry import all_machines
+from warrenmq.routing.delayed import X_DELAYED_MESSAGE, X_DELAYED_TYPE
+from warrenmq.routing.exchange_types import TYPES
 from warrenmq.trace.events import (
     CONFIRM_NACK,
     IN_STORE,
@@ -28,6 +30,7 @@ from warrenmq.trace.events import (
     WANTS_CONFIRM,
     Decision,
     Ev,
+    Reason,
     Trigger,
 )
 from warrenmq.trace.reader import open_memory
@@ -57,6 +60,7 @@ NEVER_WRITTEN = {
         ): "no message of these histories has 4 MB, and no file of theirs is mostly garbage while it is idle"
         for flag in (ROLL_FOR_LARGE, ROLL_LARGE, ROLL_GARBAGE)
     },
+    (Ev.CHILD_EXIT, Reason.CRASH): "no process of these histories raises anything",
     (Ev.CONFIRM, CONFIRM_NACK): "nacks are answers to publishes that the queue has not taken",
 }
 """What the broker has no reason to write."""
@@ -80,6 +84,12 @@ def of_a_broker() -> frozenset[tuple[int, int]]:
             if rng.random() < 0.4 and (message := queue.get(0, no_ack=rng.random() < 0.2)) is not None:
                 held.append(message)
         broker.delete_queue("deleted")
+        for kind in TYPES:
+            arguments = {X_DELAYED_TYPE: "fanout"} if kind == X_DELAYED_MESSAGE else None
+            broker.declare_exchange(kind, kind, arguments=arguments)
+            for name, to in (("a", "queue"), ("amq.fanout", "exchange")):
+                broker.bind(name, kind, destination_type=to)
+                broker.unbind(name, kind, destination_type=to)
     trace = open_memory(host.sink.files())
     host.close()
     return frozenset(
@@ -96,7 +106,7 @@ def seen() -> frozenset[tuple[int, int]]:
         for _, plant, _ in PLANTS
         if "escalation" in plant.__name__ or "damaged" in plant.__name__
     ]
-    flagged = (Ev.FILE_SYNC, Ev.FILE_WRITE, Ev.DROP, Ev.CONSUMER_GONE)
+    flagged = (Ev.FILE_SYNC, Ev.FILE_WRITE, Ev.DROP, Ev.CONSUMER_GONE, Ev.ACTOR_STOP, Ev.CHILD_EXIT)
     traces += [mutated(("flag", event), seed, 8) or [] for event in flagged for seed in range(40)]
     return of_a_broker() | frozenset(
         (row[8] >> 8 & 0xFF, row[8] & 0xFF)

@@ -8,7 +8,7 @@ import pytest
 
 from warrenmq.replay.drive.machines import Finding
 from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext
-from warrenmq.replay.rules.confirm_after_sync import Meeting
+from warrenmq.replay.rules.confirm_after_sync import OpenReports
 from warrenmq.replay.rules.passes.mail import Bucket, Received
 from warrenmq.replay.rules.passes.message_life import GONE, READY, SIZE, Life
 from warrenmq.replay.rules.passes.queue_ledger import Lives
@@ -73,8 +73,8 @@ def test_mail_goes_when_its_sender_is_past_it_and_nothing_is_open():
 
 
 def test_a_report_of_a_store_goes_when_it_was_received():
-    assert MACHINES["on_disk"].prune((0, 0), Meeting(), context())
-    assert not MACHINES["on_disk"].prune((0, 0), Meeting(reported={(1, 2, 3): 1}), context())
+    assert MACHINES["on_disk"].prune((0, 0), OpenReports(), context())
+    assert not MACHINES["on_disk"].prune((0, 0), OpenReports(reported={(1, 2, 3): 1}), context())
 
 
 def test_ids_that_are_all_gone_keep_only_whether_they_were_synced():

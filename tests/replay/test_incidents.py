@@ -9,10 +9,11 @@ import pytest
 
 from tests.support.simulated import BOTH_PROFILES, SimulatedHost
 from tests.support.simulated_trace import consistent_trace
-from tests.support.trace_writer import insert, write_trace
+from tests.support.trace_writer import PEER, Actor, set_flag, write_trace
+from warrenmq.cli import main
 from warrenmq.replay.drive import engine
 from warrenmq.replay.drive.batch_summary import batches, summarise_batch
-from warrenmq.replay.drive.incidents import incidents_line
+from warrenmq.replay.drive.incidents import incidents_line, told
 from warrenmq.replay.drive.watch import Watch
 from warrenmq.replay.replayed import replay
 from warrenmq.replay.report.summary import summary_lines
@@ -81,10 +82,39 @@ def test_a_confirmed_message_that_was_lost_to_damage_breaks_c2(tmp_path, profile
     watch.close()
 
 
+def test_a_process_that_cannot_be_started_is_told_in_the_verdict(tmp_path, capsys):
+    """A store that crashed in its init, and the run ended."""
+    runs = consistent_trace(1)
+    store = next(actor for actor in runs[-1].actors if actor.name == "msg_store_persistent")
+    number = max(each.id for each in runs[-1].actors) + 1
+    ended = [store.rows[-1][0] + 1, 1, 0, 0, 0, 0, 0, 0, number << 16 | Ev.ACTOR_STOP << 8 | Reason.CRASH]
+    runs[-1].actors.append(Actor(number, store.name, store.kind, store.parent, [ended], 1))
+    for name, content in write_trace(runs).items():
+        (tmp_path / name).write_bytes(content)
+    for more, status in (["--json"], 1), (["--allow-damage"], 0):
+        assert main(["replay", str(tmp_path), "--engine", "python", *more]) == status
+    verdict = capsys.readouterr().out.splitlines()[-1]
+    assert verdict.startswith("verdict ok, with 1 run that crashed until it was down: ")
+
+
+def test_what_was_acked_before_a_power_cut_is_no_loss(tmp_path):
+    """The power failed while the files of an index segment were deleted: its entries were there again, and its bodies were not."""
+    trace = write_trace(consistent_trace(1))
+    for name, content in trace.items():
+        (tmp_path / name).write_bytes(content)
+    assert replay(tmp_path, engine="python").told == ""
+    assert told(engine.replay_memory(trace).figures["incidents"]) == ""
+
+
 def test_incidents_are_counted_when_no_rule_is_broken():
     runs = consistent_trace(1)
     before = engine.replay_memory(write_trace(runs)).figures["incidents"]["crashes"]
-    insert(runs[0], runs[0].of("broker")[0], 1, Ev.CHILD_EXIT, Reason.CRASH)
+    exited = next(
+        row for each in runs[-1].of("QueueSup") for row in each.find(Ev.CHILD_EXIT, flag=Reason.SHUTDOWN)
+    )
+    queue = next(actor for actor in runs[-1].actors if actor.id == exited[PEER])
+    for row in (exited, queue.rows[-1]):
+        set_flag(row, Reason.CRASH)
     result = engine.replay_memory(write_trace(runs))
     assert (result.verdict, result.figures["incidents"]["crashes"]) == ("ok", before + 1)
     assert incidents_line(result.figures["incidents"]).startswith(f"{before + 1} crashes and")

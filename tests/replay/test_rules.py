@@ -8,6 +8,7 @@ import random
 import pytest
 
 from tests.replay.planted_violations import PLANTS, Plant, each_plant, planted
+from tests.replay.trace_mutations import mutated
 from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_writer import write_trace
 from warrenmq.replay.drive.engine import replay_memory
@@ -32,7 +33,7 @@ def test_a_consistent_trace_is_fine(seed: int) -> None:
     assert result.verdict == "ok"
 
 
-def test_the_consistent_traces_have_every_kind_of_row_that_a_machine_asks_for_but_one() -> None:
+def test_the_consistent_traces_have_every_kind_of_row_that_a_machine_asks_for_but_two() -> None:
     seen = {
         row[8] >> 8 & 0xFF
         for seed in range(20)
@@ -41,7 +42,7 @@ def test_the_consistent_traces_have_every_kind_of_row_that_a_machine_asks_for_bu
         for row in actor.rows
     }
     asked = {event for machine in all_machines([]) for event in machine.events}
-    assert {Ev(event).name for event in asked - seen} == {"ESCALATE"}
+    assert {Ev(event).name for event in asked - seen} == {"ESCALATE", "UNBOUND"}
 
 
 def test_every_rule_has_a_plant() -> None:
@@ -76,3 +77,9 @@ def test_missing_rows_make_a_trace_indeterminate_and_never_violated(seed: int) -
     assert told(result) != []
     assert result.violations == []
     assert result.verdict == "indeterminate"
+
+
+def test_a_confirmed_message_that_came_back_after_its_ack_is_owed_again():
+    """Its ack was not synced: it came back, and was lost the next time."""
+    lost = replay_memory(write_trace(mutated(("drop", Ev.ACK), 2, 20)))
+    assert "C2" in {finding.rule for finding in lost.violations}

@@ -2,6 +2,7 @@
 
 import queue
 import threading
+from types import MappingProxyType
 
 import pykka
 import pytest
@@ -331,10 +332,15 @@ def test_a_timer_comes_in_the_middle_of_mail_that_never_ends(runtime):
     assert take(notes, "info") == ("tick",)
 
 
+RANKS = {rank: type(f"Rank{rank}", (tuple,), {}) for rank in (-3, -2, -1, 1, 2, 3, 8, 9)}
+
+
+def of_rank(rank, word):
+    return RANKS[rank]((rank, word))
+
+
 class Ranked(Worker):
-    @staticmethod
-    def priority(message):
-        return message[0] if isinstance(message, tuple) else 0
+    ranks = MappingProxyType({kind: rank for rank, kind in RANKS.items()})
 
     def handle_call(self, request, sender):
         if isinstance(request, tuple):
@@ -342,32 +348,56 @@ class Ranked(Worker):
         return super().handle_call(request, sender)
 
 
-def test_mail_is_taken_by_priority_and_in_order_inside_a_priority(runtime):
-    ranked = runtime.start(Ranked)
+class Prioritized(Ranked):
+    @staticmethod
+    def priority(message):
+        return message[0] if isinstance(message, tuple) else 0
+
+
+@pytest.mark.parametrize("kind", [Ranked, Prioritized])
+def test_mail_is_taken_by_priority_and_in_order_inside_a_priority(runtime, kind):
+    ranked = runtime.start(kind)
     gate = busy(runtime, ranked)
-    sent = [0, (8, "a"), 1, (2, "b"), (8, "c"), (-1, "d"), (2, "e"), 3]
+    sent = [0, of_rank(8, "a"), 1, of_rank(2, "b"), of_rank(8, "c"), of_rank(-1, "d"), of_rank(2, "e"), 3]
     for message in sent:
         runtime.cast(ranked, message)
     gate.set()
-    runtime.cast(ranked, (-2, "last"))
-    runtime.call(ranked, (-3, "very last"))
+    runtime.cast(ranked, of_rank(-2, "last"))
+    runtime.call(ranked, of_rank(-3, "very last"))
     in_order = [(8, "a"), (8, "c"), (2, "b"), (2, "e"), 0, 1, 3, (-1, "d"), (-2, "last"), (-3, "very last")]
     assert runtime.call(ranked, "what came") == in_order
 
 
-def test_calls_and_timers_have_priorities_too(runtime):
-    ranked, asker = runtime.start(Ranked), runtime.start(Worker)
-    gate = busy(runtime, ranked, first=lambda server: server.send_after(0.0, (9, "timer")))
-    runtime.cast(ranked, (1, "cast"))
-    runtime.cast(ranked, (2, "cast"))
-    runtime.cast(asker, lambda server: server.call(ranked, (3, "call"), timeout=LIMIT))
+@pytest.mark.parametrize("kind", [Ranked, Prioritized])
+def test_calls_and_timers_have_priorities_too(runtime, kind):
+    ranked, asker = runtime.start(kind), runtime.start(Worker)
+    gate = busy(runtime, ranked, first=lambda server: server.send_after(0.0, of_rank(9, "timer")))
+    runtime.cast(ranked, of_rank(1, "cast"))
+    runtime.cast(ranked, of_rank(2, "cast"))
+    runtime.cast(asker, lambda server: server.call(ranked, of_rank(3, "call"), timeout=LIMIT))
     until(runtime, lambda: ranked.actor_inbox.length() == 3)
     gate.set()
     in_order = [(9, "timer"), (3, "call"), (2, "cast"), (1, "cast")]
     assert runtime.call(ranked, "what came") == in_order
 
 
-@pytest.mark.parametrize("kind", [Worker, Ranked])
+@pytest.mark.parametrize("error", [LookupError, IndexError, queue.Empty])
+def test_a_priority_that_raises_crashes_the_server_as_a_handler_would(runtime, error):
+    """Sorting while the thread is parked would end it in silence: Pykka guards handlers only."""
+
+    class Bad(Worker):
+        @staticmethod
+        def priority(message):
+            raise error(message)
+
+    for _ in range(3):
+        bad = runtime.start(Bad)
+        runtime.event().wait(0.001)
+        runtime.cast(bad, "word")
+        assert isinstance(end_of(runtime, bad), error)
+
+
+@pytest.mark.parametrize("kind", [Worker, Ranked, Prioritized])
 def test_an_exit_signal_is_first_in_line(runtime, kind):
     worker, notes = runtime.start(kind), runtime.channel()
     worker.actor_inbox.on_close(lambda reason: notes.put(("end", reason)))
@@ -431,19 +461,3 @@ def test_actors_do_not_keep_the_interpreter_alive():
 def _this_thread():
     thread = threading.current_thread()
     return thread.daemon, thread.name
-
-
-@pytest.mark.parametrize("error", [LookupError, IndexError, queue.Empty])
-def test_a_priority_that_raises_crashes_the_server_as_a_handler_would(runtime, error):
-    """Sorting while the thread is parked would end it in silence: Pykka guards handlers only."""
-
-    class Bad(Worker):
-        @staticmethod
-        def priority(message):
-            raise error(message)
-
-    for _ in range(3):
-        bad = runtime.start(Bad)
-        runtime.event().wait(0.001)
-        runtime.cast(bad, "word")
-        assert isinstance(end_of(runtime, bad), error)

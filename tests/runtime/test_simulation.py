@@ -7,7 +7,7 @@ import pykka
 import pytest
 
 from tests.support.schedulers import LIMIT, Trapper, Worker, busy, crash, do, drained, end_of, take
-from warrenmq.runtime import CallFailed, Deadlock, Server, Simulation, Vanished
+from warrenmq.runtime import CallFailed, Deadlock, Server, Simulation, SimulationCrashed
 from warrenmq.supervisors import ChildSpec, Supervisor
 from warrenmq.trace.recorder import Recorder
 from warrenmq.trace.sink import MemorySink
@@ -354,7 +354,7 @@ def test_a_crash_from_beside_takes_the_application_with_it():
             log.append("unreachable")
 
         sim.spawn(bystander, "power")
-        with pytest.raises(Vanished, match="power"):
+        with pytest.raises(SimulationCrashed, match="power"):
             sim.run(application)
         assert sim.run(lambda: sim.event().wait(20.0)) is False
         assert log == []

@@ -3,6 +3,7 @@
 import sys
 import threading
 from collections import Counter
+from types import MappingProxyType
 
 import pytest
 
@@ -33,9 +34,7 @@ class Keeper(Server):
 
 
 class Ranking(Keeper):
-    @staticmethod
-    def priority(message):
-        return message % 3 if isinstance(message, int) else 9
+    ranks = MappingProxyType({str: 9})
 
 
 class Tally:

@@ -282,7 +282,7 @@ def test_only_the_owner_serves_over_tcp(pair: Pair) -> None:
 
 
 def test_another_virtual_host_is_refused(pair: Pair) -> None:
-    with pytest.raises(warrenmq.AccessRefused, match="vhost other not found"):
+    with pytest.raises(warrenmq.AccessRefused, match="does not serve the virtual host 'other'"):
         opened(pair.path, vhost="other")
 
 

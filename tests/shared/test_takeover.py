@@ -9,16 +9,18 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from pykka import ActorDeadError
 
 import warrenmq
 from tests.broker.test_fork import in_child
 from tests.support.limits import LIMIT
 from tests.support.shared_directory import opened
 from warrenmq.amqp.net.local_socket import SOCKET
+from warrenmq.shared import links
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -223,3 +225,47 @@ def test_what_is_wrong_on_the_socket_hurts_nobody_else(tmp_path: Path) -> None:
                     pass
         queue.publish(b"fine").result(LIMIT)
         assert len(owner.queue("q")) == 1
+
+
+def give_up(broker: warrenmq.Broker) -> None:
+    """Kill a process of the supervision tree until that gives up."""
+    while broker.is_open:
+        with suppress(ActorDeadError):
+            broker.runtime.kill(broker.runtime.whereis("vhost_process"))
+        threading.Event().wait(0.001)
+
+
+def test_an_owner_whose_supervisor_gives_up_hands_over_and_attaches_itself(tmp_path: Path) -> None:
+    settings = {"vhost_restart_intensity": (1, 300)}
+    with opened(tmp_path, settings=settings) as first, opened(tmp_path, settings=settings) as second:
+        queues = [broker.declare_queue("q") for broker in (first, second)]
+        for number, queue in enumerate(queues):
+            queue.publish(b"confirmed %d" % number).result(LIMIT)
+        consumer = first.declare_queue("other").consume(prefetch=1)
+        give_up(first.local())
+        confirms = [queue.publish(b"later") for queue in queues]
+        for confirm in confirms:
+            confirm.result(LIMIT)
+        assert (first.is_owner, second.is_owner) == (False, True)
+        assert [len(queue) for queue in queues] == [4, 4]
+        queues[1].publish(b"x", delay=0.01).result(LIMIT)
+        second.queue("other").publish(b"to the consumer").result(LIMIT)
+        assert next(consumer).body == b"to the consumer"
+        assert [each.name for each in first.stats().queues] == ["other", "q"]
+
+
+def test_an_owner_that_is_alone_when_its_supervisor_gives_up_starts_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "HAND_OVER", 0.2)
+    with opened(tmp_path, settings={"vhost_restart_intensity": (1, 300)}) as broker:
+        queue = broker.declare_queue("q")
+        queue.publish(b"confirmed").result(LIMIT)
+        before = broker.local()
+        give_up(before)
+        with pytest.raises(warrenmq.Blocked, match="no owner for now"):
+            queue.publish(b"x", timeout=0)
+        assert len(queue) == 1
+        assert broker.local() is not before
+        with pytest.raises(warrenmq.DirectoryInUse):
+            warrenmq.open(tmp_path)

@@ -94,6 +94,9 @@ FOUND = {
         "classic", 806, "purge queue=dead\nget queue=d\nconsume queue=p\ntx to=t\nget queue=b\npublish to=t persistent=0\npublish\n"
         "publish to=p size=121\nfull\nconsume queue=dead\nrestart\nkill victim=queue_sup",
     ),
+    "a successor's confirm proves nothing of an ack that its predecessor had": (
+        "classic", 100182, "get\nsleep ms=16000\npublish size=150\nburst count=4\nconsume ack=3\npublish persistent=0\nack\nburst\nget\nkill",
+    ),
 }  # fmt: skip
 """What simulated runs have found: profile, seed and script."""
 
@@ -138,3 +141,11 @@ def test_a_loss_that_stats_do_not_name_is_found(monkeypatch):
     """Damage may cost messages, but not in silence."""
     monkeypatch.setattr(Broker, "stats", lambda self, stats=Broker.stats: replace(stats(self), damage=()))
     assert find(("flip",)) == "lost without a word"
+
+
+def test_a_message_whose_row_a_kill_cut_off_is_held_by_the_queue_that_recovers_it():
+    script = parse(
+        "get queue=t\nburst to=all count=6 size=121\npublish to=b\npublish_many\nget\ncrash_at operation=13 cut=0\npublish wait=1\n"
+    )
+    outcome = run(87, script, "modern")
+    assert outcome.verdict == "ok", outcome.text

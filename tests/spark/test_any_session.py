@@ -47,26 +47,26 @@ def tasks_of(spark, does):
     return given, sum(stage.numCompletedTasks for stage in found if stage is not None)
 
 
-def test_a_small_trace_takes_few_tasks_in_any_session(default_session, clean_trace):
+def test_a_small_trace_takes_few_tasks_in_any_session(default_session, small_trace):
     from warrenmq.replay.spark.engine import replay
     from warrenmq.replay.spark.measures import measure_rows
     from warrenmq.replay.spark.source import index_trace, load_rows
 
     spark = default_session
-    expected = engine.replay(clean_trace).violations
-    rows = read(spark, clean_trace).repartition(7).cache()
+    expected = engine.replay(small_trace).violations
+    rows = read(spark, small_trace).repartition(7).cache()
     rows.count()
     found, tasks = tasks_of(spark, lambda: check(rows).collect())
     rows.unpersist()
     assert len(found) == len(expected)
     assert tasks < 80
-    files = len(index_trace(spark, clean_trace).sizes)
-    result, tasks = tasks_of(spark, lambda: replay(spark, clean_trace))
+    files = len(index_trace(spark, small_trace).sizes)
+    result, tasks = tasks_of(spark, lambda: replay(spark, small_trace))
     assert result.violations == expected
     assert tasks < 40 + 8 * files
-    index = index_trace(spark, clean_trace)
+    index = index_trace(spark, small_trace)
     _, tasks = tasks_of(spark, lambda: measure_rows(load_rows(spark, index), index.catalog))
-    assert tasks < 20 + 12 * files
+    assert tasks < 40 + 12 * files
 
 
 def test_read_and_sparks_own_readers_give_the_same_rows(spark, clean_trace):

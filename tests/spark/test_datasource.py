@@ -180,7 +180,7 @@ def test_a_stream_of_a_live_trace_gives_each_row_once_over_restarts(streamed, tm
     recorder = Recorder(tmp_path / "trace", run="live", segment_bytes=800)
     one, two = recorder.actor("one", "Kind"), recorder.actor("two", "Kind")
     expected = []
-    for times in (3, 40, 100):
+    for times in (3, 140):
         for _ in range(times):
             for name, actor in (("one", one), ("two", two)):
                 seq = emit(actor, Ev.SEND, msg=len(expected))

@@ -35,14 +35,16 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
-def rows(spark, broken_trace):
-    """The rows that `read` gives, without a task for each of a hundred files."""
+def rows(spark, broken_trace, tmp_path_factory):
+    """The rows that `read` gives, without a task for each of a hundred files, or a plan that holds them all."""
     import pyarrow as pa
+    from pyarrow import parquet
 
+    file = str(tmp_path_factory.mktemp("rows") / "rows.parquet")
     with open_trace(broken_trace) as trace:
         pieces = ((piece, trace.columns(piece)) for piece in trace.catalog.chunks)
-        table = pa.Table.from_batches(named_batches(names_of(trace.catalog), pieces))
-    kept = spark.createDataFrame(table).coalesce(2).cache()
+        parquet.write_table(pa.Table.from_batches(named_batches(names_of(trace.catalog), pieces)), file)
+    kept = spark.read.parquet(file).coalesce(2).cache()
     yield kept
     kept.unpersist()
 
@@ -132,11 +134,14 @@ def test_a_path_without_a_trace_is_the_callers_mistake(spark, tmp_path):
         read(spark, str(tmp_path))
 
 
-def test_a_query_of_ones_own_is_asked_beside_the_rules(rows):
+def test_a_query_of_ones_own_is_asked_beside_the_rules(rows, found, monkeypatch):
+    monkeypatch.setattr(spark_check, "check_rows", lambda *_: found)
     query = "SELECT a.run, a.actor, max(a.seq) FROM ack_rows AS a JOIN steps AS s ON s.run = a.run AND s.actor = a.actor GROUP BY 1, 2"
-    found = check(rows, rules=[SqlRule("mine", "it's {acked}", query)]).where("rule = 'mine'")
+    both = check(rows, rules=[SqlRule("mine", "it's {acked}", query)])
+    theirs = both.where("rule = 'mine'").collect()
+    assert both.count() == len(found.violations) + len(theirs)
     acked = rows.where("ev = 'ACK'").groupBy("run", "actor", "actor_id").agg(sf.max("seq").alias("seq"))
-    assert {(row.text, row.rows[0].run, row.rows[0].actor, row.rows[0].seq) for row in found.collect()} == {
+    assert {(row.text, row.rows[0].run, row.rows[0].actor, row.rows[0].seq) for row in theirs} == {
         ("it's {acked}", row.run, row.actor, row.seq) for row in acked.collect()
     }
 

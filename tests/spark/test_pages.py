@@ -13,8 +13,17 @@ import sys
 
 import pytest
 
-from tests.examples.pages import WITH_SPARK, lay_out_logs, named, readme_trace
-from tests.support.source_tree import ROOT
+from tests.examples.pages import (
+    IN_SPARK,
+    WITH_SPARK,
+    expected,
+    lay_out_logs,
+    named,
+    python,
+    readme_trace,
+)
+from tests.support.source_tree import PART, ROOT, text_of
+from warrenmq.cli import main
 
 pytest.importorskip("pyspark")
 pytest.importorskip("plotly")
@@ -45,6 +54,8 @@ def here(monkeypatch, tmp_path):
 def test_pieces_of_the_pages_run_and_print_what_is_said(spark, here, capsys):
     shutil.copytree(readme_trace(here), "trace-of-another-machine")
     lay_out_logs(here)
+    assert main(IN_SPARK.split()[1:]) == 0
+    assert "\nverdict ok: " in capsys.readouterr().out
     for name, says in WITH_SPARK.items():
         # Where Spark reads and writes by itself, a path is relative to the folder in which its JVM was started.
         code = re.sub(
@@ -55,6 +66,18 @@ def test_pieces_of_the_pages_run_and_print_what_is_said(spark, here, capsys):
             query.stop()
         printed = capsys.readouterr().out
         assert re.search(says, printed, re.MULTILINE), (name, printed)
+
+
+def test_the_tutorial_asks_what_it_shows(spark, here, capsys):
+    parts = list(PART.finditer(text_of("docs/tutorials/read-a-trace.md")))
+    files = {part["title"]: part["code"] for part in parts if part["title"]}
+    (here / "run.py").write_text(files["run.py"])
+    assert python("run.py", cwd=here).returncode == 0
+    exec(files["ask.py"].replace('"trace/"', f'"{here}/trace/"'), {})
+    (shown,) = (part["code"] for part in parts if (part["code"] or "").startswith("$ python ask.py\n"))
+    pattern, _ = expected(shown.splitlines()[1:])
+    printed = capsys.readouterr().out
+    assert re.fullmatch(pattern, printed), printed
 
 
 def test_the_lesson_shows_what_it_speaks_of(spark, here, capsys, monkeypatch):

@@ -4,6 +4,7 @@
 
 import ast
 import re
+from dataclasses import fields
 from importlib import import_module
 from itertools import pairwise
 
@@ -11,8 +12,21 @@ import pytest
 import yaml
 
 import warrenmq
+import warrenmq.errors
 from tests.support.source_tree import ROOT, modules, pages, text_of
-from tools.site_pages import API, api_names, command_line, made_pages, places, with_links_of_the_site
+from tools.site_pages import (
+    API,
+    api_names,
+    command_line,
+    errors_table,
+    made_pages,
+    places,
+    rules_page,
+    settings_table,
+    with_links_of_the_site,
+)
+from warrenmq.replay.rules.registry import RULES
+from warrenmq.settings import Settings
 
 
 class Reader(yaml.SafeLoader):
@@ -71,6 +85,24 @@ def test_every_verb_has_its_help_on_the_page_of_commands():
     page = command_line()
     for verb in ("publish", "trace what-if", "ctl", "serve"):
         assert f" warrenmq {verb}\n\n```text\nusage: warrenmq {verb} " in page, verb
+
+
+def test_tables_have_each_error_with_its_kind_each_setting_with_its_values_and_each_rule_with_its_sentence():
+    assert (
+        "| `ForkedProcess` | `BrokerClosed` | The broker belongs to the process that this one was forked from. |"
+        in errors_table()
+    )
+    errors = {name for name, each in vars(warrenmq.errors).items() if isinstance(each, type)} & set(
+        warrenmq.__all__
+    )
+    assert [name for name in errors if f"\n| `{name}` | " not in errors_table()] == []
+    assert "| `heartbeat` | `60` | a whole number from 0 to 65535 |" in settings_table()
+    assert [each.name for each in fields(Settings) if f"\n| `{each.name}` | " not in settings_table()] == []
+    assert [
+        rule.id
+        for rule in RULES.values()
+        if f"\n| {rule.id} | {rule.name} | {rule.text} | " not in rules_page()
+    ] == []
 
 
 ITEM = re.compile(r"( *)(?:[-*]|\d+\.) ")

@@ -120,6 +120,7 @@ def hold_disk(host: SimulatedHost, seconds: float) -> None:
 def stuck_queue(host: SimulatedHost, broker: Broker, seconds: float) -> QueueHandle:
     """A queue whose process does nothing for some time, and that has got all that this thread may send."""
     queue = broker.declare_queue("q")
+    queue.get()  # its process starts
     hold_disk(host, seconds)
     queue.publish_many([b"m"] * broker.settings.credit_flow_default_credit[0])
     return queue

@@ -168,7 +168,7 @@ class Life:
         """A queue's process dies, perhaps while the client waits for it, and is restarted."""
         self.crashes -= 1
         name, sim = queue_name(queue.name), self.host.sim
-        process = sim.whereis(name)
+        process = self.broker.local_client.calls.address(queue.name)
         if self.choose.random() < 0.5:
             hold_disk(self.host, 1.0)
             sim.spawn(lambda: (self.host.sleep(0.3), sim.kill(process)))

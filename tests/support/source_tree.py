@@ -89,8 +89,11 @@ def _imports(node, for_types_only, deferred):
 
 
 PART = re.compile(
-    r"^(?:#+ (?P<heading>[^\n]+)|```(?P<language>\w*)\n(?P<code>.*?)^```)$", re.MULTILINE | re.DOTALL
+    r'^(?:#+ (?P<heading>[^\n]+)|```(?P<language>\w*)(?: title="(?P<title>[^"\n]+)")?\n(?P<code>.*?)^```)$',
+    re.MULTILINE | re.DOTALL,
 )
+TUTORIALS = "docs/tutorials/"
+"""Pages there are typed from top to bottom (tests/examples/test_tutorials.py); on others each block stands alone."""
 
 
 class Block(NamedTuple):
@@ -133,9 +136,11 @@ def anchors(page):
 
 
 def blocks(language):
-    """Every fenced block of a language, in all pages."""
+    """Every fenced block of a language that stands alone, in all pages."""
     found = []
     for page in pages():
+        if page.startswith(TUTORIALS):
+            continue
         heading, seen = "", {}
         for part in PART.finditer(text_of(page)):
             if part["heading"]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tools.broker_mutations import MUTATIONS
-from tools.mutants import Killed, Result, mutated, read, table, try_one
-
-BY_NAME = {each.name: each for each in MUTATIONS}
+from tools.broker_mutations import MUTATIONS, WORKLOADS
+from tools.mutants import BY_NAME, Killed, Result, mutated, read, table, try_one
+from warrenmq.simulate.run import PROFILES, run
+from warrenmq.simulate.script import parse
 
 
 @pytest.mark.parametrize("name", BY_NAME)
@@ -20,7 +20,7 @@ def test_every_mutation_fits_the_code_once(name):
 
 
 def test_mutations_have_names_of_their_own():
-    assert len(BY_NAME) == len(MUTATIONS) >= 20
+    assert len(BY_NAME) == len(MUTATIONS) >= 150
 
 
 @pytest.mark.parametrize("times", [0, 2])
@@ -30,25 +30,33 @@ def test_a_mutation_that_does_not_fit_is_an_error(times):
         mutated(mutation.old * times, mutation)
 
 
-@pytest.mark.parametrize(
-    ("name", "seeds", "promise"),
-    [("fan-out-misses", range(2, 3), "lost"), ("flush-drops-last", range(1, 2), "lost")],
-)
-def test_a_broker_that_loses_messages_is_killed_by_the_model(name, seeds, promise):
-    result = try_one(BY_NAME[name], seeds)
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_a_sound_broker_passes_each_workload(workload):
+    profile = PROFILES[len(workload) % 2]
+    assert run(1, parse(WORKLOADS[workload]), profile).text == ""
+
+
+def test_a_broker_that_loses_messages_is_killed_by_both_judges():
+    result = try_one(BY_NAME["another-body"], range(0))
     assert result.model is not None
-    assert (result.model.by, result.model.seed) == (promise, seeds.start)
-    assert str(result).startswith(f"{name}: killed by the model (lost, seed {seeds.start} classic)")
+    assert result.rules is not None
+    assert (result.model.by, result.rules.by, result.rules.is_random) == ("delivered twice", "Q6", False)
+    assert str(result).startswith("another-body: killed by the model (delivered twice, workload 0 classic)")
 
 
-def test_a_mutation_that_is_not_exercised_survives():
-    result = try_one(BY_NAME["no-credit"], range(1))
+def test_what_survives_says_so():
+    result = Result("no-credit", None, None, 1)
     assert not result.is_killed
-    assert "SURVIVED 1 seeds" in str(result)
+    assert str(result) == "no-credit: SURVIVED its workload and 1 seeds"
+
+
+def test_results_are_kept_in_a_file():
+    result = Result("no-credit", Killed(4, "modern", "lost", True), None, 9, tests="failed")
+    assert Result.of_json(result.as_json()) == result
 
 
 def test_the_table_says_after_how_many_seeds_each_judge_has_killed():
     mutation = MUTATIONS[0]
-    rows = table([Result(mutation, Killed(4, "modern", "lost"), None, 9)]).splitlines()
-    assert rows[2] == f"| `{mutation.name}` | {mutation.does} | lost, 5 | - |"
-    assert "| hangs, 3 |" in table([Result(mutation, None, None, 2, hangs=True)])
+    rows = table([Result(mutation.name, Killed(4, "modern", "lost", True), None, 9)]).splitlines()
+    assert rows[2] == f"| `{mutation.name}` | {mutation.does} | {mutation.workload} | lost, random 5 | - |  |"
+    assert "| hangs, 3 |" in table([Result(mutation.name, None, None, 2, hangs=True)])

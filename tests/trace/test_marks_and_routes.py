@@ -1,5 +1,7 @@
 """Marks, exchanges, bindings, routes, and the messages of a recovery, as a trace has them."""
 
+import re
+
 import pytest
 
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError
@@ -11,6 +13,7 @@ from warrenmq.trace.events import (
     BindingGone,
     BindingMade,
     Bound,
+    Confirm,
     Ev,
     ExchangeDeclared,
     ExchangeDeleted,
@@ -168,3 +171,13 @@ def test_a_recovery_names_the_messages_whose_bodies_are_in_the_store(machine, po
 )
 def test_runs_are_cut_where_message_ids_are_not_consecutive(found, messages, runs):
     assert [*message_runs(found, messages)] == runs
+
+
+@pytest.mark.parametrize("event", schema.EVENTS.values(), ids=lambda event: event.__name__)
+def test_a_sentence_names_what_its_event_has(event):
+    """A name that no column has is printed as "?"."""
+    said = {column.name for column in event.columns} | {"actor"}
+    said |= {"messages"} if event.has("first_seq_id") else set()
+    said |= {"message_ids"} if event.has("message") else set()
+    said |= {"synced"} if event is Confirm else set()
+    assert set(re.findall(r"\{(\w+)\}", event.says)) <= said

@@ -54,13 +54,16 @@ class AmqpServer:
     """Use `serve`.  Also a context manager."""
 
     def __init__(self, brokers: Sequence[Broker], host: str, port: int, users: Users, tls: ssl.SSLContext | None,
-                 directory: str | None = None, sock: socket.socket | None = None) -> None:  # fmt: skip
+                 directory: str | None = None, sock: socket.socket | None = None,
+                 beside: AmqpServer | None = None) -> None:  # fmt: skip
         """With a `directory`, serve the socket in it instead of a host and port."""
         self._brokers = [*brokers]
         self._added: dict[str, Broker] = {}
         """Brokers of virtual hosts that were added while it ran, which are its own to close."""
         self._changing = threading.Lock()
         """Held while a virtual host is added or deleted."""
+        self._all = [self] if beside is None else [self, beside]
+        """The servers of these brokers, which serve what is added, too."""
         self._broker = brokers[0]
         self._runtime = runtime = self._broker.runtime
         settings = self._broker.settings
@@ -151,13 +154,31 @@ class AmqpServer:
                 return
             broker = open_beside(self._broker, name)
             try:
-                sup = broker.runtime.start(ChannelSup, name=self._names.channel_sup)
+                for server in self._all:
+                    server.begin_vhost(broker)
             except BaseException:
                 broker.close()
                 raise
             self._added[name] = broker
-            self._brokers.append(broker)
-            self.node.vhosts[name] = ServedVhost(broker, sup)
+
+    def begin_vhost(self, broker: Broker) -> None:
+        """Serve a virtual host."""
+        sup = broker.runtime.start(ChannelSup, name=self._names.channel_sup)
+        self._brokers.append(broker)
+        self.node.vhosts[broker.vhost.name] = ServedVhost(broker, sup)
+
+    def end_vhost(self, name: str, why: str) -> None:
+        """Close a virtual host's connections, and serve it no more."""
+        served = self.node.vhosts.pop(name)
+        self._brokers.remove(served.broker)
+        statistics = self.node.statistics
+        for ref in statistics.connections_of(vhost=name):
+            self._runtime.cast(ref, ForceClose(why))
+        waited = 0.0
+        while statistics.connections_of(vhost=name) and waited < CLOSE_OK_TIMEOUT:
+            self._runtime.event().wait(_LOOK)
+            waited += _LOOK
+        served.broker.runtime.stop_actor(served.channel_sup)
 
     def delete_vhost(self, name: str) -> None:
         """Close a virtual host's connections and its broker, and delete its files.  CallerError for the first one."""
@@ -168,17 +189,9 @@ class AmqpServer:
             if served.broker is self._broker:
                 msg = f"the virtual host {name!r} owns the data directory and cannot be deleted."
                 raise CallerError(msg)
-            del self.node.vhosts[name]
-            refs = self.node.statistics.connections_of(vhost=name)
-            for ref in refs:
-                self._runtime.cast(ref, ForceClose(f"vhost '{name}' is deleted"))
-            waited = 0.0
-            while self.node.statistics.connections_of(vhost=name) and waited < CLOSE_OK_TIMEOUT:
-                self._runtime.event().wait(_LOOK)
-                waited += _LOOK
-            served.broker.runtime.stop_actor(served.channel_sup)
+            for server in self._all:
+                server.end_vhost(name, f"vhost '{name}' is deleted")
             served.broker.close()
-            self._brokers.remove(served.broker)
             self._added.pop(name, None)
             remove(self._broker, name)
 
@@ -196,6 +209,8 @@ class AmqpServer:
         self._undo.close()
         for name, broker in self._added.items():
             broker.runtime.stop_actor(self.node.vhosts[name].channel_sup)
+            for server in self._all[1:]:
+                server.end_vhost(name, FORCED)
             broker.close()
         log.info("stopped AMQP listener", address=self.url)
 
@@ -257,15 +272,17 @@ def serve(
     users: Users | None = None,
     tls: ssl.SSLContext | None = None,
     sock: socket.socket | None = None,
+    beside: AmqpServer | None = None,
 ) -> AmqpServer:
     """Let AMQP 0-9-1 clients use a broker, or one broker for each virtual host.
 
     Port 0 chooses a free one.  `users` are RabbitMQ's defaults unless given: guest, from this machine.  CallerError when
     the address cannot be used.  With `sock`, a listening socket, host and port are those of it.  Several brokers must come from
-    `open_vhosts`.
+    `open_vhosts`.  What is added to this server or deleted is so in `beside`, too, that of `serve_locally`, which is to be closed
+    after this one.
     """
     brokers = [broker.local()] if isinstance(broker, Broker) else [each.local() for each in broker]
-    return AmqpServer(brokers, host, port, users or Users.default(), tls, sock=sock)
+    return AmqpServer(brokers, host, port, users or Users.default(), tls, sock=sock, beside=beside)
 
 
 def serve_locally(broker: Broker | Sequence[Broker]) -> AmqpServer:

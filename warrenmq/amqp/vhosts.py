@@ -55,7 +55,7 @@ def open_beside(first: Broker, name: str) -> Broker:
     settings = first.settings
     runtime = runtime_of(settings)
     runtime.tick = first.runtime.tick
-    directory = first.share_directory()
+    directory = first.local_client.engine.share_directory()
     return Broker(first.path, settings, runtime, directory.disk, RealMemory(), None, name, directory)
 
 

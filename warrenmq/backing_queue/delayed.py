@@ -97,9 +97,9 @@ class DelayedQueue(VariableQueue):
         self.rates.maybe_update(self._clock())
         taken = self._read(sorted(order), Wanted.BODIES)
         self.rates.left += len(taken)
-        fetched, lost, _ = self._with_payloads(taken)
+        fetched, _, lost = self._with_payloads(taken)
         self.ram_msg_count -= in_memory(taken)[0]
-        self._record_pending_acks(taken)
+        self._pending.update((message[0], message) for message in taken)
         if lost:
             self.ack(lost)
             self.lost += lost
@@ -148,9 +148,6 @@ class DelayedQueue(VariableQueue):
         return messages
 
     # -- pending
-
-    def _record_pending_acks(self, taken: list[Message]) -> None:
-        self._pending.update((message[0], message) for message in taken)
 
     def _put_back(self, back: list[Message]) -> None:
         self._wait(back, map(_key, back))

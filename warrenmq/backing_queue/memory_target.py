@@ -41,7 +41,6 @@ from warrenmq.message.queue_message import (
     INDEXED,
     PERSISTENT,
     in_memory,
-    messages_of,
 )
 from warrenmq.message.runs import runs
 from warrenmq.queue_index.v1.segment import next_boundary
@@ -130,10 +129,9 @@ class MemoryTargetQueue(VariableQueue):
             self._expand_delta(first, first + len(records), len(records))
             self._paged(Ev.PAGE_OUT, range(first, first + len(records)), State.DELTA, State.ALPHA)
             return
-        flags = INDEXED | PERSISTENT | IN_STORE if persistent else 0
-        messages = messages_of(first, records, stored, flags)
-        (self.q1 if self.q3 else self.q4).extend(messages)
-        self._entered_memory(messages)
+        (self.q1 if self.q3 else self.q4).extend(
+            self._to_memory(first, records, stored, persistent=persistent)
+        )
 
     def _stays_lazy(self) -> bool:
         self._lazy = bool(self.delta_count or (self.q3 and self._own_size() > self._bound))
@@ -173,9 +171,8 @@ class MemoryTargetQueue(VariableQueue):
 
     # -- pending acks and requeue
 
-    def _record_pending_acks(self, taken: list[Message]) -> None:
-        self._pending.update([(message[0], message) for message in taken])
-        self._ram_pending_ack.update([(message[0], None) for message in taken if message[3] is not None])
+    def _bodies_pending(self, apart: list[Message]) -> None:
+        self._ram_pending_ack.update([(message[0], None) for message in apart if message[3] is not None])
 
     def _no_longer_pending(self, messages: list[Message]) -> None:
         if self._ram_pending_ack:

@@ -8,7 +8,7 @@
 The ram duration of a queue is the time for which its messages in memory would last at its present rates.  A count or a
 duration that nothing limits is infinite.
 
-`memory_limit` and `worth_reading_together` belong to the other behaviour, which reads ahead (3.5).
+`worth_reading_together` belongs to the other behaviour, which reads ahead; how far ahead is in backing_queue/rates.py.
 Source: docs/reference/classic-queue.md#paging and #head-and-tail.
 """
 
@@ -28,8 +28,6 @@ SUM_INCREASE_BELOW = 0.95
 MESSAGE_BYTES = 200
 """Memory that a message takes beside its bytes: its tuple, its number, and its place in a queue."""
 
-MOST_AHEAD = 2_048
-"""Messages that are read from the tail at most, and kept at the head of an unread queue."""
 TOGETHER_SIZE = 12_000
 TOGETHER_COUNT = 10
 """At least this many bodies, of TOGETHER_SIZE bytes at most, are read from a message store together."""
@@ -150,19 +148,6 @@ def permitted_beta_count(ready: int, q1: int, q3: int, q4: int, target: float, s
     betas_and_deltas = ready - q1 - q4
     most = betas_and_deltas - betas_and_deltas * betas_and_deltas / (betas_and_deltas + target)
     return max(segment_entries, math.trunc(most))
-
-
-def memory_limit(egress: float) -> int:
-    """The largest number of messages in the head of a queue that reads ahead (M): as many as its consumers take in two seconds.
-
-    | messages out a second | M     |
-    | --------------------- | ----- |
-    | 0                     | 1     |
-    | 0.4                   | 1     |
-    | 10                    | 21    |
-    | 1,024 and more        | 2,048 |
-    """
-    return int(min(1 + 2 * egress, MOST_AHEAD))
 
 
 def worth_reading_together(count: int) -> bool:

@@ -147,6 +147,12 @@ class PriorityQueue:
         )
         return base | first, {base | seq: msg_id for seq, msg_id in in_store.items()}
 
+    def taken(self, first: int, count: int) -> Iterator[tuple[int, bytes, bool]]:
+        """See VariableQueue."""
+        priority = first >> PRIORITY_SHIFT
+        for seq, payload, in_store in self._queues[priority].taken(first & _WITHIN, count):
+            yield priority << PRIORITY_SHIFT | seq, payload, in_store
+
     def front(self) -> Sequence[Message]:
         """See VariableQueue; their sequence ids are those within their priority."""
         for queue in reversed(self._queues):

@@ -15,6 +15,8 @@ HALF_LIFE = 5.0
 """Seconds (RATE_AVG_HALF_LIFE)."""
 MESSAGES_PER_CALCULATION = 100
 """MSGS_PER_RATE_CALC."""
+MOST_AHEAD = 2_048
+"""Messages that are read from the tail at most, and kept at the head of an unread queue."""
 LONGEST = 5_000_000_000
 """Nanoseconds between two calculations, as long as anything is counted."""
 
@@ -34,6 +36,19 @@ def moving_average(seconds: float, latest: float, current: float) -> float:
     return latest * (1 - weight) + current * weight
 
 
+def memory_limit(egress: float) -> int:
+    """The largest number of messages in the head of a queue that reads ahead (M): as many as its consumers take in two seconds.
+
+    | messages out a second | M     |
+    | --------------------- | ----- |
+    | 0                     | 1     |
+    | 0.4                   | 1     |
+    | 10                    | 21    |
+    | 1,024 and more        | 2,048 |
+    """
+    return int(min(1 + 2 * egress, MOST_AHEAD))
+
+
 class Rates:
     """Messages a second of one queue, and what its owner has counted since they were computed last.
 
@@ -41,6 +56,8 @@ class Rates:
     left         fetched                               egress
     delivered    those of them that wait for an ack    ack_ingress
     acked        no longer waited for                  ack_egress
+
+    most_ahead   how many messages a head may have that is as long as consumers are fast (M, `memory_limit`)
     """
 
     __slots__ = (
@@ -53,12 +70,14 @@ class Rates:
         "egress",
         "ingress",
         "left",
+        "most_ahead",
     )
 
     def __init__(self, now: int) -> None:
         """`now` is in nanoseconds, as everywhere here."""
         self.ingress = self.egress = self.ack_ingress = self.ack_egress = 0.0
         self.arrived = self.left = self.delivered = self.acked = 0
+        self.most_ahead = memory_limit(0.0)
         self._since = now
 
     @property
@@ -90,5 +109,6 @@ class Rates:
         self.egress = moving_average(seconds, self.left / seconds, self.egress)
         self.ack_ingress = moving_average(seconds, self.delivered / seconds, self.ack_ingress)
         self.ack_egress = moving_average(seconds, self.acked / seconds, self.ack_egress)
+        self.most_ahead = memory_limit(self.egress)
         self.arrived = self.left = self.delivered = self.acked = 0
         self._since = now

@@ -24,17 +24,15 @@ import heapq
 from collections import deque
 from typing import TYPE_CHECKING
 
-from warrenmq.backing_queue import paging
+from warrenmq.backing_queue import paging, rates
 from warrenmq.backing_queue.parts import QueueMemory, Wanted
 from warrenmq.backing_queue.variable_queue import PURGE_BATCH, VariableQueue
 from warrenmq.message.queue_message import (
     APART,
     IN_STORE,
-    INDEXED,
     PERSISTENT,
     body_size,
     in_memory,
-    messages_of,
 )
 from warrenmq.trace.events import Ev, State
 
@@ -66,15 +64,10 @@ class ReadAheadQueue(VariableQueue):
     def _in_memory(self) -> Iterator[Message]:
         return iter(self.q_head)
 
-    @property
-    def memory_limit(self) -> int:
-        """M: how many messages the head may have."""
-        return paging.memory_limit(self.rates.egress)
-
     def memory(self) -> QueueMemory:
         alpha = self.ram_msg_count
         gamma = len(self.q_head) - alpha
-        return QueueMemory(alpha, 0, gamma, self.tail_count, alpha, self.ram_bytes, self.memory_limit)
+        return QueueMemory(alpha, 0, gamma, self.tail_count, alpha, self.ram_bytes, self.rates.most_ahead)
 
     # -- in
 
@@ -87,17 +80,10 @@ class ReadAheadQueue(VariableQueue):
         self.rates.maybe_update(self._clock())
         count, ahead = len(records), 0
         if not self.tail_count and self._own_size() <= self._bound:
-            ahead = min(max(0, paging.memory_limit(self.rates.egress) - len(self.q_head)), count)
+            ahead = min(max(0, self.rates.most_ahead - len(self.q_head)), count)
         if ahead:
-            flags = INDEXED | PERSISTENT | IN_STORE if persistent else 0
             heads = records[:ahead] if ahead < count else records
-            messages = messages_of(first, heads, stored, flags)
-            self.q_head.extend(messages)
-            if stored:
-                self._entered_memory(messages)
-            else:  # as in_memory() counts bodies that are part of their records
-                self.ram_msg_count += ahead
-                self.ram_bytes += sum(map(len, heads))
+            self.q_head.extend(self._to_memory(first, heads, stored, persistent=persistent))
         if ahead == count:
             return
         if not persistent:
@@ -130,7 +116,7 @@ class ReadAheadQueue(VariableQueue):
     def _read_from_tail(self, count: int, wanted: Wanted) -> bool:
         """Have the head read `count` messages or more from the tail; False when there is nothing left."""
         ahead = wanted is Wanted.BODIES
-        most = min(max(self.memory_limit, count), paging.MOST_AHEAD) if ahead else PURGE_BATCH
+        most = min(max(self.rates.most_ahead, count), rates.MOST_AHEAD) if ahead else PURGE_BATCH
         while self.tail_count:
             start = max(self.tail_start, self.index.next_live(self.tail_start))
             end = min(start + most, self.tail_end)
@@ -186,13 +172,11 @@ class ReadAheadQueue(VariableQueue):
 
     # -- pending acks and requeue
 
-    def _record_pending_acks(self, taken: list[Message]) -> None:
-        pending = self._pending
-        for message in taken:
-            if message[2] & IN_STORE and message[3] is not None:
-                self.ram_bytes -= len(message[3])
-                message = (*message[:3], None)  # noqa: PLW2901
-            pending[message[0]] = message
+    def _bodies_pending(self, apart: list[Message]) -> None:
+        for seq, record, flags, body in apart:
+            if flags & IN_STORE and body is not None:
+                self.ram_bytes -= len(body)
+                self._pending[seq] = seq, record, flags, None
 
     def _put_back(self, back: list[Message]) -> None:
         """Requeue messages to the head: a delivered message is older than the tail."""

@@ -26,6 +26,7 @@ import math
 from abc import ABC, abstractmethod
 from copy import copy
 from itertools import count, repeat
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from warrenmq.backing_queue.paging import MESSAGE_BYTES
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
     from warrenmq.queue_index.protocol import Index
     from warrenmq.settings import Settings
     from warrenmq.trace.recorder import ActorTrace
+
+_seq_id = itemgetter(0)  # of a Message
 
 PURGE_BATCH = 2_048
 """Messages that a purge drops at a time."""
@@ -96,6 +99,8 @@ class VariableQueue(ABC):
         """Messages in the persistent store that are done with, but their acks are not safe yet."""
         self.lost: list[int] = []
         """Sequence ids of messages that were found damaged and left out, since `take_lost`."""
+        self._taken: tuple[int, list[bytes], dict[int, bytes]] = 0, [], {}
+        """What was published last: the first sequence id, the records, and the bodies that are apart; kept with a trace only."""
         self.paging_rows = PagingRows(trace)
         self._paged, self.tell_paged = self.paging_rows.note, self.paging_rows.tell
         self.must_reduce_again = False
@@ -129,6 +134,27 @@ class VariableQueue(ABC):
         """Bytes in memory, as the queue's own bound counts them."""
         return self.ram_bytes + MESSAGE_BYTES * (self.ram_msg_count + len(self._pending))
 
+    def _to_memory(
+        self, first: int, records: list[bytes], stored: dict[int, bytes], *, persistent: bool
+    ) -> list[Message]:
+        """New messages that are ready in memory now; of those with a body apart, `stored` has it by position.  Persistent
+        ones are on the disk.
+        """
+        embedded = INDEXED | PERSISTENT if persistent else 0
+        if not stored:
+            self.ram_msg_count += len(records)
+            self.ram_bytes += sum(
+                map(len, records)
+            )  # as in_memory() counts bodies that are part of their records
+            return list(zip(count(first), records, repeat(embedded), repeat(None)))
+        apart = embedded | APART | IN_STORE if persistent else APART
+        messages: list[Message] = [
+            (seq, record, apart, stored[i]) if i in stored else (seq, record, embedded, None)
+            for i, (seq, record) in enumerate(zip(count(first), records))
+        ]
+        self._entered_memory(messages)
+        return messages
+
     def _entered_memory(self, messages: Iterable[Message]) -> None:
         """Ready messages are in memory now."""
         count, size = in_memory(messages)
@@ -147,6 +173,8 @@ class VariableQueue(ABC):
         """
         first = self.next_seq_id
         records, stored = records_of(publications, first, self._embed_below, expiries)
+        if self._trace is not None:
+            self._taken = first, records, stored
         self.next_seq_id = first + len(records)
         if persistent:
             if stored:
@@ -159,6 +187,12 @@ class VariableQueue(ABC):
         if self.has_ram_duration:
             self._operated(len(records))
         return first, {first + i: records[i][:16] for i in stored} if persistent and stored else {}
+
+    def taken(self, first: int, count: int) -> Iterator[tuple[int, bytes, bool]]:
+        """Messages of the last `publish` as they are stored (checksum_of), for a trace."""
+        begin, records, stored = self._taken
+        for place in range(first - begin, first - begin + count):
+            yield begin + place, stored.get(place, records[place]), place in stored
 
     def _write(self, first: int, records: list[bytes], stored: dict[int, bytes], *, persistent: bool) -> None:
         """Bodies to their store, then entries to the index."""
@@ -189,11 +223,15 @@ class VariableQueue(ABC):
         self.rates.left += len(taken)
         if self.ready_bytes is not None:
             self._left_ready(taken)
-        fetched, lost, absent = self._with_payloads(taken)
-        self.ram_msg_count -= len(taken) - absent
+        fetched, apart, lost = self._with_payloads(taken)
+        self.ram_msg_count -= len(taken)
+        if apart:
+            self.ram_msg_count += sum(message[3] is None for message in apart)
         if ack_required:
             self.rates.delivered += len(taken)
-            self._record_pending_acks(taken)
+            self._pending.update(zip(map(_seq_id, taken), taken, strict=True))
+            if apart:
+                self._bodies_pending(apart)
             if lost:
                 self.ack(lost)
         else:
@@ -227,30 +265,31 @@ class VariableQueue(ABC):
         held = sorted(self._pending[seq] for seq in seq_ids if seq in self._pending)
         return self._with_payloads(held)[0]
 
-    def _with_payloads(self, taken: list[Message]) -> tuple[list[Fetched], list[int], int]:
-        """Messages with their bodies, the sequence ids of those whose body is lost, and how many bodies had to be read."""
+    def _with_payloads(self, taken: list[Message]) -> tuple[list[Fetched], list[Message], list[int]]:
+        """Messages with their bodies, those of them with a body apart, and the sequence ids of those whose body is lost."""
         bodies: dict[bytes, bytes] | None = None
-        absent = 0
         below, requeued = self._delivered_below, self._requeued
         fetched: list[Fetched] = []
+        apart: list[Message] = []
         lost: list[int] = []
-        for seq, record, flags, stored in taken:
-            payload, size = record, int.from_bytes(record[24:28], "big")
-            if apart := bool(flags & APART):
-                body = stored
+        for message in taken:
+            seq, payload, flags, body = message
+            size = int.from_bytes(payload[24:28], "big")
+            if flags & APART:
+                apart.append(message)
                 if body is None:
                     if bodies is None:
-                        missing = [each for each in taken if each[2] & APART and each[3] is None]
-                        absent = len(missing)
-                        bodies = self._read_bodies(missing)
-                    body = bodies.get(record[:16])
+                        bodies = self._read_bodies(
+                            [each for each in taken if each[2] & APART and each[3] is None]
+                        )
+                    body = bodies.get(payload[:16])
                 if body is None:
                     lost.append(seq)
                     continue
                 payload, size = body, size_of(body, size)
             redelivered = seq < below or seq in requeued
-            fetched.append(fetched_of((seq, payload, size, redelivered, apart)))
-        return fetched, lost, absent
+            fetched.append(fetched_of((seq, payload, size, redelivered, flags & APART != 0)))
+        return fetched, apart, lost
 
     def _read_bodies(self, messages: Sequence[Message]) -> dict[bytes, bytes]:
         """The bodies of messages that are in a store, by message id; those of one store with one call."""
@@ -267,8 +306,8 @@ class VariableQueue(ABC):
         pending, threshold = self._pending, self._transient_threshold
         messages: list[Message] = []
         stale: list[int] = []
-        if wanted is not Wanted.HEADERS and (not pending or pending.keys().isdisjoint(range(start, end))):
-            records = self.index.read_alike(start, end)
+        if not pending or pending.keys().isdisjoint(range(start, end)):
+            records = self.index.read_alike(start, end, bodies=wanted is not Wanted.HEADERS)
             messages += zip(count(start), records, repeat(INDEXED | PERSISTENT), repeat(None))
             start += len(records)
         read = self.index.read_headers if wanted is Wanted.HEADERS else self.index.read
@@ -446,9 +485,8 @@ class VariableQueue(ABC):
     def _take(self, most: int, wanted: Wanted) -> list[Message]:
         """Remove up to `most` messages from the front."""
 
-    @abstractmethod
-    def _record_pending_acks(self, taken: list[Message]) -> None:
-        """Record delivered messages that wait for an ack."""
+    def _bodies_pending(self, apart: list[Message]) -> None:
+        """Delivered messages with bodies apart wait for an ack."""
 
     def _no_longer_pending(self, messages: list[Message]) -> None:
         """Messages were acked or come back."""

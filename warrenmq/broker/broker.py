@@ -19,7 +19,6 @@ from warrenmq.actors.node.alarm import RABBIT_ALARM, GetAlarms
 from warrenmq.actors.node.disk_monitor import RABBIT_DISK_MONITOR, SetDiskFreeLimit
 from warrenmq.actors.node.vm_memory_monitor import VM_MEMORY_MONITOR, SetVmMemoryHighWatermark
 from warrenmq.actors.sending.confirms import Confirm
-from warrenmq.actors.store.messages import Statistics
 from warrenmq.actors.vhost.messages import (
     Bind,
     ClearParameter,
@@ -45,15 +44,7 @@ from warrenmq.broker.consumer import (
 from warrenmq.broker.engine import Engine
 from warrenmq.broker.message_options import MessageOptions, read_options
 from warrenmq.broker.retry import Backoff, RetryPolicy
-from warrenmq.broker.stats import (
-    ActorStats,
-    DelayStats,
-    QueueStats,
-    Stats,
-    StoreStats,
-    alarm_stats,
-    damage_stats,
-)
+from warrenmq.broker.stats import Stats
 from warrenmq.broker.transaction import Transaction
 from warrenmq.checks import (
     SURELY_SHORT,
@@ -68,16 +59,16 @@ from warrenmq.checks import (
     whole,
 )
 from warrenmq.directory.definitions import QueueRecord
-from warrenmq.errors import ArgumentTypeError, ArgumentValueError, Error, NotFound, SettingsError
+from warrenmq.errors import ArgumentTypeError, ArgumentValueError, Error, SettingsError
 from warrenmq.message.properties import TRANSIENT, Properties
-from warrenmq.queue.messages import Drain, Get, Got, Info, Peek, Purge
+from warrenmq.queue.messages import Get, Got, Info, Peek, Purge
 from warrenmq.routing import Binding, ExchangeSpec
-from warrenmq.routing.delayed import LATER, exchange_of, store_of
+from warrenmq.routing.delayed import LATER
 from warrenmq.runtime import Pool, Runtime, Threads
 from warrenmq.seams.disk import RealDisk
 from warrenmq.seams.memory import RealMemory
 from warrenmq.settings import Settings
-from warrenmq.supervisors.broker_sup import PERSISTENT_STORE, TRANSIENT_STORE, VHOST_PROCESS
+from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 from warrenmq.trace.marks import mark
 from warrenmq.vhost.policies import OPERATOR_POLICY, POLICY, Policy
 
@@ -180,10 +171,8 @@ class Broker:
         self.resources = engine.resources
         self.check_open = engine.check_open
         """Raises BrokerClosed, with the reason, unless it is open; ForkedProcess in a forked child."""
-        self.share_directory = engine.share_directory
-        """The directory for a broker of another of its virtual hosts, which is to be closed before this one."""
         self.local_client = client = Client(engine)
-        """For migrations, which publish past the exchanges."""
+        """For this package's own modules that know this process to be the owner: migrations, servers."""
         self.client: BrokerClient = client
         """For this package's own modules: consumers, asyncio."""
         self._calls: Calls = client.calls
@@ -235,7 +224,7 @@ class Broker:
             exchange, routing_key, properties, persistent, mandatory, timeout = _publish_arguments(
                 exchange, routing_key, properties, persistent, mandatory, timeout
             )
-        publishing = self.client.publishing()
+        publishing = self.client.publishing.own
         if timeout is not None or self.alarms.active:
             publishing.wait_for_turn(exchange, routing_key, timeout, properties)
         if (pending := publishing.pending) is None:
@@ -260,7 +249,7 @@ class Broker:
         exchange, routing_key, properties, persistent, mandatory, timeout = _publish_arguments(
             exchange, routing_key, properties, persistent, mandatory, timeout
         )
-        publishing = self.client.publishing()
+        publishing = self.client.publishing.own
         if timeout is not None or self.alarms.active:
             publishing.wait_for_turn(exchange, routing_key, timeout, properties)
         bodies = check.bodies(bodies, self._largest)
@@ -274,37 +263,22 @@ class Broker:
         )
         bodies = check.bodies(bodies, self._largest)
         self.client.have_later()
-        publishing = self.client.publishing()
+        publishing = self.client.publishing.own
         if timeout is not None or self.alarms.active:
             publishing.wait_for_turn("", LATER, timeout)
         sender = publishing if publishing.pending is None else publishing.pending
         return sender.publish_later(exchange, routing_key, bodies, properties, persistent, due)
 
-    def have_delayed(self, exchange: str | None) -> bool:
-        """For migrations: have the queue in which messages for a delayed exchange wait; None = those of `delay`.
-
-        False if there is no such exchange.
-        """
-        if exchange is None:
-            self.client.have_later()
-            self.hold_delayed()
-        return self.vhost.record(LATER if exchange is None else store_of(exchange)) is not None
-
-    def hold_delayed(self) -> None:
-        """For migrations: no delayed message is released any more until the broker is opened again."""
-        for name in self.vhost.stores():
-            self._calls.call_queue(name, Drain())
-
     def would_block(
         self, exchange: str | Exchange, routing_key: str, properties: Properties | None = None
     ) -> bool:
-        """True if a publish by this thread would wait, for credit or for a queue that is being restarted.
+        """True if a publish by this thread would wait, for credit or for a queue that is being restarted or sleeps.
 
         Alarms, which concern all publishers alike, are in `stats`.
         """
         self.check_open()
         exchange, routing_key, properties, *_ = _publish_arguments(exchange, routing_key, properties)
-        return self.client.publishing().would_block(exchange, routing_key, properties)
+        return self.client.publishing.own.would_block(exchange, routing_key, properties)
 
     def tx(self) -> Transaction:
         """A context manager: what this thread publishes and acks inside takes effect together at its end, when it
@@ -453,27 +427,7 @@ class Broker:
 
         What this thread published and acked before is in it.
         """
-        return self.stats_for(self._calls)
-
-    def stats_for(self, calls: Calls) -> Stats:
-        """Statistics by the calls of another caller, so that they include everything it did before."""
-        self.check_open()
-        queues = []
-        for name in sorted(self.vhost.router.queues):
-            with suppress(NotFound):
-                record = self.vhost.queue(name)
-                info, _ = calls.call_queue(name, Info())
-                queues.append(QueueStats.of(name, info, durable=record is not None and record.durable))
-        stores = [StoreStats.of(name, calls.call_named(name, Statistics()))
-                  for name in (PERSISTENT_STORE, TRANSIENT_STORE)]  # fmt: skip
-        delayed = []
-        for name in sorted(self.vhost.stores()):
-            with suppress(NotFound):
-                info, _ = self._calls.call_queue(name, Info())
-                delayed.append(DelayStats(exchange_of(name), info.ready, info.unacked))
-        actors = tuple(ActorStats(*each) for each in self.runtime.living())
-        return Stats(tuple(queues), tuple(stores), actors, alarm_stats(self.resources),
-                     self.resources.alarms.waiting(), damage_stats(self.vhost.damage, self.path), self.runtime.stuck(), tuple(delayed))  # fmt: skip
+        return self.local_client.stats(self._calls)
 
     def set_vm_memory_high_watermark(self, watermark: Watermark) -> int:
         """Another vm_memory_high_watermark, from now until the broker is closed; returns what it is in bytes.
@@ -628,7 +582,7 @@ class QueueHandle(Named):
         if policy.dead_letter_exchange == "":
             self._broker.queue(policy.dead_letter_routing_key or "")
         elif policy.dead_letter_exchange is not None:
-            self._broker.client.publishing().check(
+            self._broker.client.publishing.own.check(
                 policy.dead_letter_exchange, policy.dead_letter_routing_key or "", None
             )
         self._broker.client.retry_policies[self.name] = policy

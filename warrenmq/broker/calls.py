@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from pykka import ActorDeadError
 
+from warrenmq.actors.vhost.messages import Wake
 from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.errors import BrokerClosed, ProcessDied
+from warrenmq.queue.asleep import NEEDS_PROCESS
 from warrenmq.runtime import CallFailed
+from warrenmq.runtime.life import inbox_of
+from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,10 +51,11 @@ class ActorCalls:
         self._trace = trace
 
     def address(self, queue: str) -> ActorRef[Any]:
-        """A queue's process; waits while it is being restarted.  NotFound, BrokerClosed."""
+        """A queue's process, which is started if the queue sleeps; waits while it is being restarted.  NotFound, BrokerClosed."""
         name = queue_name(queue)
         waited = 0.0
         while True:
+            self.wake(queue)
             try:
                 return self._runtime.whereis(name)
             except ActorDeadError:
@@ -59,17 +64,30 @@ class ActorCalls:
                     raise self._vhost.no_queue(queue) from None
             waited = self._wait(f"queue {queue!r}", waited)
 
-    def call_queue(self, queue: str, request: Any) -> tuple[Any, ActorRef[Any]]:
+    def wake(self, queue: str) -> bool:
+        """Start the process of a queue that sleeps; False if it does not sleep."""
+        if queue not in self._vhost.asleep:
+            return False
+        self.call_named(VHOST_PROCESS, Wake(queue))
+        return True
+
+    def call_queue(self, queue: str, request: Any) -> tuple[Any, Any]:
         """Call a queue's process, or its successor if it dies before it begins; raises what it refuses with, ProcessDied.
 
-        Returns the answer and the process that gave it.
+        Returns the answer and the process that gave it: None where the queue sleeps and the request only looks.
         """
         while True:
+            if (asleep := self._vhost.asleep.get(queue)) is not None:
+                self._check_open()
+                if (answer := asleep.answer(request)) is not NEEDS_PROCESS:
+                    return answer, None
             ref = self.address(queue)
             try:
                 return self.call_actor(ref, request), ref
             except ActorDeadError:
                 self._check_open()
+                if inbox_of(ref).gives_back:
+                    self._runtime.event().wait(RESTART_POLL)  # it is falling asleep
 
     def call_actor(self, ref: ActorRef[Any], request: Any) -> Any:
         """Call one actor; raises what it refuses with, ProcessDied, ActorDeadError when it ends before it begins."""

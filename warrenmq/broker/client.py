@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-import threading
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.actors.vhost.messages import HaveLater
+from warrenmq.actors.store.messages import Statistics
+from warrenmq.actors.vhost.messages import EnsureDelayQueue
 from warrenmq.broker.calls import ActorCalls
+from warrenmq.broker.parts import PerThread
 from warrenmq.broker.publisher import Publishing
-from warrenmq.queue.messages import Ack, Info
-from warrenmq.routing.delayed import LATER
+from warrenmq.broker.stats import (
+    ActorStats,
+    DelayStats,
+    QueueStats,
+    Stats,
+    StoreStats,
+    alarm_stats,
+    damage_stats,
+)
+from warrenmq.errors import NotFound
+from warrenmq.queue.messages import Ack, Drain, Info
+from warrenmq.routing.delayed import LATER, exchange_of, store_of
 from warrenmq.runtime.life import inbox_of
-from warrenmq.supervisors.broker_sup import VHOST_PROCESS
+from warrenmq.supervisors.broker_sup import PERSISTENT_STORE, TRANSIENT_STORE, VHOST_PROCESS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +32,7 @@ if TYPE_CHECKING:
     from pykka import ActorRef
 
     from warrenmq.broker.engine import Engine
+    from warrenmq.broker.parts import Calls
     from warrenmq.broker.retry import RetryPolicy
     from warrenmq.queue.collected import OpenAcks
     from warrenmq.queue.messages import Cancel, Reject, Taken
@@ -38,29 +51,24 @@ class Client:
         """Draws a number for a consumer, unique in this broker."""
         self.retry_policies: dict[str, RetryPolicy] = {}
         """By queue."""
-        self._local = threading.local()
+        self.publishing = PerThread(self._new_publishing)
 
     def trace(self) -> ActorTrace | None:
         """The calling thread's trace: an application thread is a client in the trace."""
         trace = self.engine.trace
         return None if trace is None else trace.client()
 
-    def publishing(self) -> Publishing:
-        """The calling thread's publishing side."""
-        try:
-            return self._local.publishing  # type: ignore[no-any-return]
-        except AttributeError:
-            engine = self.engine
-            publishing = self._local.publishing = Publishing(
-                engine.runtime, engine.vhost.router, engine.vhost.ids, self.settings.credit_flow_default_credit[0],
-                self.trace(), self.calls.address, engine.resources.alarms, engine.check_open,
-            )  # fmt: skip
-            return publishing
+    def _new_publishing(self) -> Publishing:
+        engine = self.engine
+        return Publishing(
+            engine.runtime, engine.vhost.router, engine.vhost.ids, self.settings.credit_flow_default_credit[0],
+            self.trace(), self.calls.address, self.calls.wake, engine.resources.alarms, engine.check_open,
+        )  # fmt: skip
 
     def have_later(self) -> None:
         """Have the queue in which delayed messages wait; it is on disk when this returns."""
         if not self.has_later:
-            self.calls.call_named(VHOST_PROCESS, HaveLater())
+            self.calls.call_named(VHOST_PROCESS, EnsureDelayQueue())
 
     def waiting_later(self) -> int:
         """Messages in that queue, and on their way out of it."""
@@ -74,9 +82,49 @@ class Client:
         """True if that queue is there; the first message that is delayed makes it."""
         return self.engine.vhost.record(LATER) is not None
 
+    def have_delayed(self, exchange: str | None) -> bool:
+        """For migrations: have the queue in which messages for a delayed exchange wait; None = those of `delay`.
+
+        False if there is no such exchange.
+        """
+        if exchange is None:
+            self.have_later()
+            self.hold_delayed()
+        return self.engine.vhost.record(LATER if exchange is None else store_of(exchange)) is not None
+
+    def hold_delayed(self) -> None:
+        """For migrations: release no delayed message any more until the broker is opened again."""
+        for name in self.engine.vhost.stores():
+            self.calls.call_queue(name, Drain())
+
+    def stats(self, calls: Calls) -> Stats:
+        """Statistics of the whole broker by the calls of any caller, so that they include everything it did before."""
+        engine = self.engine
+        engine.check_open()
+        queues = []
+        for name in sorted(engine.vhost.router.queues):
+            with suppress(NotFound):
+                record = engine.vhost.queue(name)
+                info, _ = calls.call_queue(name, Info())
+                queues.append(QueueStats.of(name, info, durable=record is not None and record.durable))
+        stores = [
+            StoreStats.of(name, calls.call_named(name, Statistics()))
+            for name in (PERSISTENT_STORE, TRANSIENT_STORE)
+        ]
+        delayed = []
+        for name in sorted(engine.vhost.stores()):
+            with suppress(NotFound):
+                info, _ = self.calls.call_queue(name, Info())
+                delayed.append(DelayStats(exchange_of(name), info.ready, info.unacked))
+        actors = tuple(ActorStats(*each) for each in self.runtime.living())
+        return Stats(
+            tuple(queues), tuple(stores), actors, alarm_stats(engine.resources), engine.resources.alarms.waiting(),
+            damage_stats(engine.vhost.damage, engine.path), self.runtime.stuck(), tuple(delayed),
+        )  # fmt: skip
+
     def ack_one(self, ref: ActorRef[Any], acks: OpenAcks, tag: int) -> None:
         """Cast the ack of one delivery to its queue, together with others that it receives at the same time."""
-        if (pending := self.publishing().pending) is not None:
+        if (pending := self.publishing.own.pending) is not None:
             pending.settle(ref, Ack(acks.consumer, tag, multiple=False))
             return
         acks.add(tag)
@@ -91,7 +139,7 @@ class Client:
 
     def settle(self, ref: ActorRef[Any], message: Ack | Reject | Taken | Cancel) -> None:
         """Cast a consumer's message to its queue; a dead queue process needs no acks (its messages come again)."""
-        if (pending := self.publishing().pending) is not None:
+        if (pending := self.publishing.own.pending) is not None:
             pending.settle(ref, message)
         else:
             self.runtime.cast(ref, message, self.trace())

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections import deque
 from functools import partial
 from queue import Empty
 from typing import TYPE_CHECKING, Any, Self, TypedDict
@@ -113,7 +114,7 @@ class Subscription:
     def copy(self, message: StoredMessage, seconds: float | None, policy: RetryPolicy | None) -> Confirm:
         """Publish a message that failed: back to this queue after so many seconds, or where the policy sends dead letters."""
         client = self.client
-        publishing, now = client.publishing(), client.runtime.wall_ns() // 1_000
+        publishing, now = client.publishing.own, client.runtime.wall_ns() // 1_000
         if publishing.pending is not None:
             raise PreconditionFailed(
                 "a delivery cannot be retried inside a transaction; retry it outside, or nack it"
@@ -159,7 +160,8 @@ class Delivery:
         self._settled = False
         self.tag = tag
         """Delivery tag, from 1, for each consumer."""
-        self.body: bytes = body_of(fetched.payload, fetched.size)
+        payload = fetched.payload
+        self.body: bytes = payload[len(payload) - fetched.size :]  # as body_of has it
 
     @property
     def redelivered(self) -> bool:
@@ -251,7 +253,7 @@ class Delivery:
         subscription.check(self.tag)
         confirm = subscription.copy(self._stored(), seconds, self._policy)
         self._settled = True
-        confirm.on_settled(partial(subscription.follow, self.tag))
+        confirm.on_settled(partial(subscription.follow, self.tag, confirm))
 
     def _settle(self, message: Ack | Reject, how: str) -> None:
         self._check_unsettled(how)
@@ -329,6 +331,8 @@ class Consumer:
         self._priority = priority
         self._channel = channel or client.runtime.channel()
         """Deliveries, DOWN or CLOSED, from the queue's thread to the application's."""
+        self._ahead: deque[Any] = deque()
+        """What `ahead` took out of the channel."""
         self._batch: list[Fetched] = []
         self._position = 0
         self._first_tag = 1
@@ -401,6 +405,16 @@ class Consumer:
         subscription, tag = self._subscription, self._first_tag + position
         return [first, *[Delivery(subscription, tag + i, fetched) for i, fetched in enumerate(rest)]]
 
+    def ahead(self, n: int) -> list[Message]:
+        """The next deliveries that are here already, up to `n`, without taking them; for the thread that takes."""
+        while not self._channel.empty():
+            self._ahead.append(self._channel.get_nowait())
+        here = self._batch[self._position : self._position + n]
+        for item in self._ahead:
+            if isinstance(item, Deliveries):
+                here += item.messages[: n - len(here)]
+        return [Message(fetched) for fetched in here]
+
     def cancel(self) -> None:
         """Cancel the consumer: untaken deliveries are requeued, taken ones may still be acked."""
         if self._cancelled:
@@ -435,6 +449,7 @@ class Consumer:
     def _drop_untaken(self) -> None:
         """Deliveries that are here go back: another thread that waits for one must not get them."""
         self._position = len(self._batch)
+        self._ahead.clear()
         while not self._channel.empty():
             self._channel.get_nowait()
 
@@ -448,7 +463,7 @@ class Consumer:
             if self._cancelled:
                 return False
             try:
-                item = self._channel.get(timeout=timeout)
+                item = self._ahead.popleft() if self._ahead else self._channel.get(timeout=timeout)
             except Empty:
                 return False
             if isinstance(item, Deliveries):

@@ -22,6 +22,8 @@ from warrenmq.runtime.life import inbox_of
 from warrenmq.supervisors.broker_sup import RABBIT_SUP, RabbitSup
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from warrenmq.runtime import Channel, Runtime
     from warrenmq.seams.disk import Disk
     from warrenmq.seams.memory import Memory
@@ -83,6 +85,10 @@ class Engine:
     def share_directory(self) -> DataDirectory:
         """The directory, for another of its virtual hosts."""
         return self._directory.shared()
+
+    def on_end(self, notice: Callable[[Any], object]) -> None:
+        """Have `notice(reason)` called when the supervision tree ends: it gave up, or the broker is closed."""
+        inbox_of(self._root).on_close(notice)
 
     def give_up(self) -> None:
         """Let go of the directory after a start that failed."""

@@ -40,14 +40,15 @@ class MigrationPublisher:
         self._client = client
         self._queue = queue
         credit = client.settings.credit_flow_default_credit[0]
-        info, ref = client.calls.call_queue(queue, Info())
+        ref = client.calls.address(queue)
+        info = client.calls.call_actor(ref, Info())
         self._flow = WaitingFlow(client.runtime, ref, credit, client.trace())
         self.next_seq_id: int = info.next_seq_id
         """The sequence id that the queue will give the next message."""
 
     def put(self, messages: Sequence[MigratedMessage]) -> Confirm:
         """Publish, all persistent; settled when all of them are safe."""
-        self._client.publishing().wait_for_turn("", self._queue, None)
+        self._client.publishing.own.wait_for_turn("", self._queue, None)
         publications = list(self._publications(messages))
         confirm = Confirm(self._client.runtime, len(publications))
         for publication in publications:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+import threading
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -16,6 +18,21 @@ if TYPE_CHECKING:
     from warrenmq.runtime import Channel, Runtime
     from warrenmq.settings import Settings
     from warrenmq.trace.recorder import ActorTrace
+
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class PerThread(threading.local, Generic[T_co]):
+    """An object for each thread, made when the thread first asks for it."""
+
+    def __init__(self, make: Callable[[], T_co]) -> None:
+        self._make = make
+
+    @cached_property
+    def own(self) -> T_co:
+        """The calling thread's."""
+        return self._make()
 
 
 class AlarmTable(Protocol):
@@ -97,7 +114,8 @@ class BrokerClient(Protocol):
     @property
     def settings(self) -> Settings: ...
     def trace(self) -> ActorTrace | None: ...
-    def publishing(self) -> Publishes: ...
+    @property
+    def publishing(self) -> PerThread[Publishes]: ...
     def ack_one(self, ref: Any, acks: OpenAcks, tag: int) -> None: ...
     def settle(self, ref: Any, message: Any) -> None: ...
     def cast(self, ref: Any, message: Any) -> None: ...

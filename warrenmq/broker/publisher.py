@@ -142,9 +142,11 @@ class Publishing:
     """One thread's publishing: routes messages, waits for its turn, and sends through a MessageSender of its own."""
 
     def __init__(self, runtime: Runtime, router: Router, ids: MessageIds, initial_credit: int,
-                 trace: ActorTrace | None, address: Callable[[str], ActorRef[Any]], alarms: Alarms,
-                 check_open: Callable[[], None]) -> None:  # fmt: skip
+                 trace: ActorTrace | None, address: Callable[[str], ActorRef[Any]], wake: Callable[[str], bool],
+                 alarms: Alarms, check_open: Callable[[], None]) -> None:  # fmt: skip
+        """`wake` starts the process of a queue that sleeps; False if it does not sleep."""
         self._runtime = runtime
+        self._wake = wake
         self._sender = MessageSender(
             runtime, ids, partial(WaitingFlow, trace=trace), initial_credit, trace, address
         )
@@ -171,6 +173,8 @@ class Publishing:
                 return
             if (queue := self._lacking(exchange, routing_key, properties)) is None:
                 return
+            if self._wake(queue):
+                continue
             if (left := _seconds_until(deadline, self._runtime)) <= 0:
                 msg = f"queue {queue!r} is behind and takes no more for now, nothing was published; try again later"
                 raise Blocked(msg)
@@ -213,7 +217,9 @@ class Publishing:
         sender, confirm = self._sender, Confirm(self._runtime, len(queues))
         sender.send(
             queues,
-            sender.publication(exchange, (routing_key,), bodies, None, persistent=persistent),
+            sender.publication(
+                exchange, (routing_key,), bodies, None, persistent=persistent, queues=len(queues)
+            ),
             confirm,
         )
         return confirm
@@ -242,7 +248,7 @@ class Publishing:
         sender = self._sender
         publication = sender.publication(
             exchange, (routing_key, *cc, *bcc), bodies, properties, persistent=persistent and properties.delivery_mode != 1,
-            expiration=expiration, priority=properties.priority or 0,
+            expiration=expiration, priority=properties.priority or 0, queues=0 if cc or bcc else len(queues),
         )  # fmt: skip
         confirm = Confirm(self._runtime, len(queues))
         sender.send(queues, publication, confirm)
@@ -377,7 +383,7 @@ class Pending:
         self.publishing.check(exchange, routing_key, properties)
         promise = self.publishing.promise()
         self._promises.append(promise)
-        self._steps.append(lambda: _follow(publish(), promise))
+        self._steps.append(lambda: promise.follow(publish()))
         return promise
 
     def settle(self, ref: ActorRef[Any], message: Any) -> None:
@@ -403,15 +409,3 @@ def _without_bcc(properties: Properties) -> Properties:
     if not headers or "BCC" not in headers:
         return properties
     return replace(properties, headers={name: each for name, each in headers.items() if name != "BCC"})
-
-
-def _follow(answer: Confirm, promise: Confirm) -> None:
-    """Settle a promise as another is settled."""
-
-    def settle(settled: Confirm) -> None:
-        if (error := settled.exception()) is None:
-            promise.confirm()
-        else:
-            promise.fail(error)
-
-    answer.on_settled(settle)

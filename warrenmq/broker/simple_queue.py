@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import msgpack  # type: ignore[import-untyped]
 
-from warrenmq.backing_queue.paging import MOST_AHEAD
+from warrenmq.backing_queue.rates import MOST_AHEAD
 from warrenmq.broker.arguments import check_bodies
-from warrenmq.broker.broker import Broker, open  # noqa: A004
+from warrenmq.broker.broker import MOST_PEEKED, Broker, open  # noqa: A004
 from warrenmq.broker.consumer import Consumer
-from warrenmq.checks import flag, is_a, number_of_seconds, seconds, shown, text, wrong_value
+from warrenmq.checks import flag, is_a, number_of_seconds, seconds, shown, text, whole, wrong_value
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError, Blocked
 
 if TYPE_CHECKING:
@@ -190,6 +190,21 @@ class Queue:
         got.popleft().nack()
         with self._all_done:
             self._in_hands -= 1
+
+    def peek(self, n: int = 1) -> list[Any]:
+        """The next `n` items that could be got now; they stay where they are."""
+        self._broker.check_open()
+        n = whole("n", n, 0, MOST_PEEKED)
+        if not self._taking.acquire(blocking=False):  # another thread waits for an item, so none is here
+            return [self._decode(each.body) for each in self._queue.peek(n)]
+        try:
+            while True:  # until none came here from the queue meanwhile
+                here = self._consumer.ahead(n)
+                found = here + self._queue.peek(n - len(here))
+                if len(self._consumer.ahead(n)) == len(here):
+                    return [self._decode(each.body) for each in found]
+        finally:
+            self._taking.release()
 
     def join(self) -> None:
         """Wait until every item that was put is task_done."""

@@ -36,14 +36,14 @@ class Transaction:
                 persistent: bool = True, mandatory: bool = False, timeout: float | None = None,
                 **options: Unpack[MessageOptions]) -> Confirm:  # fmt: skip
         """Publish inside the transaction, as Broker.publish does; PreconditionFailed when this thread is not in it."""
-        if self._pending is None or self._client.publishing().pending is not self._pending:
+        if self._pending is None or self._client.publishing.own.pending is not self._pending:
             msg = "this thread is not in the transaction; publish inside its `with`, in the thread that entered it"
             raise PreconditionFailed(msg)
         return self._publish(exchange, routing_key, body, properties=properties, persistent=persistent,
                              mandatory=mandatory, timeout=timeout, **options)  # fmt: skip
 
     def __enter__(self) -> Self:
-        publishing = self._client.publishing()
+        publishing = self._client.publishing.own
         if publishing.pending is not None:
             msg = "this thread is in a transaction already; end that one first"
             raise PreconditionFailed(msg)

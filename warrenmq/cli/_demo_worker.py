@@ -88,6 +88,8 @@ class Worker:
             broker.bind(broker.declare_queue(name), "lines", str(number))
         for name in ARCHIVE_QUEUES:
             broker.bind(broker.declare_queue(name), "archive")
+        if args.first:
+            broker.mark("recovered after SIGKILL of the whole system")
         tell(open=True, recovered=sum(queue.ready for queue in broker.stats().queues))
         threads = [
             threading.Thread(target=self._consume, args=(name,), daemon=True)
@@ -146,6 +148,7 @@ class Worker:
         )
         before = self._standing(name)
         start = time.monotonic()
+        self._broker.mark(f"{name} is killed")
         runtime.kill(before)
         while self._standing(name) is before:
             time.sleep(0.001)

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from warrenmq.cli._tls import TlsOptions
 from warrenmq.errors import SettingsError
 from warrenmq.settings import Settings, conf_lines
 
@@ -34,13 +35,7 @@ class ServerConf:
     tcp: dict[str, tuple[str | None, int] | None] = field(default_factory=dict)
     """Listener by name; None in place of an address: there is none.  A host of None is that of --host."""
     ssl: dict[str, tuple[str | None, int] | None] = field(default_factory=dict)
-    certfile: str | None = None
-    keyfile: str | None = None
-    cacertfile: str | None = None
-    password: str | None = None
-    verify: bool | None = None
-    fail_if_no_peer_cert: bool = False
-    versions: list[str] = field(default_factory=list)
+    tls: TlsOptions = field(default_factory=TlsOptions)
     default_user: str = "guest"
     default_pass: str = "guest"  # noqa: S105  # RabbitMQ's, and good for this machine only
     default_vhost: str = "/"
@@ -51,6 +46,9 @@ class ServerConf:
     load_definitions: str | None = None
     management_host: str | None = None
     management_port: int | None = None
+    management_ssl_host: str | None = None
+    management_ssl_port: int | None = None
+    management_tls: TlsOptions = field(default_factory=TlsOptions)
     log_file: str | None = None
     log_dir: str | None = None
     log_level: str | None = None
@@ -70,8 +68,12 @@ def read_conf(path: str) -> ServerConf:
         except ValueError as why:
             msg = f"{where}: {key} {why}"
             raise SettingsError(msg) from why
-    if (conf.keyfile or conf.cacertfile or conf.ssl) and not conf.certfile and any(conf.ssl.values()):
+    if any(conf.ssl.values()) and not conf.tls.certfile:
         msg = f"{path} has listeners.ssl, which needs ssl_options.certfile."
+        raise SettingsError(msg)
+    has_tls = conf.management_tls != TlsOptions() or conf.management_ssl_host or conf.management_ssl_port
+    if has_tls and (conf.management_ssl_port is None or not conf.management_tls.certfile):
+        msg = f"{path} has management.ssl, which needs management.ssl.port and management.ssl.certfile."
         raise SettingsError(msg)
     return conf
 
@@ -155,21 +157,37 @@ def _put(name: str, parse: Callable[[str], Any] = _text) -> Callable[..., None]:
     return take
 
 
-def _verify(conf: ServerConf, text: str) -> None:
-    conf.verify = _one_of("verify_peer", "verify_none")(text) == "verify_peer"
+def _tls(name: str, parse: Callable[[str], Any] = _text) -> Callable[..., None]:
+    """Keep an option of TLS, of the AMQP listeners or of the management API."""
+
+    def take(conf: ServerConf, text: str, where: str, *_: str) -> None:
+        options = conf.tls if where == "ssl_options" else conf.management_tls
+        value = parse(text)
+        setattr(options, name, [*options.versions, value] if name == "versions" else value)
+
+    return take
 
 
-def _version(conf: ServerConf, text: str, *_: str) -> None:
-    conf.versions.append(_one_of("tlsv1.2", "tlsv1.3")(text))
+def _verify(text: str) -> bool:
+    return _one_of("verify_peer", "verify_none")(text) == "verify_peer"
 
 
-def _management(conf: ServerConf, text: str) -> None:
+def _management(conf: ServerConf, text: str, kind: str) -> None:
     address = _address(text)
     if address is None:
         msg = "= none: leave it out, and nothing listens."
         raise ValueError(msg)
-    conf.management_port = address[1]
-    conf.management_host = address[0] or conf.management_host
+    if kind == "ssl":
+        conf.management_ssl_port, conf.management_ssl_host = (
+            address[1],
+            address[0] or conf.management_ssl_host,
+        )
+    else:
+        conf.management_port, conf.management_host = address[1], address[0] or conf.management_host
+
+
+def _management_ip(conf: ServerConf, text: str, kind: str) -> None:
+    setattr(conf, "management_ssl_host" if kind == "ssl" else "management_host", text)
 
 
 def _log_file(conf: ServerConf, text: str) -> None:
@@ -201,6 +219,7 @@ def _consumer_timeout(conf: ServerConf, text: str) -> None:
     conf.settings["consumer_timeout"] = "0" if text in ("undefined", "false", "none") else text
 
 
+_OF_TLS = r"(ssl_options|management\.ssl)"
 _KEYS: tuple[tuple[str, Callable[..., None]], ...] = (
     (
         r"listeners\.tcp(?:\.(\w+))?",
@@ -210,13 +229,13 @@ _KEYS: tuple[tuple[str, Callable[..., None]], ...] = (
         r"listeners\.ssl(?:\.(\w+))?",
         lambda conf, text, name: conf.ssl.__setitem__(name or "default", _address(text)),
     ),
-    (r"ssl_options\.certfile", _set("certfile")),
-    (r"ssl_options\.keyfile", _set("keyfile")),
-    (r"ssl_options\.cacertfile", _set("cacertfile")),
-    (r"ssl_options\.password", _set("password")),
-    (r"ssl_options\.verify", _verify),
-    (r"ssl_options\.fail_if_no_peer_cert", _set("fail_if_no_peer_cert", _switch)),
-    (r"ssl_options\.versions\.(\w+)", _version),
+    (rf"{_OF_TLS}\.certfile", _tls("certfile")),
+    (rf"{_OF_TLS}\.keyfile", _tls("keyfile")),
+    (rf"{_OF_TLS}\.cacertfile", _tls("cacertfile")),
+    (rf"{_OF_TLS}\.password", _tls("password")),
+    (rf"{_OF_TLS}\.verify", _tls("verify", _verify)),
+    (rf"{_OF_TLS}\.fail_if_no_peer_cert", _tls("fail_if_no_peer_cert", _switch)),
+    (rf"{_OF_TLS}\.versions\.\w+", _tls("versions", _one_of("tlsv1.2", "tlsv1.3"))),
     (r"default_user", _set("default_user")),
     (r"default_pass", _set("default_pass")),
     (r"default_vhost", _set("default_vhost")),
@@ -226,8 +245,8 @@ _KEYS: tuple[tuple[str, Callable[..., None]], ...] = (
     (r"(?:management\.)?load_definitions", _set("load_definitions")),
     (r"definitions\.local\.path", _set("load_definitions")),
     (r"definitions\.import_backend", _import_backend),
-    (r"management\.(?:tcp|listener)\.port", _management),
-    (r"management\.(?:tcp|listener)\.ip", _set("management_host")),
+    (r"management\.(tcp|ssl|listener)\.port", _management),
+    (r"management\.(tcp|ssl|listener)\.ip", _management_ip),
     (r"log\.file", _log_file),
     (r"log\.dir", _set("log_dir")),
     (r"log\.console", _set("log_console", _switch)),
@@ -241,7 +260,8 @@ _EXAMPLES = (
     "listeners.tcp.default", "listeners.tcp.1", "listeners.ssl.default", "ssl_options.certfile", "ssl_options.keyfile",
     "ssl_options.cacertfile", "ssl_options.verify", "ssl_options.fail_if_no_peer_cert", "default_user", "default_pass",
     "default_vhost", "default_permissions.configure", "default_user_tags.administrator", "loopback_users.guest",
-    "load_definitions", "management.tcp.port", "management.tcp.ip", "log.file", "log.dir", "log.console", "log.file.level",
+    "load_definitions", "management.tcp.port", "management.tcp.ip", "management.ssl.port",
+    "management.ssl.certfile", "log.file", "log.dir", "log.console", "log.file.level",
     "log.console.level", "log.console.formatter",
 )  # fmt: skip
 """Keys to choose a correction from."""
@@ -250,8 +270,8 @@ _REFUSED = (
     (r"cluster_|autocluster|node_", "this server is one node, without a cluster"),
     (r"auth_backends|auth_ldap|auth_http|auth_oauth2|auth_cache", "users are the server's own, in users.json or the definitions file"),
     (r"auth_mechanisms|ssl_cert_login", "PLAIN and AMQPLAIN are offered, and no login by certificate"),
-    (r"ssl_options\.", "of ssl_options this server knows certfile, keyfile, cacertfile, password, verify, fail_if_no_peer_cert and versions"),
-    (r"management\.(ssl|https)", "the management API has no TLS of its own; put a proxy in front of it"),
+    (_OF_TLS, "of TLS this server knows certfile, keyfile, cacertfile, password, verify, fail_if_no_peer_cert and versions"),
+    (r"management\.(listener|https)", "TLS for the management API is said with management.ssl.port, .certfile and so on"),
     (r"management\.(path_prefix|cors|csp|hsts|oauth|login|http_log_dir)", "the management API has no such option"),
     (r"mqtt|stomp|web_|stream|amqp1_0|amqp_", "AMQP 0-9-1 is the only protocol here"),
     (r"prometheus\.", "the page for Prometheus is at /metrics of the management API"),

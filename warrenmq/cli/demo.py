@@ -13,11 +13,13 @@ import argparse
 import importlib.util
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
 from collections import Counter
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -52,7 +54,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--data",
         metavar="DIR",
-        help="a data directory, fresh or of an earlier demo (default: a new one, which is kept)",
+        help="a data directory, fresh or of an earlier demo (default: a new one beside the report, which is kept)",
     )
     parser.add_argument("--messages", type=whole(1, MOST_MESSAGES), metavar="N",
                         help=f"publish N lines (default: all of FILE once, or {DEFAULT_MESSAGES:,} numbered lines)")  # fmt: skip
@@ -94,7 +96,7 @@ def _run(args: argparse.Namespace, temporary: Path) -> int:
     if not everything:
         msg = f"{source} has no lines to publish"
         raise CallerError(msg)
-    data = Path(args.data or tempfile.mkdtemp(prefix="warrenmq-demo-"))
+    data = Path(args.data) if args.data else _beside(args.report or REPORT)
     data.mkdir(parents=True, exist_ok=True)
     trace = data / "trace"
     print(f"input   {args.input or 'numbered lines'}: {len(everything):,} messages (lines and bundles)")
@@ -105,8 +107,26 @@ def _run(args: argparse.Namespace, temporary: Path) -> int:
         children.second_life(children.first_life(progress), progress)
     lost = _lost(everything, temporary / "consumed")
     print(f"check   every message consumed: {'no, ' + lost if lost else 'yes'}")
-    ok = _replay(args, trace, data)
+    ok, at = _replay(args, trace, data)
+    if ok and not lost:
+        print(
+            f"proved  {len(everything):,} messages were published, {children.kills} actors and once the whole system killed: "
+            "no confirmed message was lost, and every one was consumed"
+        )
+    print(f"next    warrenmq lens {shlex.quote(str(trace))} --at {at}      # the first kill, row by row")
+    print(f"next    warrenmq stats {shlex.quote(str(data))}      # what is in the directory now")
+    print("next    warrenmq learn crashes      # how a broker survives what was done to this one")
     return 0 if ok and not lost else 1
+
+
+def _beside(report: str) -> Path:
+    """A directory beside the report that is not there yet, called as it is."""
+    stem = Path(report).with_suffix("")
+    return next(
+        path
+        for n in count(1)
+        if not (path := stem.with_name(f"{stem.name}-{n}" if n > 1 else stem.name)).exists()
+    )
 
 
 def _input(args: argparse.Namespace, temporary: Path) -> Path:
@@ -131,6 +151,8 @@ class Children:
             "--input", str(source), "--messages", str(args.messages or 0), "--consumed", str(consumed),
         ]  # fmt: skip
         self._total = total
+        self.kills = 0
+        """Actors killed so far."""
         self._log = data / "demo.log"
         """stderr of the broker processes: their supervisors' reports of the kills."""
 
@@ -142,7 +164,7 @@ class Children:
             for told in _lines(child):
                 confirmed = told.get("confirmed", confirmed)
                 progress.at(confirmed)
-                _report_kill(told)
+                self._report_kill(told)
                 if confirmed >= self._total // 2:
                     break
             child.kill()
@@ -162,11 +184,16 @@ class Children:
                 if "recovered" in told:
                     print(f"        recovered, {told['recovered']:,} messages ready")
                 progress.at(told.get("confirmed", 0))
-                _report_kill(told)
+                self._report_kill(told)
                 closed = closed or "closed" in told
             if child.wait() != 0 or not closed:
                 raise DemoFailed(self._ended(child))
         print("closed  cleanly, all queues empty")
+
+    def _report_kill(self, told: dict[str, Any]) -> None:
+        if "killed" in told:
+            self.kills += 1
+            print(f"kill    {told['killed']}: back after {told['back_after_ms']} ms")
 
     @contextmanager
     def _started(self, first: int, kills: list[tuple[str, str]]) -> Iterator[subprocess.Popen[str]]:
@@ -203,11 +230,6 @@ def _lines(child: subprocess.Popen[str]) -> Any:
             yield told
 
 
-def _report_kill(told: dict[str, Any]) -> None:
-    if "killed" in told:
-        print(f"kill    {told['killed']}: back after {told['back_after_ms']} ms")
-
-
 def _lost(everything: list[tuple[str, str, bytes]], consumed: Path) -> str:
     """A sentence on items published but never consumed; empty if all were consumed."""
     raw = consumed.read_bytes()
@@ -219,16 +241,18 @@ def _lost(everything: list[tuple[str, str, bytes]], consumed: Path) -> str:
     return f"{missing:,} deliveries are missing" if missing else ""
 
 
-def _replay(args: argparse.Namespace, trace: Path, data: Path) -> bool:
-    from warrenmq.replay import replay, write_report  # loads Spark
+def _replay(args: argparse.Namespace, trace: Path, data: Path) -> tuple[bool, int]:
+    """Replay the traces and write the report; returns True if all invariants hold, and the row of the first kill."""
+    from warrenmq.cli._reports import write_report_and_lens
+    from warrenmq.replay import replay  # loads Spark
     from warrenmq.replay.report.summary import print_summary
 
     result = replay(str(trace), engine=args.engine, master=args.master)
     report = Path(args.report) if args.report else (data / "report.html" if args.data else Path(REPORT))
-    write_report(result, report)
+    marked = write_report_and_lens(result, str(report), str(trace))
     print(f"report  {os.path.abspath(report)}")
     print_summary(result)
-    return bool(result.verdict == "ok")
+    return bool(result.verdict == "ok"), marked.moments[0].row if marked and marked.moments else 1
 
 
 class _Progress:
@@ -237,6 +261,8 @@ class _Progress:
     def __init__(self, label: str, total: int) -> None:
         self._label = label
         self._total = total
+        self.kills = 0
+        """Actors killed so far."""
         self._done = 0
         self._update: Callable[[int], None] = lambda _done: None
         self._bar: Any = None

@@ -72,18 +72,19 @@ def _export(chosen: Any, args: argparse.Namespace) -> int:
 
 
 def _serve(chosen: Any, args: argparse.Namespace) -> int:
-    from warrenmq.lens.lesson import play
-    from warrenmq.lens.lesson_site import Driven, lesson_site
+    from warrenmq.lens.drive_site import Driven
+    from warrenmq.lens.lesson import play, script_name
+    from warrenmq.lens.lesson_site import lesson_site
     from warrenmq.lens.server import run_site
 
     token, played = secrets.token_urlsafe(16), play(chosen)
 
     def said(url: str) -> None:
-        print(f"ready {url}\ndrive {url}drive/#token={token}", flush=True)
+        print(f"ready {url}?token={token}\ndrive {url}drive/#token={token}", flush=True)
         if args.open:
-            webbrowser.open(url)
+            webbrowser.open(f"{url}?token={token}")
 
-    with Driven(chosen.folder) as driven:
+    with Driven(script_name(chosen), chosen.title) as driven:
         try:
             run_site(lesson_site(played, driven, token), port=args.port, said=said)
         except KeyboardInterrupt:

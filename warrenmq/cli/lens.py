@@ -8,7 +8,7 @@ import webbrowser
 from contextlib import ExitStack
 from typing import Any
 
-from warrenmq.cli._parsers import add_page_server, add_verb, whole
+from warrenmq.cli._parsers import add_page_server, add_verb
 from warrenmq.errors import CallerError
 
 
@@ -23,13 +23,17 @@ def add_parser(subparsers: Any) -> Any:
         ends="0 ended by Ctrl-C, 2 there is no such trace or row, or the port is in use.",
     )  # fmt: skip
     parser.add_argument("trace", metavar="TRACE", help="a directory of trace files, or one file")
-    parser.add_argument("--at", type=whole(1, 1 << 62), metavar="ROW",
-                        help="begin at this row; of a trace of more than 200000 rows those around it are shown (default: 1)")  # fmt: skip
+    parser.add_argument("--at", metavar="ROW",
+                        help="begin at this row, or at 'ACTOR NUMBER' as a replay names the rows of a violation; of a trace of more than 200000 rows "
+                        "those around it are shown (default: 1)")  # fmt: skip
     parser.add_argument("--live", action="store_true", help="follow the trace while a broker writes it")
     parser.add_argument(
         "--data",
         metavar="DIR",
         help="the broker's data directory: the inspector reads the bytes of records there; without --at the trace is followed as with --live",
+    )
+    parser.add_argument(
+        "--vhost", metavar="NAME", help="the virtual host of the trace, where --data has several"
     )
     parser.add_argument(
         "--bodies", action="store_true", help="show the bodies of messages, too (with --data)"
@@ -52,11 +56,13 @@ def run(args: argparse.Namespace) -> int:
     from warrenmq.lens.record_bytes import RecordReader
 
     title = os.path.basename(os.path.abspath(args.trace))
-    reader = None if args.data is None else RecordReader(args.data, bodies=args.bodies)
+    reader = None if args.data is None else RecordReader(args.data, bodies=args.bodies, vhost=args.vhost)
     follows = args.live or (args.data is not None and args.at is None)
     with ExitStack() as stack:
-        feed = _followed(args.trace, title, stack) if follows else _recorded(args.trace, title, args.at or 0)
-        row = f"#row={args.at}" if args.at else ""
+        feed, at = (
+            (_followed(args.trace, title, stack), 0) if follows else _recorded(args.trace, title, args.at)
+        )
+        row = f"#row={at}" if at else ""
 
         def said(url: str) -> None:
             print(f"ready {url}{row}", flush=True)
@@ -70,12 +76,19 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _recorded(path: str, title: str, at: int) -> Any:
-    from warrenmq.lens.sources import recorded
+def _recorded(path: str, title: str, wanted: str | None) -> tuple[Any, int]:
+    """The feed of a trace, and the number of the row that is wanted."""
+    from warrenmq.lens.sources import recorded, row_of
     from warrenmq.trace.reader import open_trace
 
     with open_trace(path) as trace:
-        return recorded(trace, title, at)
+        actor, _, number = (wanted or "0").rpartition(" ")
+        if not number.replace(",", "").isdecimal():
+            raise CallerError(f"--at is {wanted!r}; give the number of a row, or 'ACTOR NUMBER'.")
+        at = int(number.replace(",", ""))
+        if actor:
+            at = row_of(trace, actor, at)
+        return recorded(trace, title, at), at
 
 
 def _followed(path: str, title: str, stack: ExitStack) -> Any:

@@ -18,7 +18,7 @@ def add_parser(subparsers: Any) -> Any:
         does="Replay the state machines of every actor from a trace, in Spark or in this process, and check "
         "the invariants.",
         example="warrenmq serve --data data/ --trace trace/\nwarrenmq replay trace/ --report report.html",
-        ends="0 none is violated, 1 one is, 2 the trace cannot be read, or Spark is not there or failed.",
+        ends="0 none is violated and nothing was lost or damaged, 1 one is or something was (--allow-damage: 0), 2 the trace cannot be read, or Spark is not there or failed.",
     )  # fmt: skip
     parser.add_argument("trace", metavar="TRACE", help="a directory of trace files, or one file")
     parser.add_argument(
@@ -31,12 +31,22 @@ def add_parser(subparsers: Any) -> Any:
         "--master", metavar="URL", help="where Spark runs (default: local[*], or what spark-submit says)"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
-    parser.add_argument("--report", metavar="FILE.html", help="write a page with plots (needs plotly)")
+    parser.add_argument(
+        "--report",
+        metavar="FILE.html",
+        help="write a page with plots (needs plotly), and beside it FILE.lens.html, to which its kills and crashes are linked",
+    )
+    parser.add_argument(
+        "--allow-damage",
+        action="store_true",
+        help="exit with 0 though messages were lost to damage, records of a store are damaged, or the broker crashed until it was down",
+    )
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
-    from warrenmq.replay import SparkUnavailable, replay, write_report
+    from warrenmq.cli._reports import write_report_and_lens
+    from warrenmq.replay import SparkUnavailable, replay
     from warrenmq.replay.report.report import require_plotly
     from warrenmq.replay.report.summary import print_summary
 
@@ -50,10 +60,10 @@ def run(args: argparse.Namespace) -> int:
     except SparkUnavailable as unavailable:
         raise CallerError(f"{unavailable} Or use --engine python, which needs neither.") from unavailable
     if args.report:
-        write_report(found, args.report)
+        write_report_and_lens(found, args.report, args.trace)
         print(f"report {args.report}", file=sys.stderr)
     if args.json:
         print(json.dumps(found.as_dict()))
     else:
         print_summary(found)
-    return 1 if found.verdict == "violated" else 0
+    return 1 if found.verdict == "violated" or (found.told and not args.allow_damage) else 0

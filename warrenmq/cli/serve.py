@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from warrenmq.cli import _logs, _systemd
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from warrenmq.amqp import AmqpServer, Users
     from warrenmq.broker.broker import Broker
-    from warrenmq.management.server import ManagementServer
 
 PORT, TLS_PORT, MANAGEMENT_PORT = 5672, 5671, 15672
 _LOOK = 0.5
@@ -109,6 +109,7 @@ def run(args: argparse.Namespace) -> int:
     sockets = _systemd.inherited(os.environ)
     # before anything is made, so that a certificate that cannot be used leaves nothing behind
     listeners = _listeners(args, conf, sockets)
+    management_tls = tls_context(conf.management_tls)
     with ExitStack() as stack:
         try:
             brokers = open_vhosts(args.data, settings, users.vhosts, args.trace)
@@ -119,12 +120,11 @@ def run(args: argparse.Namespace) -> int:
             stack.callback(broker.close)
         if file:
             import_file(brokers, file, read_definitions(file), quorum_as_classic=settings.quorum_as_classic)
-        stack.enter_context(serve_locally(brokers))
-        server = _listen(stack, brokers, users, listeners)
-        if (management := _management(args, conf, server, sockets)) is not None:
-            stack.enter_context(management)
-            print(f"management {management.url}", flush=True)
+        local = stack.enter_context(serve_locally(brokers))
+        server = _listen(stack, brokers, users, listeners, local)
+        _management(stack, args, conf, server, sockets, management_tls)
         print(f"ready {server.url}", flush=True)
+        log.info("Server startup complete")  # RabbitMQ's words, which Testcontainers and others wait for
         _systemd.notify(f"READY=1\nSTATUS=serving {server.url}", os.environ.get("NOTIFY_SOCKET"))
         while not stop.wait(_LOOK):
             server.check_open()
@@ -193,10 +193,13 @@ def _listeners(
 
     CallerError when there is none.
     """
+    of_file = conf.tls
     tls = tls_context(
-        args.tls_cert or conf.certfile, args.tls_key or conf.keyfile, args.tls_ca or conf.cacertfile,
-        password=conf.password, verify=args.tls_verify or (conf.verify is True and conf.fail_if_no_peer_cert),
-        ask=conf.verify is not False, versions=conf.versions,
+        replace(
+            of_file, certfile=args.tls_cert or of_file.certfile, keyfile=args.tls_key or of_file.keyfile,
+            cacertfile=args.tls_ca or of_file.cacertfile, verify=args.tls_verify or of_file.verify,
+            fail_if_no_peer_cert=args.tls_verify or of_file.fail_if_no_peer_cert,
+        )
     )  # fmt: skip
     if sockets.get("amqps") and tls is None:
         raise CallerError("systemd gave a socket for TLS, which needs a certificate: --tls-cert FILE.")
@@ -226,33 +229,51 @@ def _listen(
     brokers: list[Broker],
     users: Users,
     listeners: list[tuple[str, int, ssl.SSLContext | None, socket.socket | None]],
+    local: AmqpServer,
 ) -> AmqpServer:
     from warrenmq.amqp import serve
 
     host, port, tls, sock = listeners[0]
-    server = stack.enter_context(serve(brokers, host=host, port=port, users=users, tls=tls, sock=sock))
+    server = stack.enter_context(
+        serve(brokers, host=host, port=port, users=users, tls=tls, sock=sock, beside=local)
+    )
     for listener in listeners[1:]:
         server.listen(*listener)
     return server
 
 
 def _management(
-    args: argparse.Namespace, conf: ServerConf, server: AmqpServer, sockets: dict[str, list[socket.socket]]
-) -> ManagementServer | None:
+    stack: ExitStack,
+    args: argparse.Namespace,
+    conf: ServerConf,
+    server: AmqpServer,
+    sockets: dict[str, list[socket.socket]],
+    tls: ssl.SSLContext | None,
+) -> None:
+    """Serve the management API where arguments, file and systemd say, and print each address."""
     given = sockets.get("management", [None])[0]
+    listeners: list[tuple[str, int, socket.socket | None, ssl.SSLContext | None]] = []
     if args.management is not None:
-        host, port = args.management
+        listeners.append((*args.management, given, None))
     elif conf.management_port is not None or conf.management_host is not None or given is not None:
         port = MANAGEMENT_PORT if conf.management_port is None else conf.management_port
-        host = conf.management_host or "127.0.0.1"
-    else:
-        return None
+        listeners.append((conf.management_host or "127.0.0.1", port, given, None))
+    if conf.management_ssl_port is not None:
+        listeners.append((conf.management_ssl_host or "127.0.0.1", conf.management_ssl_port, None, tls))
+    if not listeners:
+        return
     try:
         from warrenmq.management.server import manage
     except ModuleNotFoundError as why:
         msg = f"the management API needs {why.name}; install warrenmq[management]."
         raise CallerError(msg) from why
-    return manage(server, host=host, port=port, sock=given)
+    site = None
+    for host, port, sock, secure in listeners:
+        management = stack.enter_context(
+            manage(server, host=host, port=port, sock=sock, tls=secure, site=site)
+        )
+        site = management.site
+        print(f"management {management.url}", flush=True)
 
 
 def address(text: str) -> tuple[str, int]:

@@ -199,12 +199,13 @@ def _parquet(args: argparse.Namespace) -> int:
 
 
 def _report(args: argparse.Namespace) -> int:
-    from warrenmq.replay import replay, write_report
+    from warrenmq.cli._reports import write_report_and_lens
+    from warrenmq.replay import replay
     from warrenmq.replay.report.report import require_plotly
 
     require_plotly()
     require_writable(args.output)
-    write_report(replay(args.trace, engine="python", picture=True), args.output)
+    write_report_and_lens(replay(args.trace, engine="python", picture=True), args.output, args.trace)
     return 0
 
 
@@ -214,8 +215,8 @@ def _lens(args: argparse.Namespace) -> int:
 
     require_writable(args.output)
     with open_trace(args.trace) as trace:
-        rows = save(trace, args.output, os.path.basename(os.path.abspath(args.trace)))
-    print(f"{rows} rows", file=sys.stderr)
+        save(trace, args.output, os.path.basename(os.path.abspath(args.trace)))
+    print(f"{trace.catalog.rows} rows", file=sys.stderr)
     return 0
 
 

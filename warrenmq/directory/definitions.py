@@ -11,6 +11,7 @@ made it returns.  The log is a run of frames (definition_frames.py), each a vers
     no queue, no exchange  name, the same of one (version 1)
     parameter              component, name, value: a policy, an operator policy, limits (vhost/policies.py)
     no parameter           component, name
+    folders                names of queues that had a folder when this was written
 
 Opening writes the log anew with nothing but the state.  Frames that make no sense are copied to the quarantine and skipped.
 
@@ -35,14 +36,14 @@ from warrenmq.directory.torn import Damage
 from warrenmq.errors import CorruptFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from warrenmq.seams.disk import Disk
 
 KNOWN_VERSIONS = (1, VERSION)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class QueueRecord:
     """A queue as it was declared."""
 
@@ -106,6 +107,8 @@ class Declared:
         """(component, name) -> value."""
         self.gone: dict[str, None] = {}
         """Queues that were deleted and not declared again."""
+        self.with_folder: set[str] = set()
+        """Queues that are known to have had a folder: if it is not there, it is lost.  A queue gets its folder when it is first used."""
 
     def replay(self, log: bytes) -> list[Damage]:
         """Apply all frames of a log; returns what makes no sense in it."""
@@ -148,6 +151,8 @@ class Declared:
                 self.parameters[fields[0], fields[1]] = fields[2]
             case "no parameter":
                 self.parameters.pop((fields[0], fields[1]), None)
+            case "folders":
+                self.with_folder.update(fields[0])
             case _:
                 msg = f"there are no definitions of kind {kind!r}"
                 raise ValueError(msg)
@@ -156,6 +161,7 @@ class Declared:
         gone = {"queue": dict.fromkeys(queues), "exchange": dict.fromkeys(exchanges)}
         for name in queues:
             self.queues.pop(name, None)
+            self.with_folder.discard(name)
             self.gone[name] = None
         for name in exchanges:
             self.exchanges.pop(name, None)
@@ -193,17 +199,30 @@ class Definitions(Declared):
     # -- changes: each is on disk when it returns; after an OSError it is not in effect, though it may be at the next start
 
     def put_queue(self, record: QueueRecord) -> None:
-        assert record.durable
-        if record.name not in self.gone:
-            self._change("queue", *_queue_fields(record))
-            return
-        del self.gone[record.name]
-        try:
-            self._write_anew(queue_frame(record))
-        except OSError:
-            self.gone[record.name] = None
-            raise
-        self.queues[record.name] = record
+        self.put_queues([record])
+
+    def put_queues(self, records: Collection[QueueRecord]) -> None:
+        """Declare queues, with one sync for all."""
+        assert all(record.durable for record in records)
+        declared = b"".join(map(queue_frame, records))
+        again = [record.name for record in records if record.name in self.gone]
+        if not again:
+            self._file.append(declared)
+            self._file.datasync()
+        else:
+            for name in again:
+                del self.gone[name]
+            try:
+                self._write_anew(declared)
+            except OSError:
+                self.gone.update(dict.fromkeys(again))
+                raise
+        self.queues.update((record.name, record) for record in records)
+
+    def note_folders(self, queues: Iterable[str]) -> None:
+        """Remember that these queues have a folder."""
+        if new := sorted({*queues} - self.with_folder):
+            self._change("folders", new)
 
     def put_exchange(self, record: ExchangeRecord) -> None:
         self._change("exchange", *_exchange_fields(record))
@@ -272,6 +291,8 @@ def snapshot(declared: Declared) -> Iterator[bytes]:
         yield frame("binding", *_binding_fields(binding))
     for (component, name), value in declared.parameters.items():
         yield frame("parameter", component, name, value)
+    if declared.with_folder:
+        yield frame("folders", sorted(declared.with_folder))
 
 
 def queue_frame(record: QueueRecord) -> bytes:

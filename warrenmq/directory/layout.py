@@ -24,6 +24,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from warrenmq.commit_log.disk import open_logged, remove_log
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 log = Log("warrenmq.directory")
 
 VHOSTS = "msg_stores/vhosts"
+USERS = "users.json"
+"""The users that were changed over the management API, beside the vhosts (amqp/access/users_file.py)."""
 QUEUE_NAME = ".queue_name"
 """In a durable queue's folder: whose it is."""
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -60,6 +63,7 @@ def base36_md5(text: str) -> str:
     return base36_md5_of(text.encode())
 
 
+@lru_cache(maxsize=1024)
 def base36_md5_of(data: bytes) -> str:
     """The same hash of bytes: the name of one priority's folder ends in a byte that is no text."""
     number = int.from_bytes(hashlib.md5(data, usedforsecurity=False).digest(), "big")

@@ -58,18 +58,18 @@ if TYPE_CHECKING:
 
 BACKOFF = (1.0, 5.0, 30.0, 120.0)
 """Seconds between attempts."""
-AT_ONCE = 64
+BATCH = 64
 """Messages that are handled before one snapshot and their acks."""
 
 
-class _News:
+class _DeliveriesReady:
     """Message to an actor: its consumer's channel has deliveries, or news of the queue."""
 
 
-_NEWS = _News()
+_DELIVERIES_READY = _DeliveriesReady()
 
 
-class _Tenancy:
+class _Ownership:
     """The ownership of an address by one incarnation: its consumer, and its unsettled deliveries."""
 
     def __init__(self) -> None:
@@ -88,22 +88,22 @@ class _Tenancy:
         self.unsettled = []
 
 
-_tenants: WeakKeyDictionary[Broker, dict[str, _Tenancy]] = WeakKeyDictionary()
-_moving = Lock()
+_owners: WeakKeyDictionary[Broker, dict[str, _Ownership]] = WeakKeyDictionary()
+_taking_over = Lock()
 """Held while an incarnation takes over an address."""
 
 
-class _Bell:
-    """The consumer's channel: calls `ring` for each item put into it, in the queue's thread."""
+class _NotifyingQueue:
+    """The consumer's channel: calls `notify` for each item put into it, in the queue's thread."""
 
-    def __init__(self, ring: Any) -> None:
+    def __init__(self, notify: Any) -> None:
         self._items: SimpleQueue[Any] = SimpleQueue()
-        self._ring = ring
+        self._notify = notify
 
     def put(self, item: Any, /) -> None:
-        """Add an item and call `ring`."""
+        """Add an item and call `notify`."""
         self._items.put(item)
-        self._ring()
+        self._notify()
 
     def get(self, *, timeout: float | None = None) -> Any:
         """Take an item; queue.Empty if there is none, as the actor never waits here."""
@@ -152,7 +152,7 @@ class DurableActor(ThreadingActor):
         self._own = self._name()
         self._codec = self._own_codec()
         self._states = Codec("msgpack", ())
-        self._tenancy = _Tenancy()
+        self._ownership = _Ownership()
         self._log = Log("warrenmq.durable_actors", actor=self._own)
         ref = DurableRef(broker, self._own, self._codec)
         self._tell_of_pykka, self._ask_of_pykka = self.actor_ref.tell, self.actor_ref.ask
@@ -187,9 +187,9 @@ class DurableActor(ThreadingActor):
         """
         broker, address = self.broker, self._own
         self._declare(broker)
-        with _moving:
-            tenants = _tenants.setdefault(broker, {})
-            if (before := tenants.get(address)) is not None:
+        with _taking_over:
+            owners = _owners.setdefault(broker, {})
+            if (before := owners.get(address)) is not None:
                 before.end()
             self._snapshot = Snapshot(broker.local(), address)
             if self._snapshot.state is None:
@@ -197,57 +197,57 @@ class DurableActor(ThreadingActor):
             else:
                 self.state = self._unpacked(self._snapshot.state)
             self._packed = self._pack()
-            tenants[address] = self._tenancy
-            bell = _Bell(self._ring)
-            self._tenancy.consumer = Consumer(
-                broker.client, address, self.prefetch, no_ack=False, exclusive=False, priority=0, channel=bell,
+            owners[address] = self._ownership
+            channel = _NotifyingQueue(self._notify)
+            self._ownership.consumer = Consumer(
+                broker.client, address, self.prefetch, no_ack=False, exclusive=False, priority=0, channel=channel,
                 ack_in_time=False,
             )  # fmt: skip
 
     def on_stop(self) -> None:
         """Requeue unhandled messages when the actor stops."""
-        self._tenancy.end()
+        self._ownership.end()
 
     def on_failure(self, *_error: Any) -> None:
         """Requeue unhandled messages when the actor fails."""
-        self._tenancy.end()
+        self._ownership.end()
 
     # -- messages
 
     def _handle_receive(self, message: Any) -> Any:
-        if message is _NEWS:
+        if message is _DELIVERIES_READY:
             return self._work()
         return super()._handle_receive(message)
 
     def _work(self) -> None:
         """Handle the deliveries that have arrived, a batch at a time."""
-        tenancy = self._tenancy
-        consumer = tenancy.consumer
-        if tenancy.is_over or consumer is None:
+        ownership = self._ownership
+        consumer = ownership.consumer
+        if ownership.is_over or consumer is None:
             return
         try:
-            batch = consumer.take(AT_ONCE, 0)
+            batch = consumer.take(BATCH, 0)
         except BrokerClosed:
             batch = []
         if not batch:
             if consumer.ended:  # the broker is closed, or the queue deleted
                 self.stop()
             return
-        tenancy.unsettled = batch
+        ownership.unsettled = batch
         handled = [delivery for delivery in batch if self._handle(delivery)]
-        if tenancy.is_over:
+        if ownership.is_over:
             return
         if self._packed is not None and self._packed != self._snapshot.state:
             self._snapshot.write(self._packed)
         for delivery in handled:
             with suppress(BrokerClosed):
                 delivery.ack()
-        tenancy.unsettled = []
-        self._ring()
+        ownership.unsettled = []
+        self._notify()
 
-    def _ring(self) -> None:
+    def _notify(self) -> None:
         with suppress(ActorDeadError):
-            self._tell_of_pykka(_NEWS)
+            self._tell_of_pykka(_DELIVERIES_READY)
 
     def _handle(self, delivery: Delivery) -> bool:
         """Handle one message; True if it is to be acked, False if it was settled otherwise."""
@@ -270,7 +270,7 @@ class DurableActor(ThreadingActor):
                     self._answer(properties, answer, ANSWER)
         except BrokerClosed:
             self.state = self._unpacked(self._packed)
-            self._tenancy.is_over = True  # it comes again when the directory is opened the next time
+            self._ownership.is_over = True  # it comes again when the directory is opened the next time
             return False
         except Exception as error:
             logging.getLogger("warrenmq.durable_actors").debug("%s failed", self._own, exc_info=True)
@@ -328,7 +328,7 @@ class DurableActor(ThreadingActor):
     def _tell(self, message: Any) -> None:
         """ActorRef.tell: a persistent publish; returns when it is on disk, or in a durable actor at once."""
         confirm = self._ref.tell(message)
-        if self.broker.client.publishing().pending is None:
+        if self.broker.client.publishing.own.pending is None:
             confirm.result()
 
     def _ask(self, message: Any, *, block: bool = True, timeout: float | None = None) -> Any:

@@ -82,7 +82,7 @@ class DurableRef:
         """
         replies = _replies_of(self.broker)
         correlation, future = replies.expect(self._codec)
-        publishing = self.broker.client.publishing()
+        publishing = self.broker.client.publishing.own
         pending, publishing.pending = publishing.pending, None  # a question is not put off: its asker waits
         try:
             properties = Properties(reply_to=replies.queue, correlation_id=correlation)

@@ -1,9 +1,10 @@
-"""Reads the definitions of a RabbitMQ node (virtual hosts, durable queues, exchanges, bindings) from Mnesia's files.
+"""Reads the definitions of a RabbitMQ node (virtual hosts, durable queues, exchanges, bindings, policies) from Mnesia's files.
 
     rabbit_durable_queue      {amqqueue, Resource, Durable, AutoDelete, ExclusiveOwner, Arguments, Pid, ...}
     rabbit_durable_exchange   {exchange, Resource, Type, Durable, AutoDelete, Internal, Arguments, ...}
     rabbit_durable_route      {route, {binding, Source, RoutingKey, Destination, Arguments}, _}
     rabbit_vhost              {vhost, Name, ...}
+    rabbit_runtime_parameters {runtime_parameters, {VHost, Component, Name}, Value}      policies, limits, shovels, ...
     Resource                  {resource, VHost, queue | exchange, Name}
 
 The fields named are in the same places from 3.5 to 3.13; later nodes may keep all this in Khepri, which is not
@@ -21,7 +22,13 @@ from warrenmq.erlang.amqp_table import BadTable
 from warrenmq.erlang.amqp_table_terms import table_of_term
 from warrenmq.erlang.message_parts import name as text
 
-TABLES = ("rabbit_durable_queue", "rabbit_durable_exchange", "rabbit_durable_route", "rabbit_vhost")
+TABLES = (
+    "rabbit_durable_queue",
+    "rabbit_durable_exchange",
+    "rabbit_durable_route",
+    "rabbit_vhost",
+    "rabbit_runtime_parameters",
+)
 FILES = (*(f"{table}.{kind}" for table in TABLES for kind in ("DCD", "DCL")), *mnesia.LOGS)
 """The files of a node directory to hand to `read`, those of them that are there."""
 
@@ -70,6 +77,17 @@ class BindingDefinition:
 
 
 @dataclass(frozen=True, slots=True)
+class ParameterDefinition:
+    """A parameter of a virtual host: a policy, an operator policy, its limits, or one of a plugin."""
+
+    vhost: str
+    component: str
+    name: str
+    value: Any
+    """As in JSON."""
+
+
+@dataclass(frozen=True, slots=True)
 class Definitions:
     """Each list by virtual host and name."""
 
@@ -77,6 +95,7 @@ class Definitions:
     queues: list[QueueDefinition]
     exchanges: list[ExchangeDefinition]
     bindings: list[BindingDefinition]
+    parameters: list[ParameterDefinition]
     unread: int
     """Records that are not as they should be."""
 
@@ -84,6 +103,9 @@ class Definitions:
 def read(files: Mapping[str, bytes]) -> Definitions:
     """Read the files, as far as they can be read."""
     records = mnesia.tables(TABLES, files)
+    parameters = _each(
+        records.pop("rabbit_runtime_parameters"), _parameter
+    )  # those of the cluster are none of a virtual host
     queues = _each(records["rabbit_durable_queue"], _queue)
     exchanges = _each(records["rabbit_durable_exchange"], _exchange)
     bindings = _each(records["rabbit_durable_route"], _binding)
@@ -95,6 +117,7 @@ def read(files: Mapping[str, bytes]) -> Definitions:
         bindings=sorted(
             bindings, key=lambda each: (each.vhost, each.source, each.destination, each.routing_key)
         ),
+        parameters=sorted(parameters, key=lambda each: (each.vhost, each.component, each.name)),
         unread=sum(map(len, records.values())) - sum(map(len, (queues, exchanges, bindings, vhosts))),
     )
 
@@ -180,3 +203,24 @@ def _vhost(record: Any) -> str | None:
         case ("vhost", bytes() as name, *_):
             return text(name)
     return None
+
+
+def _parameter(record: Any) -> ParameterDefinition | None:
+    match record:
+        case ("runtime_parameters", (bytes() as vhost, bytes() as component, bytes() as name), value, *_):
+            return ParameterDefinition(text(vhost), text(component), text(name), _json(value))
+    return None
+
+
+def _json(term: Any) -> Any:
+    """A term as the JSON that it was made of; a list of pairs is an object."""
+    match term:
+        case bytes():
+            return text(term)
+        case "true" | "false":
+            return term == "true"
+        case list() if term and all(isinstance(each, tuple) and len(each) == 2 for each in term):
+            return {str(_json(key)): _json(value) for key, value in term}
+        case list():
+            return [_json(each) for each in term]
+    return term

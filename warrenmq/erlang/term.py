@@ -27,7 +27,7 @@ import zlib
 from struct import Struct
 from typing import Any
 
-from warrenmq.erlang.term_reader import Bad, Reader
+from warrenmq.erlang.term_reader import NotATerm, Reader
 from warrenmq.errors import CorruptFile
 
 MAX_DEPTH = 256
@@ -60,12 +60,12 @@ def decode(
     reader = Reader(data, max_depth)
     try:
         if reader.byte() != _VERSION:
-            raise Bad(0, f"a term begins with {_VERSION}, this with {data[0]}")
+            raise NotATerm(0, f"a term begins with {_VERSION}, this with {data[0]}")
         if data[1:2] == bytes([_COMPRESSED]):
             return _compressed(reader, max_depth, max_size, zero_padded=zero_padded)
         found = reader.term()
         _end(data, reader.at, zero_padded=zero_padded)
-    except Bad as bad:
+    except NotATerm as bad:
         raise BadTerm(path, offset + bad.at, bad.reason) from None
     return found
 
@@ -73,7 +73,7 @@ def decode(
 def _end(data: bytes, at: int, *, zero_padded: bool) -> None:
     rest = len(data) - at
     if rest and not (zero_padded and data.count(0, at) == rest):
-        raise Bad(at, f"{rest} bytes follow the term")
+        raise NotATerm(at, f"{rest} bytes follow the term")
 
 
 def _compressed(reader: Reader, max_depth: int, max_size: int, *, zero_padded: bool) -> Any:
@@ -81,19 +81,19 @@ def _compressed(reader: Reader, max_depth: int, max_size: int, *, zero_padded: b
     reader.at += 1
     size = reader.number(_u32)
     if size > max_size:
-        raise Bad(2, f"a compressed term claims {size} bytes, {max_size} are allowed")
+        raise NotATerm(2, f"a compressed term claims {size} bytes, {max_size} are allowed")
     unpack = zlib.decompressobj()
     try:
         inside = unpack.decompress(reader.data[reader.at :], size + 1)  # one more shows that there is more
     except zlib.error as why:
-        raise Bad(reader.at, f"a compressed term cannot be unpacked ({why})") from None
+        raise NotATerm(reader.at, f"a compressed term cannot be unpacked ({why})") from None
     if len(inside) != size or not unpack.eof:
-        raise Bad(reader.at, f"a compressed term is not the {size} bytes long that it claims")
+        raise NotATerm(reader.at, f"a compressed term is not the {size} bytes long that it claims")
     _end(reader.data, len(reader.data) - len(unpack.unused_data), zero_padded=zero_padded)
     inner = Reader(inside, max_depth)
     try:
         found = inner.term()
         _end(inside, inner.at, zero_padded=False)
-    except Bad as bad:
-        raise Bad(reader.at, f"unpacked, at its byte {bad.at}: {bad.reason}") from None
+    except NotATerm as bad:
+        raise NotATerm(reader.at, f"unpacked, at its byte {bad.at}: {bad.reason}") from None
     return found

@@ -28,7 +28,7 @@ _SMALL_INTEGER = 0x61
 _u16, _u32, _i32, _f64 = Struct(">H"), Struct(">I"), Struct(">i"), Struct(">d")
 
 
-class Bad(Exception):
+class NotATerm(Exception):
     """The bytes are not a term: the place, and the reason."""
 
     def __init__(self, at: int, reason: str) -> None:
@@ -65,11 +65,11 @@ class Reader:
             tag = self.byte()
             read = _READ.get(tag)
             if read is None:
-                raise Bad(at, f"{tag} is no tag of a term")
+                raise NotATerm(at, f"{tag} is no tag of a term")
             value = read(self)
             if isinstance(value, _Open):
                 if len(waiting) == self.max_depth:
-                    raise Bad(at, "terms are nested too deeply")
+                    raise NotATerm(at, "terms are nested too deeply")
                 if value.wanted:
                     waiting.append(value)
                     continue
@@ -88,33 +88,33 @@ class Reader:
     def byte(self) -> int:
         at = self.at
         if at >= len(self.data):
-            raise Bad(at, "the term ends too early")
+            raise NotATerm(at, "the term ends too early")
         self.at = at + 1
         return self.data[at]
 
     def number(self, layout: Struct) -> Any:
         at = self.at
         if at + layout.size > len(self.data):
-            raise Bad(at, "the term ends too early")
+            raise NotATerm(at, "the term ends too early")
         self.at = at + layout.size
         return layout.unpack_from(self.data, at)[0]
 
     def take(self, size: int) -> bytes:
         at = self.at
         if at + size > len(self.data):
-            raise Bad(at, f"{size} bytes are claimed, {len(self.data) - at} follow")
+            raise NotATerm(at, f"{size} bytes are claimed, {len(self.data) - at} follow")
         self.at = at + size
         return self.data[at : at + size]
 
     def spend(self, count: int) -> None:
         self.elements -= count
         if self.elements < 0:
-            raise Bad(self.at, f"there are more than {MAX_ELEMENTS} elements")
+            raise NotATerm(self.at, f"there are more than {MAX_ELEMENTS} elements")
 
     def open(self, count: int, close: Callable[[Reader, _Open], Any]) -> _Open:
         """A container of `count` terms, each of which takes a byte at least."""
         if count > len(self.data) - self.at:
-            raise Bad(self.at, f"{count} elements are claimed, {len(self.data) - self.at} bytes follow")
+            raise NotATerm(self.at, f"{count} elements are claimed, {len(self.data) - self.at} bytes follow")
         self.spend(count)
         return _Open(close, count, [], [self.at])
 
@@ -123,7 +123,7 @@ def _float(reader: Reader) -> float:
     at = reader.at
     value: float = reader.number(_f64)
     if not isfinite(value):
-        raise Bad(at, "Erlang has no such floating point number")
+        raise NotATerm(at, "Erlang has no such floating point number")
     return value
 
 
@@ -131,17 +131,17 @@ def _float_text(reader: Reader) -> float:
     at = reader.at
     text = reader.take(_FLOAT_TEXT).rstrip(b"\0")
     if not _FLOAT.match(text) or not isfinite(float(text)):
-        raise Bad(at, "a floating point number is not written as one")
+        raise NotATerm(at, "a floating point number is not written as one")
     return float(text)
 
 
 def _big(reader: Reader, size: int) -> int:
     at = reader.at
     if size > MAX_INTEGER:
-        raise Bad(at, f"an integer claims {size} bytes, {MAX_INTEGER} are allowed")
+        raise NotATerm(at, f"an integer claims {size} bytes, {MAX_INTEGER} are allowed")
     negative = reader.byte()
     if negative > 1:
-        raise Bad(at, f"an integer's sign is {negative}, not 0 or 1")
+        raise NotATerm(at, f"an integer's sign is {negative}, not 0 or 1")
     value = int.from_bytes(reader.take(size), "little")
     return -value if negative else value
 
@@ -151,9 +151,9 @@ def _atom(reader: Reader, size: int, encoding: str) -> Atom:
     try:
         atom = Atom(reader.take(size), encoding)
     except UnicodeDecodeError:
-        raise Bad(at, "an atom is not UTF-8") from None
+        raise NotATerm(at, "an atom is not UTF-8") from None
     if len(atom) > _MAX_ATOM:
-        raise Bad(at, f"an atom has {len(atom)} characters, Erlang allows {_MAX_ATOM}")
+        raise NotATerm(at, f"an atom has {len(atom)} characters, Erlang allows {_MAX_ATOM}")
     return atom
 
 
@@ -182,13 +182,13 @@ def _map(reader: Reader, opened: _Open) -> dict[Any, Any]:
     for i in range(0, len(items), 2):
         key = items[i]
         if isinstance(key, tuple | list | dict) and marks[i + 1] - marks[i] > _MAX_KEY:
-            raise Bad(marks[i], f"a map has a key of more than {_MAX_KEY} bytes")
+            raise NotATerm(marks[i], f"a map has a key of more than {_MAX_KEY} bytes")
         try:
             hash(key)
         except TypeError:  # a list or a map, or something with one inside
             key = Opaque("key", reader.data[marks[i] : marks[i + 1]])
         if key in found:
-            raise Bad(marks[i], "a map has a key twice")
+            raise NotATerm(marks[i], "a map has a key twice")
         found[key] = items[i + 1]
     return found
 
@@ -198,7 +198,7 @@ def _bits(reader: Reader) -> BitString:
     at = reader.at
     bits = reader.byte()
     if not (size and 1 <= bits <= 8):
-        raise Bad(at, f"a bit string of {size} bytes has {bits} bits in the last one")
+        raise NotATerm(at, f"a bit string of {size} bytes has {bits} bits in the last one")
     return BitString(reader.take(size), bits)
 
 
@@ -232,7 +232,7 @@ def _fun(reader: Reader) -> Opaque:
     begin = reader.at - 1
     size = reader.number(_u32)
     if size < _u32.size:
-        raise Bad(begin, f"a fun of {size} bytes cannot be")
+        raise NotATerm(begin, f"a fun of {size} bytes cannot be")
     reader.take(size - _u32.size)
     return Opaque("fun", reader.data[begin : reader.at])
 
@@ -244,7 +244,7 @@ def _export(reader: Reader) -> Opaque:
     _name(reader)
     at = reader.at
     if reader.byte() != _SMALL_INTEGER:
-        raise Bad(at, "a fun's arity is not a small integer")
+        raise NotATerm(at, "a fun's arity is not a small integer")
     reader.byte()
     return Opaque("fun", reader.data[begin : reader.at])
 
@@ -253,7 +253,7 @@ def _name(reader: Reader) -> None:
     at = reader.at
     read = _ATOMS.get(reader.byte())
     if read is None:
-        raise Bad(at, "a name is not an atom")
+        raise NotATerm(at, "a name is not an atom")
     read(reader)
 
 

@@ -17,7 +17,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.directory.definitions import Declared
+from warrenmq.directory.definitions import Declared, QueueRecord
 from warrenmq.directory.layout import (
     QUEUE_NAME,
     VHOSTS,
@@ -211,7 +211,10 @@ def _vhost(findings: Findings, path: str, node: str) -> Vhost:
             each for each in found.queues if _is_kept(findings, found, each, declared, whole=whole)
         ]
         for name in queues.keys() - {each.name for each in found.queues}:
-            findings.note(f"{path}/definitions.log", 0, FOLDER_GONE.format(name))
+            if name in declared.with_folder:
+                findings.note(f"{path}/definitions.log", 0, FOLDER_GONE.format(name))
+            else:
+                found.queues += _never_used(path, found.name or "/", queues[name])
     if any(tables):
         for queue in found.queues:
             queue.durable = (queue.vhost, queue.name) in known if queue.name is not None else None
@@ -269,6 +272,17 @@ def _queue(findings: Findings, path: str, vhost: str | None, known: list[tuple[s
     if name.version is not None and not any(each.endswith(".idx") for each in names):
         version = name.version
     return QueueFolder(path, name.vhost, name.name, name.priority, version)
+
+
+def _never_used(path: str, vhost: str, record: QueueRecord) -> list[QueueFolder]:
+    """The folders that a declared queue gets when it is first used; empty ones are listed, missing ones are no damage."""
+    most = record.arguments.get("x-max-priority")
+    priorities = [None] if most is None else range(most + 1)
+    folders = [f"{path}/queues/{queue_folder(vhost, record.name, each)}" for each in priorities]
+    return [
+        QueueFolder(folder, vhost, record.name, priority, 2, record.durable, record.arguments)
+        for folder, priority in zip(folders, priorities, strict=True)
+    ]
 
 
 def _name_undeclared(findings: Findings, vhost: Vhost, declared: Declared) -> None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from warrenmq.erlang import ets
 from warrenmq.errors import CorruptFile
 from warrenmq.inspect.reading import file_sizes
-from warrenmq.message_store.dump import CLEAN, INDEX, SUMMARY, NotClean, changes_since, saved_sizes
+from warrenmq.message_store.dump import CLEAN, INDEX, SUMMARY, UnusableDump, changes_since, saved_sizes
 from warrenmq.message_store.rdq import EXTENSION, HEAD, MARKER, OVERHEAD, RABBITMQ_TEMPORARY, file_name
 from warrenmq.message_store.scan import Gap, Trust, scan, whole_records
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from warrenmq.inspect.reading import File, Findings
 
 _MOST_OFFSET = 1 << 44
-_RABBITMQ_CLEAN = b"{"
-"""The first bytes of RabbitMQ's clean.dot; ours begins with a checksum and a list of three, 93."""
+_RABBITMQ_CLEAN = b"{client_refs,"
+"""The first bytes of RabbitMQ's clean.dot.  Ours begins with a checksum, which may be any four bytes."""
 _CLEAN_STOP = (CLEAN, SUMMARY, INDEX)
 _TAIL = 256
 """Bytes at a message's end in which its id stands."""
@@ -162,7 +162,7 @@ class Store:
         rabbitmqs = clean.startswith(_RABBITMQ_CLEAN)
         try:
             saved = _rabbitmqs_sizes(summary) if rabbitmqs else saved_sizes(clean, summary)
-        except (NotClean, CorruptFile) as why:
+        except (UnusableDump, CorruptFile) as why:
             self._findings.note(f"{self.path}/{SUMMARY}", 0, why.reason)
             self.clean = False
             return

@@ -23,6 +23,7 @@ import base64
 import binascii
 import hashlib
 import json
+import os
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -67,11 +68,14 @@ class Drive:
             raise CallerError(f"there is no profile {self.profile!r}; use classic or modern.")
         self.choices: list[Item] = []
         """What has been chosen so far; it grows with each command."""
+        self.came: list[tuple[str, int]] = []
+        """The script and what was chosen since, in words, each with the number of rows when it had been done."""
         self.machine = SimulatedMachine(self.seed, chosen.settings(self.profile), traced=True)
         self._commands = Commands(self.machine, self._finish, self._turn_of_seed)
         try:
             broker = chosen.begin(self.machine)
             self._commands.take_over(broker)
+            self._note(f"the script {os.path.basename(script)}")
             for item in choices:
                 self.repeat(item)
         except BaseException:
@@ -98,6 +102,7 @@ class Drive:
             self._settle()
         else:
             answer = self._commands.carry_out(name, arguments, lambda: self.choices.append([name, arguments]))
+        self._note(_in_words(name, arguments))
         return {**answer, **self.now()}
 
     def now(self) -> dict[str, Any]:
@@ -108,6 +113,13 @@ class Drive:
             "open": self._commands.is_open,
             "seconds": round(self.machine.sim.monotonic_ns() / 1e9, 6),
         }
+
+    def files_to_rot(self) -> list[str]:
+        """The files of the data directory in which `bit_flip` may flip a bit."""
+        return self._commands.with_messages()
+
+    def _note(self, words: str) -> None:
+        self.came.append((words, self.machine.rows))
 
     def _turn(self, actor: str | None = None, times: int = 1) -> None:
         if not 0 < times <= MOST_TURNS:
@@ -157,14 +169,17 @@ class Drive:
         if isinstance(item, int):
             for _ in range(min(item, MOST_TURNS * 10)):
                 self._any_turn()
+            self.came[-1] = self.came[-1][0], self.machine.rows
         elif isinstance(item, str):
             self._turn(item)
+            self._note(_in_words("turn", {"actor": item}))
         else:
             name, arguments = item
             # its turns stand behind it as choices of their own
             self._commands.carry_out(
                 name, arguments, lambda: self.choices.append([name, arguments]), finish=False
             )
+            self._note(_in_words(name, arguments))
 
     # -- runs as links
 
@@ -177,18 +192,13 @@ class Drive:
     @classmethod
     def of_link(cls, link: str) -> Self:
         """Repeat the run that a link encodes; CallerError if the text is no link, or one of a later version."""
-        try:
-            packed = base64.urlsafe_b64decode(link + "=" * (-len(link) % 4))
-            reader = zlib.decompressobj()
-            run = json.loads(reader.decompress(packed, MOST_BYTES))
-            version, script, profile, seed, choices = run
-        except (ValueError, TypeError, binascii.Error, zlib.error) as error:
-            raise CallerError("this is no link of a run; was it cut?") from error
-        if version != LINK_VERSION:
-            raise CallerError(f"this link is of version {version}, and this is version {LINK_VERSION}.")
-        if not (isinstance(seed, int) and isinstance(choices, list) and isinstance(script, str)):
-            raise CallerError("this is no link of a run; was it cut?")
+        script, profile, seed, choices = _run_of(link)
         return cls(script, seed=seed, profile=profile, choices=choices)
+
+    @staticmethod
+    def script_of_link(link: str) -> str:
+        """The name of the script that a link's run begins with; CallerError as for `of_link`.  Nothing is run."""
+        return _run_of(link)[0]
 
     def fork(self, row: int) -> Self:
         """Start another run that repeats this one up to the turn that writes this row; CallerError if there is no such row."""
@@ -225,34 +235,6 @@ class Drive:
         self.close()
 
 
-class SideBySide:
-    """Run both profiles on one script in parallel: each command goes to both."""
-
-    def __init__(self, script: str = "empty", *, seed: int | None = None) -> None:
-        self.drives = {profile: Drive(script, seed=seed, profile=profile) for profile in PROFILES}
-
-    def do(self, command: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-        """Carry out a command in both; returns the answers by profile, with a rejected command's message under `error`."""
-        answers = {}
-        for profile, drive in self.drives.items():
-            try:
-                answers[profile] = drive.do(command)
-            except CallerError as error:
-                answers[profile] = {"error": str(error), **drive.now()}
-        return answers
-
-    def close(self) -> None:
-        """Free what the simulations hold."""
-        for drive in self.drives.values():
-            drive.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
 def _checked(arguments: Mapping[str, Any], **types: type) -> dict[str, Any]:
     """Check the arguments of a command and their types; CallerError if they are wrong."""
     for name, value in arguments.items():
@@ -261,3 +243,34 @@ def _checked(arguments: Mapping[str, Any], **types: type) -> dict[str, Any]:
         if type(value) is not types[name]:
             raise CallerError(f"{name} is {value!r}; give a value of type {types[name].__name__}.")
     return dict(arguments)
+
+
+def _run_of(link: str) -> tuple[str, str, int, list[Item]]:
+    """(script, profile, seed, choices) of a link."""
+    try:
+        packed = base64.urlsafe_b64decode(link + "=" * (-len(link) % 4))
+        reader = zlib.decompressobj()
+        run = json.loads(reader.decompress(packed, MOST_BYTES))
+        version, script, profile, seed, choices = run
+    except (ValueError, TypeError, binascii.Error, zlib.error) as error:
+        raise CallerError("this is no link of a run; was it cut?") from error
+    if version != LINK_VERSION:
+        raise CallerError(f"this link is of version {version}, and this is version {LINK_VERSION}.")
+    if not (isinstance(seed, int) and isinstance(choices, list) and isinstance(script, str)):
+        raise CallerError("this is no link of a run; was it cut?")
+    return script, profile, seed, choices
+
+
+def _in_words(name: str, arguments: Mapping[str, Any]) -> str:
+    """Say a choice in words, for the list of what was chosen."""
+    told = {key: value for key, value in arguments.items() if key not in {"hold", "persistent"}}
+    if name == "turn":
+        words = f"a turn of {told['actor']}" if "actor" in told else "a turn, by the seed"
+    elif name == "settle":
+        words = "until all is quiet"
+    elif name == "publish":
+        where = told.get("exchange") or told.get("queue", "")
+        words = f"publish {told.get('count', 1)} of {told.get('size', 100):,} bytes to {where}"
+    else:
+        words = " ".join([name.replace("_", " "), *map(str, told.values())])
+    return words.replace("queue:", "")

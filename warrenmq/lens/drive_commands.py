@@ -146,7 +146,7 @@ class Commands:
             raise CallerError(f"there is no actor {actor!r} now.")
         if path is not None and path not in self._files():
             raise CallerError(f"there is no file {path!r}; there are: {', '.join(self._files())}.")
-        if name == "bit_flip" and not self._with_messages():
+        if name == "bit_flip" and not self.with_messages():
             raise CallerError("there is no file with messages yet.")
 
     # -- the application
@@ -261,7 +261,7 @@ class Commands:
         self._flips += 1
         draw = Random(f"rot {self._machine.seed} {self._flips}")
         if path is None:
-            path = draw.choice(self._with_messages())
+            path = draw.choice(self.with_messages())
         size = disk.size(f"{DATA}/{path}")
         offset = draw.randrange(size) if offset is None and size else offset or 0
         self._machine.mark(f"a bit of {path[-100:]} rots")
@@ -272,7 +272,8 @@ class Commands:
         self._machine.mark(f"{used} bytes of memory are in use")
         self._machine.memory.used_bytes = used
 
-    def _with_messages(self) -> list[str]:
+    def with_messages(self) -> list[str]:
+        """The files that hold messages or index entries."""
         size = self._machine.disk.size
         return [path for path in self._files() if path.endswith(_ROTTEN) and size(f"{DATA}/{path}")]
 

@@ -133,18 +133,15 @@ class Feed:
         A page whose rows were dropped must begin anew.
         """
         with self._lock:
-            known = {
-                g.first + sum(n for n, _ in g.segments[:i])
-                for g in self._generations
-                for i in range(len(g.segments) + 1)
-            }
-            if row not in known:
-                return [({"anew": True}, row)]
+            if row == self._last:
+                return []
             found: list[tuple[dict[str, Any], int]] = []
+            known = False
             for generation in self._generations:
                 at = generation.first
                 for place, (n, text) in enumerate(generation.segments):
-                    if at >= row:
+                    known = known or at == row
+                    if known:
                         marks = [
                             each
                             for i in range(0, len(generation.marks), 2)
@@ -159,7 +156,7 @@ class Feed:
                         }
                         found.append((more | self._news(), at + n))
                     at += n
-            return found
+            return found if known else [({"anew": True}, row)]
 
     def _head(self) -> dict[str, Any]:
         return header(self._runs, self._title) | {"live": self.live, "note": self._note} | self._news()

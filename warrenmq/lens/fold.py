@@ -38,7 +38,16 @@ from warrenmq.trace.catalog import Run
 from warrenmq.trace.reader import Trace
 from warrenmq.trace.schema import Row
 
-_HANDLERS = merged(module.HANDLERS for module in (collector, index, lives, mail, queues, routing, stores))
+
+def _other(scene: Scene, actor: int, row: Row) -> Caption:
+    """Handle an event that changes nothing in the picture."""
+    name = scene.runs[scene.run].event_name(row.event)
+    return "{0}: " + name.lower().replace("_", " ") + ".", scene.name(actor)
+
+
+_HANDLERS = merged(
+    (module.HANDLERS for module in (collector, index, lives, mail, queues, routing, stores)), _other
+)
 _CHECKPOINT_ROWS = 1_000
 _MOST_CHECKPOINTS = 64
 _new = tuple.__new__
@@ -76,29 +85,21 @@ class Folding:
     def step(self, run: int, row: Row) -> Step:
         """Fold one row; `run` is the index of its run."""
         scene = self._scene
-        scene.number += 1
+        scene.number = number = scene.number + 1
         changes: list[Change] = []
         scene.changes = changes
         scene.move, scene.mark = None, 0
-        who = row.who
-        actor, event = who >> 16, who >> 8 & 0xFF
         if run != scene.run:
             scene.new_run(run)
-        msg = row.msg
+        who, msg = row.who, row.msg
+        actor = who >> 16
         scene.about = scene.message(msg) if msg else 0
         if actor not in scene.tables[ACTOR]:
             scene.meet(actor)
         scene.cause = scene.handling.get(actor, 0)
-        handler = _HANDLERS.get(event)
-        caption = _other(scene, actor, event) if handler is None else handler(scene, actor, row)
-        scene.last_of[actor] = scene.number
+        caption = _HANDLERS[who >> 8 & 0xFF](scene, actor, row)
+        scene.last_of[actor] = number
         return _new(Step, (changes, caption, scene.about, scene.move, scene.mark, scene.cause))
-
-
-def _other(scene: Scene, actor: int, event: int) -> Caption:
-    """Handle an event that changes nothing in the picture."""
-    name = scene.runs[scene.run].event_name(event)
-    return "{0}: " + name.lower().replace("_", " ") + ".", scene.name(actor)
 
 
 class _Checkpoint(NamedTuple):

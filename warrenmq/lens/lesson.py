@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from types import ModuleType
-from typing import Any
 
 from warrenmq.errors import CallerError
 from warrenmq.lens.lesson_text import Lesson, Step, parse
@@ -72,15 +71,21 @@ def _names(folder: str) -> list[str]:
 
 def find_lesson(wanted: str) -> Lesson:
     """Find a lesson by its number ("4"), its name ("flying-counter", "04-flying-counter") or its folder; CallerError if there is none."""
-    folder = folder_of_lessons()
-    for name in _names(folder):
-        number, _, short = name.partition("-")
-        if wanted in {name, short, number} or (wanted.isdecimal() and int(wanted) == int(number)):
-            return load(os.path.join(folder, name))
+    if (name := _own_name(wanted)) is not None:
+        return load(os.path.join(folder_of_lessons(), name))
     if os.path.isdir(wanted):
         return load(wanted)
-    known = ", ".join(name.partition("-")[2] for name in _names(folder))
+    known = ", ".join(name.partition("-")[2] for name in _names(folder_of_lessons()))
     raise CallerError(f"there is no lesson {wanted!r}; give a folder, a number, or one of: {known}.")
+
+
+def _own_name(wanted: str) -> str | None:
+    """The folder's name of a lesson that comes with the package; None if there is none."""
+    for name in _names(folder_of_lessons()):
+        number, _, short = name.partition("-")
+        if wanted in {name, short, number} or (wanted.isdecimal() and int(wanted) == int(number)):
+            return name
+    return None
 
 
 def load(folder: str) -> Lesson:
@@ -110,6 +115,16 @@ def script(lesson: Lesson) -> Script:
 def script_of(name: str) -> Script:
     """Find a script by its name, "empty" or a lesson's; CallerError if there is none."""
     return Script() if name == "empty" else script(find_lesson(name))
+
+
+def script_name(lesson: Lesson) -> str:
+    """The name of a lesson's script, from which any copy of this package makes it; the folder of a lesson of one's own."""
+    return lesson.name if os.path.dirname(lesson.folder) == folder_of_lessons() else lesson.folder
+
+
+def is_known(name: str) -> bool:
+    """True for "empty" and for the lessons that come with the package."""
+    return name == "empty" or _own_name(name) is not None
 
 
 def _scenario(lesson: Lesson) -> ModuleType:
@@ -181,24 +196,3 @@ def _right_answer(lesson: Lesson, step: Step, runs: list[Run], rows: list[tuple[
 
 def _holds(count: Count, runs: list[Run], rows: list[tuple[int, Row]]) -> bool:
     return count.holds((runs[run].actor_name(row.actor), row) for run, row in rows)
-
-
-def as_dict(played: Played) -> dict[str, Any]:
-    """The steps and questions of a played lesson, as JSON for the page."""
-    return {
-        "name": played.lesson.name,
-        "title": played.lesson.title,
-        "steps": [
-            {
-                "title": each.step.title,
-                "row": each.row,
-                "look": list(each.step.look),
-                "text": each.step.text,
-                "question": each.step.question,
-                "answers": [answer.text for answer in each.step.answers],
-                "right": each.right,
-                "because": each.step.because,
-            }
-            for each in played.steps
-        ],
-    }

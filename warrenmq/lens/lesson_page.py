@@ -2,7 +2,8 @@
 
     export(lessons(), "site/")     index.html, a page and a lens of each lesson, one style sheet
 
-A page reads well alone; the lens is one link away from each step, at the step's row.
+A page reads well alone, on paper, too.  Where the window is wide enough the lens stands beside the text, and each step's link moves it to the
+step's row and points at what the step looks at; it is a frame that the links aim at, so that takes no script.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def export(lessons: Sequence[Lesson], folder: str) -> list[str]:
         following = lessons[at + 1] if at + 1 < len(lessons) else None
         with open_memory(played.files) as trace:
             site[page_name(lesson)] = page(
-                played, trace, lens=lens_name(lesson), home="index.html", following=following, embed=True
+                played, trace, lens=lens_name(lesson), home="index.html", following=following
             )
             site[lens_name(lesson)] = page_of(trace, lesson.title)
     for name, text in site.items():
@@ -98,11 +99,11 @@ def page(
     trace: Trace,
     *,
     lens: str,
-    home: str,
+    home: str = "",
     following: Lesson | None = None,
-    embed: bool = False,
+    drive: str = "",
 ) -> str:
-    """Render the page of a lesson; `lens` and `home` are the links to the lens and to the list of lessons, "" = no list."""
+    """Render the page of a lesson; `lens`, `home` and `drive` are links: to the lens, to the list of lessons and to the drive ("" = none)."""
     lesson, fold = played.lesson, Fold(trace)
     steps = dict(enumerate(fold.steps(), 1))
     rows = list(rows_in_order(trace))
@@ -122,19 +123,29 @@ def page(
         if following
         else ""
     )
-    frame = (
-        f'<section class="frame"><h2>Step through it</h2><p>All {len(rows):,} rows of this lesson, forwards and backwards. Press <kbd>?</kbd> '
-        f'for the keys, or <a href="{escape(lens)}">open it alone</a>.</p>'
-        f'<iframe title="the lens on this lesson" src="{escape(lens)}#row={played.steps[0].row}" loading="lazy"></iframe></section>'
-        if embed
-        else f'<p class="open"><a href="{escape(lens)}#row={played.steps[0].row}">Step through all {len(rows):,} rows of it</a></p>'
+    knobs = (
+        f'<section class="drive"><h2>Now you</h2><p>The broker of this lesson goes on from here under your hands: choose whose mailbox is served next, '
+        f'publish, kill, cut the power.</p><p><a class="go" href="{escape(drive)}">Drive it</a></p></section>'
+        if drive
+        else f'<section class="drive"><h2>Now you</h2><p>Step through all {len(rows):,} rows of it in the lens, forwards and backwards. To drive the broker on '
+        f"from here: <code>warrenmq learn {escape(lesson.name)}</code></p></section>"
     )
+    first = played.steps[0]
     number = f'<p class="number">Lesson {escape(lesson.number)}</p>' if lesson.number else ""
     return _html(
         lesson.title,
-        f"<header><p class='home'><strong>warrenmq</strong> lessons</p><nav>{back}</nav></header><main>{number}<h1>{_inline(lesson.title)}</h1>"
-        f"<div class='lead'>{_paragraphs(lesson.introduction)}</div>{_KEY}{''.join(body)}</main>{frame}<footer>{back}{onward}</footer>",
+        f"<header aria-label='lessons'><p class='home'><strong>warrenmq</strong> lessons</p>{back}</header><main aria-label='the lesson'>{number}<h1>{_inline(lesson.title)}</h1>"
+        f"<div class='lead'>{_paragraphs(lesson.introduction)}</div>{_KEY}{''.join(body)}{knobs}</main>"
+        f'<aside class="lens" aria-label="the lens on this lesson"><iframe name="lens" title="the lens on this lesson" src="{_at(lens, first)}"></iframe>'
+        f'<p><a href="{_at(lens, first)}" target="_top">the lens alone</a></p></aside>'
+        f"<footer aria-label='other lessons'>{back}{onward}</footer>",
+        "beside",
     )
+
+
+def _at(lens: str, each: PlayedStep) -> str:
+    """The link to a step's row in the lens, which points at what the step looks at."""
+    return escape(f"{lens}#row={each.row}&look={','.join(each.step.look)}")
 
 
 _KEY = (
@@ -145,7 +156,7 @@ _KEY = (
 
 def _step(each: PlayedStep, fold: Fold, said: str, lens: str, number: int) -> str:
     step = each.step
-    link = f'<a href="{escape(lens)}#row={each.row}">row {each.row:,}</a>'
+    link = f'<a href="{_at(lens, each)}" target="lens">row {each.row:,}</a>'
     picture = parts(fold.at(each.row), step.look)
     return (
         f'<article id="step-{number}"><h2>{_inline(step.title)}</h2>{_paragraphs(step.text)}'
@@ -198,9 +209,9 @@ def _first_sentence(text: str) -> str:
     return re.split(r"(?<=[.]) ", " ".join(text.split()), maxsplit=1)[0]
 
 
-def _html(title: str, body: str) -> str:
+def _html(title: str, body: str, kind: str = "plain") -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"><meta name="color-scheme" content="light dark">'
-        f'<title>{escape(title)}</title><link rel="icon" href="data:,"><link rel="stylesheet" href="{STYLE}"></head><body>{body}</body></html>\n'
+        f'<title>{escape(title)}</title><link rel="icon" href="data:,"><link rel="stylesheet" href="{STYLE}"></head><body class="{kind}">{body}</body></html>\n'
     )

@@ -137,7 +137,9 @@ class Packer:
             if each != old[place]:
                 mask |= 1 << place
                 kinds += self._value(each, values)
-        return mask, kinds
+        return (
+            (mask, kinds) if mask else (1, self._value(new[0], values))
+        )  # mask 0 means a value without fields
 
     def segment(self) -> str:
         """Cut a segment: the rows added since the last one, as one line of JSON."""

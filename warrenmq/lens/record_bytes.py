@@ -15,23 +15,29 @@ from warrenmq.inspect.reading import Findings
 
 FRAME = 24
 """Bytes before the body: its size, and the message id."""
+_SIZE = 8
+_AROUND = 9
+"""Bytes of a record that its size does not count: the size itself and the end mark."""
 MOST = 4_096
-_FOLDERS = {"p": "msg_store_persistent", "t": "msg_store_transient"}
+_FOLDERS = {"msg_store_persistent": "p", "msg_store_transient": "t"}
 
 
 class RecordReader:
-    """Reads records of a message store; opens nothing for writing, so a broker may have the directory open."""
+    """Reads records of one virtual host; opens nothing for writing, so a broker may have the directory open."""
 
-    def __init__(self, directory: str, *, bodies: bool = False) -> None:
-        """Find the stores of a data directory; CallerError if it has none."""
-        self._directory, self._bodies = directory, bodies
-        self._stores: dict[str, str] = {}
-        for folder, names, _ in os.walk(directory):
-            for store, name in _FOLDERS.items():
-                if name in names:
-                    self._stores.setdefault(store, os.path.join(folder, name))
-            if len(self._stores) == len(_FOLDERS):
-                break
+    def __init__(self, directory: str, *, bodies: bool = False, vhost: str | None = None) -> None:
+        """Find the stores of a data directory; CallerError if it has none, or several virtual hosts and none is named."""
+        self._directory, self._bodies = os.path.abspath(directory), bodies
+        found = recognise(Findings(self._directory)).vhosts
+        called = [each.name or os.path.basename(each.path) for each in found]
+        chosen = [each for each, name in zip(found, called, strict=True) if vhost in (None, name)]
+        if len(chosen) != 1 and found:
+            raise CallerError(
+                f"{directory} has {len(found)} virtual hosts; say which with --vhost: {', '.join(called)}."
+            )
+        self._vhost = os.path.basename(chosen[0].path) if chosen else ""
+        self._stores = {_FOLDERS[os.path.basename(path)]: path for each in chosen for path in each.stores
+                        if os.path.basename(path) in _FOLDERS}  # fmt: skip
         if not self._stores:
             raise CallerError(f"{directory} holds no message store; name the data directory of the broker.")
 
@@ -45,20 +51,22 @@ class RecordReader:
                 data = opened.read(shown)
         except OSError as why:
             return {"error": f"{file}.rdq cannot be read now: {why.strerror}."}
-        if len(data) < shown:
+        if int.from_bytes(data[:_SIZE]) != size - _AROUND:
             return {
-                "error": f"{file}.rdq ends before byte {offset + size}: the file has changed since this row, or is not written yet."
+                "error": f"{file}.rdq does not hold this record at byte {offset}: it is not written yet, or was moved or overwritten since."
             }
         return {"offset": offset, "size": size, "data": list(data), "hidden": size - len(data)}
 
     def index(self, queue: str, priority: int | None, seq_id: int) -> dict[str, Any]:
         """{"records": of the message in the files of the queue's index} as they are now, or {"error": a sentence}."""
-        findings = Findings(os.path.abspath(self._directory))
+        findings = Findings(self._directory)
         try:
             vhosts = recognise(findings).vhosts
         except CallerError as why:
             return {"error": str(why)}
         for vhost in vhosts:
+            if os.path.basename(vhost.path) != self._vhost:
+                continue
             for folder in vhost.queues:
                 if folder.name == queue and _same_priority(folder, priority):
                     found = records_of(findings, folder, vhost.entry_count, seq_id)

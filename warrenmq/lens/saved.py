@@ -10,7 +10,7 @@ import gzip
 import hashlib
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any
@@ -18,10 +18,11 @@ from typing import Any
 from warrenmq.errors import CallerError
 from warrenmq.lens.chapters import Chapters
 from warrenmq.lens.fold import Folding
-from warrenmq.lens.marked import NONE, Evidence, Marked, sizes
+from warrenmq.lens.marked import Evidence, Marked, sizes
 from warrenmq.lens.pack import Packer, compact, segments
 from warrenmq.lens.tables import MARKS, NAMES, Step
 from warrenmq.replay.drive.engine import replay_trace
+from warrenmq.replay.drive.machines import Finding
 from warrenmq.replay.export.selection import rows_in_order
 from warrenmq.trace.catalog import Run
 from warrenmq.trace.events import SCHEMA_VERSION, Ev
@@ -44,9 +45,9 @@ def one_script(modules: tuple[str, ...] = MODULES) -> str:
     return "".join(_EXPORT.sub("", _IMPORT.sub("", static(f"{name}.js"))) for name in modules)
 
 
-def packed(trace: Trace, title: str, evidence: Evidence = NONE) -> str:
-    """The packed lines of a trace: the header, then one per segment; `evidence` holds the violated rules for the strip."""
-    folding, chapters, marked = Folding(trace.catalog.runs), Chapters(), Marked(evidence)
+def packed(trace: Trace, title: str, marked: Marked | None = None) -> str:
+    """The packed lines of a trace: the header, then one per segment; `marked` has the violated rules for the strip, and is filled."""
+    folding, chapters, marked = Folding(trace.catalog.runs), Chapters(), marked or Marked()
 
     def steps() -> Iterator[tuple[int, int, Row, Step]]:
         for run, row in rows_in_order(trace):
@@ -112,13 +113,16 @@ def require_known(runs: list[Run]) -> None:
 def page_of(trace: Trace, title: str) -> str:
     """Build the page of a trace with the violations a replay finds; CallerError for a trace of a later version."""
     require_known(trace.catalog.runs)
-    violations = replay_trace(trace).violations
-    return page(packed(trace, title, Evidence.of_findings(violations)), title)
+    return page(packed(trace, title, Marked(Evidence.of_findings(replay_trace(trace).violations))), title)
 
 
-def save(trace: Trace, path: str, title: str) -> int:
-    """Write the page of a trace; returns its rows."""
-    text = page_of(trace, title)
+def save(trace: Trace, path: str, title: str, violations: Iterable[Finding] | None = None) -> Marked:
+    """Write the page of a trace with these violations (None = those that a replay finds); returns what was marked in it."""
+    require_known(trace.catalog.runs)
+    marked = Marked(
+        Evidence.of_findings(replay_trace(trace).violations if violations is None else violations)
+    )
+    text = page(packed(trace, title, marked), title)
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.write(text)
-    return trace.catalog.rows
+    return marked

@@ -42,7 +42,7 @@ _LOW = (1 << PRIORITY_SHIFT) - 1
 
 def span(first: int, count: int) -> range:
     """A range from the first number and count that a row names, bounded against broken rows."""
-    return range(first, first + min(max(count, 0), _MOST_AT_ONCE))
+    return range(first, first + (count if 0 <= count <= _MOST_AT_ONCE else 0 if count < 0 else _MOST_AT_ONCE))
 
 
 class Landmarks:
@@ -185,9 +185,16 @@ class Scene:
             rows[key] = new
         self.changes.append((table, key, new, old))
 
+    def add(self, table: int, key: Key, new: Any) -> None:
+        """Give a row of a table a value that it does not have yet; quicker than `set`, which looks."""
+        rows = self.tables[table]
+        self.changes.append((table, key, new, rows.get(key)))
+        rows[key] = new
+
     def spend(self, what: str, by: int = 1) -> None:
         """Add to a cost counter."""
-        self.set(COST, what, self.tables[COST].get(what, 0) + by)
+        if by:
+            self.add(COST, what, self.tables[COST].get(what, 0) + by)
 
     # -- names
 
@@ -248,7 +255,7 @@ class Scene:
         """Iterate over the known entries of a range, as (sequence id, key, value)."""
         entries = self.tables[ENTRY]
         for seq in span(first, count):
-            key = self.entry_key(queue, seq)
+            key = f"{queue}/{seq}" if seq <= _LOW else self.entry_key(queue, seq)
             if (found := entries.get(key)) is not None:
                 yield seq, key, found
 

@@ -34,8 +34,8 @@ from warrenmq.lens.saved import MODULES, static
 HERE = frozenset({"127.0.0.1", "localhost", "::1"})
 TOKEN_HEADER = b"x-lens-token"
 _POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; frame-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'self'"
 )
 _HEADERS = [
     (b"content-security-policy", _POLICY.encode()),
@@ -45,12 +45,16 @@ _HEADERS = [
 ]
 _LOOK = 0.2
 """Seconds between two looks for rows that a page lacks."""
+_LONGEST = 10.0
+"""Seconds of one stream of events."""
 _PAGE = (
     '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
     '<meta name="color-scheme" content="light dark"><title>the lens</title><link rel="icon" href="data:,"><link rel="stylesheet" href="static/style.css"></head>'
     '<body><div id="app"><p class="wait">Reading the trace.</p></div><script type="module" src="static/served.js"></script></body></html>'
 )
-_STATIC = {f"{name}.js": "text/javascript" for name in (*MODULES, "served")} | {"style.css": "text/css"}
+_STATIC = {f"{name}.js": "text/javascript" for name in (*MODULES, "served", "drive", "view")} | {
+    f"{name}.css": "text/css" for name in ("style", "drive")
+}
 
 
 class Guard:
@@ -135,22 +139,12 @@ def site(
     async def read_bytes(request: Request) -> Response:
         if reader is None:
             return PlainTextResponse("no data directory was named.", status_code=404)
-        asked = request.query_params
-        numbers = [asked.get(name, "") for name in ("file", "offset", "size")]
-        if asked.get("store") not in {"p", "t"} or not all(
-            each.isdigit() and len(each) < 16 for each in numbers
-        ):
-            return PlainTextResponse("store, file, offset and size are needed.", status_code=400)
-        found = await asyncio.to_thread(reader.read, asked["store"], *map(int, numbers))
-        return JSONResponse(found)
+        return await answer_bytes(reader, request)
 
     async def read_index(request: Request) -> Response:
         if reader is None:
             return PlainTextResponse("no data directory was named.", status_code=404)
-        queue, priority, seq = (request.query_params.get(name, "") for name in ("queue", "priority", "seq"))
-        if not queue or not all(each.isdigit() and len(each) < 16 for each in (priority, seq)):
-            return PlainTextResponse("queue, priority and seq are needed.", status_code=400)
-        return JSONResponse(await asyncio.to_thread(reader.index, queue, int(priority), int(seq)))
+        return await answer_index(reader, request)
 
     return Starlette(
         routes=[
@@ -166,10 +160,30 @@ def site(
     )
 
 
+async def answer_bytes(reader: RecordReader, request: Request) -> Response:
+    """Answer a request for the bytes of a record: store, file, offset and size."""
+    asked = request.query_params
+    numbers = [asked.get(name, "") for name in ("file", "offset", "size")]
+    if asked.get("store") not in {"p", "t"} or not all(each.isdigit() and len(each) < 16 for each in numbers):
+        return PlainTextResponse("store, file, offset and size are needed.", status_code=400)
+    return JSONResponse(await asyncio.to_thread(reader.read, asked["store"], *map(int, numbers)))
+
+
+async def answer_index(reader: RecordReader, request: Request) -> Response:
+    """Answer a request for a message's records in the index: queue, priority and seq."""
+    queue, priority, seq = (request.query_params.get(name, "") for name in ("queue", "priority", "seq"))
+    if not queue or not all(each.isdigit() and len(each) < 16 for each in (priority, seq)):
+        return PlainTextResponse("queue, priority and seq are needed.", status_code=400)
+    return JSONResponse(await asyncio.to_thread(reader.index, queue, int(priority), int(seq)))
+
+
 async def _events(feed: Feed, after: int) -> AsyncIterator[str]:
-    """Stream segments as server-sent events; each event's id is its last row, so that a page that reconnects resumes there."""
-    yield "retry: 1000\n\n"
-    while True:
+    """Stream segments as server-sent events; each event's id is its last row, so that a page that reconnects resumes there.
+
+    The stream ends after a while, and the page asks again: a server that is to stop waits for its open answers.
+    """
+    yield "retry: 300\n\n"
+    for _ in range(round(_LONGEST / _LOOK)):
         if feed.last != after:
             for each, last in await asyncio.to_thread(feed.since, after):
                 after = last

@@ -56,6 +56,18 @@ def recorded(trace: Trace, title: str, at: int = 0) -> Feed:
     return feed
 
 
+def row_of(trace: Trace, actor: str, seq: int) -> int:
+    """The number of the row that a finding names by its actor and the actor's own number of it; CallerError if there is none."""
+    for chunk in trace.catalog.chunks:
+        if (
+            chunk.seq_first <= seq < chunk.seq_end
+            and trace.catalog.runs[chunk.run].actor_name(chunk.actor) == actor
+        ):
+            t = trace.columns(chunk)[0][seq - chunk.seq_first]
+            return _rows_before(trace, chunk.run, t, exactly=True) + 1
+    raise CallerError(f"no actor {actor!r} of this trace has written a row {seq}.")
+
+
 def rows_from(trace: Trace, first: int) -> tuple[int, Iterator[tuple[int, Row]]]:
     """Read a trace from row `first`, or a little before it, without reading what is before; returns (rows skipped, rows)."""
     chunks = sorted(trace.catalog.chunks, key=lambda chunk: (chunk.run, chunk.t_first))

@@ -48,7 +48,7 @@ def name(text: str) -> str:
 
 
 def _part(title: str, content: str, nothing: str) -> str:
-    return f"<h4>{title}</h4>" + (content or f'<p class="none">{nothing}</p>')
+    return f"<h3>{title}</h3>" + (content or f'<p class="none">{nothing}</p>')
 
 
 def _short(tables: Tables, actor: int) -> str:

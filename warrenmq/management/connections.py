@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from warrenmq.amqp.connection.messages import ForceClose
 from warrenmq.management.errors import WITH, not_authorised, not_found
 from warrenmq.management.http import Route
+from warrenmq.management.site import delivered
 
 if TYPE_CHECKING:
     from warrenmq.amqp.statistics import ChannelInfo, ConnectionInfo
@@ -35,7 +36,7 @@ def connection_row(site: Site, info: ConnectionInfo) -> dict[str, Any]:
 def channel_row(site: Site, connection: ConnectionInfo, info: ChannelInfo) -> dict[str, Any]:
     """JSON object of one channel."""
     counters = info.counters
-    counts = counters | {"deliver_get": sum(counters[name] for name in DELIVERED)}
+    counts = counters | {"deliver_get": delivered(counters)}
     return {
         "name": f"{info.connection} ({info.number})", "number": info.number, "node": site.name, "vhost": info.vhost,
         "user": info.user, "user_who_performed_action": info.user, "state": "flow" if info.blocked else "running",
@@ -47,10 +48,6 @@ def channel_row(site: Site, connection: ConnectionInfo, info: ChannelInfo) -> di
             "name": info.connection, "peer_host": connection.peer.host, "peer_port": connection.peer.port,
         },
     }  # fmt: skip
-
-
-DELIVERED = ("deliver", "deliver_no_ack", "get", "get_no_ack")
-"""The counts that deliver_get is the sum of."""
 
 
 def _visible(site: Site, request: Request) -> list[ConnectionInfo]:

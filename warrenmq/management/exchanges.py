@@ -1,7 +1,7 @@
 """Exchanges and bindings of the HTTP API (rabbit_mgmt_wm_exchange, _bindings, _binding).
 
-A binding's properties_key is its routing key, percent-encoded, and behind "~" a fingerprint of its arguments if it has any; a
-binding with neither is "~".
+A binding's properties_key is its routing key, encoded as in a query ("~" is %7E), and behind "~" a fingerprint of its arguments if
+it has any; a binding with neither is "~".
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote_plus
 
 from warrenmq.actors.vhost.messages import Bind, DeclareExchange, DeleteExchange, Unbind
 from warrenmq.management.errors import bad_request, not_found
@@ -90,12 +91,13 @@ def delete(site: Site, request: Request) -> None:
 
 
 def properties_key(binding: Binding) -> str:
-    """The binding's properties key, its last path segment; see the module."""
+    """The binding's properties key; see the module."""
+    key = _quoted(binding.routing_key)
     if not binding.arguments:
-        return segment(binding.routing_key) or "~"
+        return key or "~"
     packed = json.dumps(json.loads(encode(binding.arguments)), sort_keys=True).encode()
     digest = hashlib.md5(packed, usedforsecurity=False).digest()[:5]
-    return f"{segment(binding.routing_key)}~{base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
+    return f"{key}~{base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
 
 
 def binding_row(broker: Broker, binding: Binding) -> dict[str, Any]:
@@ -168,19 +170,24 @@ def bind(site: Site, request: Request) -> Any:
     binding = Binding(to.name, source, key, arguments_of(body), to.type)
     _check_ends(site, request, source, to)
     broker.client.calls.call_named(VHOST_PROCESS, Bind(binding))
-    location = f"{request.path.rstrip('/').rsplit('/', 1)[-1]}/{properties_key(binding)}"
+    # encoded once more: clients decode the last segment and look for it among the properties keys
+    location = f"{request.path.rstrip('/').rsplit('/', 1)[-1]}/{segment(properties_key(binding))}"
     return Reply(201, headers=(("location", location),))
+
+
+def _quoted(routing_key: str) -> str:
+    return quote_plus(routing_key).replace("~", "%7E")
 
 
 def _found(site: Site, request: Request) -> tuple[Broker, Binding]:
     broker, source, to = _ends(site, request)
     key = request.at["key"]
-    for binding in _all(broker):
-        if binding.source == source and binding.to == to:
-            mine = properties_key(binding)
-            if key == mine or segment(key) == mine or (key == binding.routing_key and not binding.arguments):
-                return broker, binding
-    raise not_found()
+    found = {properties_key(each): each for each in _all(broker) if each.source == source and each.to == to}
+    # a client may take the properties key for a path segment that is encoded already
+    binding = found.get(key) or found.get(_quoted(key))
+    if binding is None:
+        raise not_found()
+    return broker, binding
 
 
 def show_binding(site: Site, request: Request) -> Any:

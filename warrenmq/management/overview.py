@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from warrenmq.actors.vhost.messages import DeclareQueue
 from warrenmq.broker.stats import alarm_stats
 from warrenmq.directory.definitions import QueueRecord
-from warrenmq.management.connections import DELIVERED
 from warrenmq.management.errors import HttpError, bad_request, not_found
+from warrenmq.management.history import span_of
 from warrenmq.management.http import Reply, Route, encode
+from warrenmq.management.site import CHURN, delivered
 from warrenmq.queue.messages import Get, Got
 from warrenmq.routing import TYPES
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
@@ -26,10 +27,11 @@ if TYPE_CHECKING:
 ALIVENESS_QUEUE = "aliveness-test"
 _LISTENERS = {"amqps": "amqp/ssl"}
 """Schemes of URLs -> RabbitMQ's names of protocols, where they differ."""
-_PROTOCOLS = {"amqp": "amqp", "amqp091": "amqp", "amqps": "amqp/ssl", "amqp/ssl": "amqp/ssl", "http": "http"}
+_PROTOCOLS = {
+    "amqp": "amqp", "amqp091": "amqp", "amqps": "amqp/ssl", "amqp/ssl": "amqp/ssl", "http": "http", "https": "https",
+}  # fmt: skip
 """Names by which a listener may be asked for -> its protocol."""
 _OTHER_PROTOCOLS = (
-    "https",
     "mqtt",
     "mqtt/ssl",
     "stomp",
@@ -48,7 +50,7 @@ def exchange_types() -> list[dict[str, Any]]:
 
 def listeners(site: Site) -> list[dict[str, Any]]:
     """JSON list of the server's listeners."""
-    addresses = [*site.server.addresses, ("http", *site.address)]
+    addresses = [*site.server.addresses, *site.listeners]
     return [
         {
             "node": site.name,
@@ -75,8 +77,9 @@ def overview(site: Site, request: Request) -> Any:
             unacked += figures.unacked
     events = site.events()
     totals = site.statistics.totals()
-    totals["deliver_get"] = sum(totals[name] for name in DELIVERED)
-    churn = {name: count for name, count in events.items() if not name.startswith("auth_")}
+    totals["deliver_get"] = delivered(totals)
+    churn = {name: events[name] for name in CHURN}
+    rates, lengths = span_of(request.query, "msg_rates"), span_of(request.query, "lengths")
     counts = {"messages": ready + unacked, "messages_ready": ready, "messages_unacknowledged": unacked}
     product = site.node.properties
     return {
@@ -84,8 +87,8 @@ def overview(site: Site, request: Request) -> Any:
         "exchange_types": exchange_types(), "product_name": product["product"], "product_version": product["version"],
         "rabbitmq_version": site.version, "cluster_name": product["cluster_name"], "warrenmq_version": version(),
         "erlang_version": "none", "erlang_full_version": f"{platform.python_implementation()} {platform.python_version()}",
-        "disable_stats": False, "enable_queue_totals": False, "message_stats": site.with_rates(totals, ("node",)),
-        "churn_rates": site.with_rates(churn, ("churn",)), "queue_totals": site.with_rates(counts, ("totals",)),
+        "disable_stats": False, "enable_queue_totals": False, "message_stats": site.with_rates(totals, ("node",), rates),
+        "churn_rates": site.with_rates(churn, ("churn",), rates), "queue_totals": site.with_rates(counts, ("totals",), lengths),
         "object_totals": {
             "channels": events["channel_created"] - events["channel_closed"],
             "connections": len(site.statistics.connections_of()), "consumers": consumers, "exchanges": exchanges,
@@ -93,8 +96,9 @@ def overview(site: Site, request: Request) -> Any:
         },
         "statistics_db_event_queue": 0, "node": site.name, "listeners": listeners(site),
         "contexts": [
-            {"node": site.name, "description": "RabbitMQ Management", "path": "/", "ip": site.address[0],
-             "port": str(site.address[1]), "ssl_opts": [], "cowboy_opts": "[]"},
+            {"node": site.name, "description": "RabbitMQ Management", "path": "/", "ip": host, "port": str(port),
+             "ssl_opts": [], "cowboy_opts": "[]"}
+            for _, host, port in site.listeners
         ],
     }  # fmt: skip
 

@@ -122,7 +122,10 @@ def put_parameter(site: Site, request: Request) -> Any:
     """PUT of the same path."""
     _, (value,) = request.fields("value")
     if request.at["component"] not in COMPONENTS:
-        raise bad_request(f"Validation failed\n\ncomponent {request.at['component']} not found\n")
+        raise bad_request(
+            f"Validation failed\n\ncomponent {request.at['component']} not found: this server has no plugins, so no shovels and no "
+            "federation; have a program move the messages (docs/moving.md)\n"
+        )
     return _set(site, request, request.at["component"], value)
 
 

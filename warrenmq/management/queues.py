@@ -13,18 +13,22 @@ from warrenmq.broker.consumer import Delivery, Subscription
 from warrenmq.directory.definitions import QueueRecord
 from warrenmq.errors import Error, NotFound
 from warrenmq.management.errors import bad_request, not_found
+from warrenmq.management.history import span_of
 from warrenmq.management.http import Reply, Route, encode
 from warrenmq.management.inputs import arguments_of, flag, refused, whole
 from warrenmq.management.messages import json_of_properties
-from warrenmq.queue.messages import Get, Got, ListConsumers, Purge, QueueFigures
+from warrenmq.management.site import lengths_of, stats_of
+from warrenmq.queue.asleep import NEVER_USED
+from warrenmq.queue.messages import Get, Got, Info, ListConsumers, Purge
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from warrenmq.broker.broker import Broker
     from warrenmq.management.http import Request
     from warrenmq.management.site import Site
 
-_NOTHING = QueueFigures(0, 0, 0, None, 0)
 MOST_MESSAGES = 10_000
 """Messages of one get."""
 ACK_MODES = {
@@ -34,21 +38,17 @@ ACK_MODES = {
 """ackmode -> whether the message is acked, and if not whether it goes back."""
 
 
-def row(site: Site, broker: Broker, record: QueueRecord) -> dict[str, Any]:
+def row(site: Site, broker: Broker, record: QueueRecord, query: Mapping[str, str]) -> dict[str, Any]:
     """JSON object of one queue."""
     vhost = broker.vhost
-    figures = site.figures(broker, record.name) or _NOTHING
+    figures = site.figures(broker, record.name) or NEVER_USED.counts
     path = ("queue", vhost.name, record.name)
-    counts = {
-        "messages": figures.ready + figures.unacked, "messages_ready": figures.ready,
-        "messages_unacknowledged": figures.unacked,
-    }  # fmt: skip
     found = {
         "name": record.name, "vhost": vhost.name, "durable": record.durable, "auto_delete": record.auto_delete,
         "exclusive": record.exclusive, "arguments": record.arguments, "type": "classic", "node": site.name,
         "state": "running" if record.name in vhost.figures else "down", "consumers": figures.consumers,
-        **site.with_rates(counts, path),
-        "message_stats": site.with_rates({"publish": figures.published}, path),
+        **site.with_rates(lengths_of(figures), path, span_of(query, "lengths")),
+        "message_stats": site.with_rates(stats_of(figures), path, span_of(query, "msg_rates")),
     }  # fmt: skip
     applied = vhost.policies.of("queue", record.name)
     found["policy"] = None if applied.policy is None else applied.policy.name
@@ -67,7 +67,7 @@ def records(broker: Broker) -> list[QueueRecord]:
 def list_all(site: Site, request: Request) -> Any:
     """GET /api/queues."""
     return [
-        row(site, site.broker(vhost), record)
+        row(site, site.broker(vhost), record, request.query)
         for vhost in site.visible_vhosts(request.account)
         for record in records(site.broker(vhost))
     ]
@@ -76,13 +76,13 @@ def list_all(site: Site, request: Request) -> Any:
 def list_in_vhost(site: Site, request: Request) -> Any:
     """GET /api/queues/vhost."""
     broker = site.visible(request.account, request.at["vhost"])
-    return [row(site, broker, record) for record in records(broker)]
+    return [row(site, broker, record, request.query) for record in records(broker)]
 
 
 def show(site: Site, request: Request) -> Any:
     """GET /api/queues/vhost/name."""
     broker, record = _existing(site, request)
-    found = row(site, broker, record)
+    found = row(site, broker, record, request.query)
     consumers = []
     with suppress(Error, ActorDeadError):
         consumers = broker.client.calls.call_queue(record.name, ListConsumers())[0]
@@ -204,6 +204,8 @@ def get(site: Site, request: Request) -> Any:
                 delivery.ack()
             else:
                 delivery.nack(requeue=requeue)
+        if deliveries:  # waits its turn behind these, so that the client's next request sees them
+            client.calls.call_queue(record.name, Info())
     return Reply(200, encode(found))
 
 

@@ -24,6 +24,7 @@ from warrenmq.management.routes import ROUTES
 from warrenmq.management.site import Site
 
 if TYPE_CHECKING:
+    import ssl
     from types import TracebackType
 
     from warrenmq.amqp.server import AmqpServer
@@ -75,13 +76,26 @@ class _Protocol(H11Protocol):
         self.transport.close()
 
 
+class _Loop(asyncio.SelectorEventLoop):
+    """asyncio's loop, in which a TLS handshake has as long as the head of a request."""
+
+    async def create_server(self, *args: Any, ssl: Any = None, **options: Any) -> asyncio.Server:
+        if ssl is not None:
+            options["ssl_handshake_timeout"] = HEAD_TIMEOUT
+        return await super().create_server(*args, ssl=ssl, **options)
+
+
 class ManagementServer:
     """A running HTTP listener, made by `manage`; a context manager."""
 
-    def __init__(self, server: AmqpServer, host: str, port: int, sock: socket.socket | None = None) -> None:
+    def __init__(self, server: AmqpServer, host: str, port: int, sock: socket.socket | None,
+                 tls: ssl.SSLContext | None, site: Site | None) -> None:  # fmt: skip
         listening = _listen(host, port) if sock is None else sock
         self.host, self.port = listening.getsockname()[:2]
-        self.site = Site(server, (self.host, self.port))
+        self._scheme = "http" if tls is None else "https"
+        self._begins = site is None
+        self.site = Site(server) if site is None else site
+        self.site.listeners.append((self._scheme, self.host, self.port))
         loopback = ipaddress.ip_address(self.host).is_loopback
         self._application = Application(self.site, Router(ROUTES), loopback_only=loopback, names=(host,))
         config = uvicorn.Config(
@@ -89,19 +103,27 @@ class ManagementServer:
             server_header=False, limit_concurrency=MOST_CONNECTIONS, timeout_keep_alive=int(HEAD_TIMEOUT),
             h11_max_incomplete_event_size=MOST_HEAD, timeout_graceful_shutdown=2,
         )  # fmt: skip
+        if tls is not None:
+            config.load()
+            config.ssl = tls
         self._uvicorn = uvicorn.Server(config)
         self._thread = threading.Thread(
-            target=self._uvicorn.run, kwargs={"sockets": [listening]}, name="warrenmq-management", daemon=True
+            target=self._run, args=(listening,), name="warrenmq-management", daemon=True
         )
         self._thread.start()
-        self.site.begin()
+        if self._begins:
+            self.site.begin()
         log.info("started management listener", address=self.url)
+
+    def _run(self, listening: socket.socket) -> None:
+        with asyncio.Runner(loop_factory=_Loop) as runner:
+            runner.run(self._uvicorn.serve(sockets=[listening]))
 
     @property
     def url(self) -> str:
-        """The base URL, http://HOST:PORT."""
+        """The base URL, http://HOST:PORT or https."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"{self._scheme}://{host}:{self.port}"
 
     def close(self) -> None:
         """Finish running requests and stop listening."""
@@ -110,7 +132,9 @@ class ManagementServer:
         self._uvicorn.should_exit = True
         self._thread.join()
         self._application.close()
-        self.site.end()
+        self.site.listeners.remove((self._scheme, self.host, self.port))
+        if self._begins:
+            self.site.end()
         log.info("stopped management listener", address=self.url)
 
     def __enter__(self) -> Self:
@@ -122,13 +146,20 @@ class ManagementServer:
 
 
 def manage(
-    server: AmqpServer, *, host: str = "127.0.0.1", port: int = PORT, sock: socket.socket | None = None
+    server: AmqpServer,
+    *,
+    host: str = "127.0.0.1",
+    port: int = PORT,
+    sock: socket.socket | None = None,
+    tls: ssl.SSLContext | None = None,
+    site: Site | None = None,
 ) -> ManagementServer:
     """Serve the management API of an AMQP server; port 0 chooses a free one.  CallerError when the address cannot be used.
 
-    With `sock`, a listening socket, host and port are those of it.
+    With `sock`, a listening socket, host and port are those of it.  `site` is that of another listener of the same server, which is
+    to be closed after this one.
     """
-    return ManagementServer(server, host, port, sock)
+    return ManagementServer(server, host, port, sock, tls, site)
 
 
 def _listen(host: str, port: int) -> socket.socket:

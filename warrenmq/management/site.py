@@ -1,6 +1,6 @@
 """Site: the state that handlers of the HTTP API share: the AMQP server, its users, its virtual hosts, and rates.
 
-A rate is the change between the last two samples, which are taken every five seconds (collect_statistics_interval).
+The server's counts are sampled every five seconds (collect_statistics_interval); history.py makes rates of them.
 """
 
 from __future__ import annotations
@@ -15,18 +15,30 @@ from pykka import ActorDeadError, Timeout
 
 from warrenmq.amqp.access.users import DEFAULT_USER
 from warrenmq.amqp.connection.server_properties import COMPATIBLE_WITH
-from warrenmq.amqp.statistics import ChannelInfo, ConnectionInfo, Describe
+from warrenmq.amqp.statistics import COUNTED, EVENTS, ChannelInfo, ConnectionInfo, Describe
 from warrenmq.errors import NotFound
 from warrenmq.management.errors import WITH, not_authorised, not_found
+from warrenmq.management.history import History
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from warrenmq.amqp.access.users import Account, AuthenticatedUser
     from warrenmq.amqp.server import AmqpServer
     from warrenmq.broker.broker import Broker
+    from warrenmq.management.history import Span
     from warrenmq.queue.messages import QueueFigures
 
+DELIVERED = ("deliver", "deliver_no_ack", "get", "get_no_ack")
+"""The counts that deliver_get is the sum of."""
+LENGTHS = ("messages", "messages_ready", "messages_unacknowledged")
+STATS = ("publish", *DELIVERED, "ack", "deliver_get")
+CHURN = (
+    *(name for name in EVENTS if not name.startswith("auth_")),
+    "queue_created",
+    "queue_declared",
+    "queue_deleted",
+)
 SAMPLE_EVERY = 5.0
 """Seconds between two samples."""
 ASK_TIMEOUT = 2.0
@@ -36,25 +48,32 @@ ASK_TIMEOUT = 2.0
 class Site:
     """The management API's view of the AMQP server."""
 
-    def __init__(self, server: AmqpServer, address: tuple[str, int]) -> None:
-        """`address` is the API's own listener."""
+    def __init__(self, server: AmqpServer) -> None:
         self.server = server
         self.node = server.node
         self.users = server.node.users
         self.statistics = server.node.statistics
-        self.address = address
+        self.listeners: list[tuple[str, str, int]] = []
+        """Protocol ("http" or "https"), host and port of each of the API's own listeners."""
         self.name = f"rabbit@{platform.node()}"
         """The node's name."""
         self.version = COMPATIBLE_WITH[1]
         self.started = time.time()
         self._ended = threading.Event()
         self._sampler = threading.Thread(target=self._sample, name="warrenmq-samples", daemon=True)
-        self._samples: tuple[tuple[float, Any], tuple[float, Any]] | None = None
+        self._history = History(
+            {
+                "queue": (*LENGTHS, *STATS),
+                "vhost": (*LENGTHS, *STATS),
+                "totals": LENGTHS,
+                "churn": CHURN,
+                "node": (*COUNTED, "deliver_get"),
+            }
+        )
 
     def begin(self) -> None:
         """Start sampling rates."""
-        first = self._take()
-        self._samples = first, first
+        self._take()
         self._sampler.start()
 
     def end(self) -> None:
@@ -158,50 +177,59 @@ class Site:
 
     # -- rates
 
-    def rate_of(self, path: tuple[str, ...]) -> float:
-        """The rate of one sampled count, a second."""
-        if self._samples is None:
-            return 0.0
-        (then, old), (now, new) = self._samples
-        first, last = old.get(path), new.get(path)
-        if first is None or last is None or now <= then:
-            return 0.0
-        return round(float(last - first) / (now - then), 1)
-
-    def with_rates(self, counts: dict[str, int], path: tuple[str, ...]) -> dict[str, Any]:
-        """Add to each count its `_details` with the rate."""
+    def with_rates(
+        self, counts: dict[str, int], path: tuple[str, ...], span: Span | None = None
+    ) -> dict[str, Any]:
+        """Add to each count its `_details` with the rate, with a span its samples, too."""
+        now = time.time_ns() // 1_000_000
         found: dict[str, Any] = {}
         for name, count in counts.items():
             found[name] = count
-            found[f"{name}_details"] = {"rate": self.rate_of((*path, name))}
+            found[f"{name}_details"] = self._history.details(path, name, now, span)
         return found
 
-    def _take(self) -> tuple[float, dict[tuple[str, ...], int]]:
-        sample: dict[tuple[str, ...], int] = {
-            ("node", name): count for name, count in self.statistics.totals().items()
+    def _take(self) -> None:
+        statistics = self.statistics.totals()
+        events = self.events()
+        sample: dict[tuple[str, ...], tuple[int, ...]] = {
+            ("node",): (*(statistics[name] for name in COUNTED), delivered(statistics)),
+            ("churn",): tuple(events[name] for name in CHURN),
         }
-        sample |= {("churn", name): count for name, count in self.events().items()}
-        ready = unacked = 0
+        everything = [0] * len(LENGTHS)
         for broker in self.brokers():
-            vhost = broker.vhost.name
+            vhost, total = broker.vhost.name, [0] * len(LENGTHS + STATS)
             for name, read in list(broker.vhost.figures.items()):
                 figures = read()
-                ready += figures.ready
-                unacked += figures.unacked
-                sample["queue", vhost, name, "messages_ready"] = figures.ready
-                sample["queue", vhost, name, "messages_unacknowledged"] = figures.unacked
-                sample["queue", vhost, name, "messages"] = figures.ready + figures.unacked
-                sample["queue", vhost, name, "publish"] = figures.published
-        sample["totals", "messages_ready"] = ready
-        sample["totals", "messages_unacknowledged"] = unacked
-        sample["totals", "messages"] = ready + unacked
-        return time.monotonic(), sample
+                values = tuple((lengths_of(figures) | stats_of(figures)).values())
+                sample["queue", vhost, name] = values
+                total = [one + other for one, other in zip(total, values, strict=True)]
+            sample["vhost", vhost] = tuple(total)
+            everything = [one + other for one, other in zip(everything, total, strict=False)]
+        sample["totals",] = tuple(everything)
+        self._history.take(time.time_ns() // 1_000_000, sample)
 
     def _sample(self) -> None:
         while not self._ended.wait(SAMPLE_EVERY):
-            taken = self._take()
-            assert self._samples is not None
-            self._samples = self._samples[1], taken
+            self._take()
+
+
+def delivered(counts: Mapping[str, int]) -> int:
+    """The messages that were delivered in any way (deliver_get)."""
+    return sum(counts[name] for name in DELIVERED)
+
+
+def lengths_of(figures: QueueFigures) -> dict[str, int]:
+    """A queue's numbers of messages."""
+    return {
+        "messages": figures.ready + figures.unacked, "messages_ready": figures.ready,
+        "messages_unacknowledged": figures.unacked,
+    }  # fmt: skip
+
+
+def stats_of(figures: QueueFigures) -> dict[str, int]:
+    """A queue's message_stats."""
+    ways = dict(zip(DELIVERED, figures.delivered, strict=True))
+    return {"publish": figures.published, **ways, "ack": figures.acked, "deliver_get": sum(figures.delivered)}
 
 
 def _is_loopback(host: str) -> bool:

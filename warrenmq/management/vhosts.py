@@ -5,40 +5,46 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from warrenmq.management.errors import bad_request
+from warrenmq.management.history import span_of
 from warrenmq.management.http import Reply, Route
+from warrenmq.management.site import LENGTHS, STATS, lengths_of, stats_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from warrenmq.management.http import Request
     from warrenmq.management.site import Site
 
 
-def row(site: Site, name: str) -> dict[str, Any]:
+def row(site: Site, name: str, query: Mapping[str, str]) -> dict[str, Any]:
     """JSON object of one virtual host."""
     broker, about = site.broker(name), site.users.vhosts.get(name, {})
-    ready = unacked = 0
+    lengths, stats = dict.fromkeys(LENGTHS, 0), dict.fromkeys(STATS, 0)
     for read in list(broker.vhost.figures.values()):
         figures = read()
-        ready += figures.ready
-        unacked += figures.unacked
+        for counts, more in (lengths, lengths_of(figures)), (stats, stats_of(figures)):
+            for key, value in more.items():
+                counts[key] += value
     description = about.get("description") or ("Default virtual host" if name == "/" else "")
     tags = about.get("tags") or []
     return {
         "name": name, "description": description, "tags": tags, "default_queue_type": "undefined",
         "metadata": {"description": description, "tags": tags}, "tracing": False,
         "cluster_state": {site.name: "running" if broker.is_open else "stopped"},
-        "messages": ready + unacked, "messages_ready": ready, "messages_unacknowledged": unacked,
+        **site.with_rates(lengths, ("vhost", name), span_of(query, "lengths")),
+        "message_stats": site.with_rates(stats, ("vhost", name), span_of(query, "msg_rates")),
     }  # fmt: skip
 
 
 def list_vhosts(site: Site, request: Request) -> Any:
     """GET /api/vhosts."""
-    return [row(site, name) for name in site.visible_vhosts(request.account)]
+    return [row(site, name, request.query) for name in site.visible_vhosts(request.account)]
 
 
 def show(site: Site, request: Request) -> Any:
     """GET /api/vhosts/name."""
     site.visible(request.account, request.at["name"])
-    return row(site, request.at["name"])
+    return row(site, request.at["name"], request.query)
 
 
 def put(site: Site, request: Request) -> Any:
@@ -57,6 +63,8 @@ def put(site: Site, request: Request) -> Any:
         raise bad_request("the name of a virtual host has 1 to 255 bytes")
     if body.get("default_queue_type") not in (None, "", "undefined", "classic"):
         raise bad_request("default_queue_type must be classic: this server has no other queues")
+    if body.get("tracing") not in (None, False, "false"):
+        raise bad_request("tracing is not there by virtual host; start the server with --trace DIR")
     known = name in site.node.vhosts
     if not known:
         site.server.add_vhost(name)

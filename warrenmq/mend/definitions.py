@@ -2,7 +2,7 @@
 
     source         where it says so                     what comes along
     RabbitMQ's     Mnesia's files in the node's folder  durable classic queues, exchanges of every type, bindings to queues and
-                                                        exchanges, all with their arguments
+                                                        exchanges, all with their arguments, policies and limits
     ours           definitions.log of the vhost         the same
 
 What the target refuses becomes a note; a queue or exchange whose arguments are refused is declared without them, since
@@ -17,17 +17,21 @@ import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from warrenmq.actors.vhost.messages import SetParameter
 from warrenmq.directory.definitions import Declared, ExchangeRecord, QueueRecord
 from warrenmq.erlang import definitions as mnesia
-from warrenmq.errors import AccessRefused, CallerError, NotFound, PreconditionFailed
+from warrenmq.errors import AccessRefused, CallerError, Error, NotFound, PreconditionFailed
 from warrenmq.mend.living import node_of
 from warrenmq.message.plain_properties import dict_of_plain, name_of_rabbit
 from warrenmq.routing.delayed import is_store
+from warrenmq.supervisors.broker_sup import VHOST_PROCESS
+from warrenmq.vhost.policies import COMPONENTS
 from warrenmq.vhost.queue_folders import records_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from warrenmq.broker.broker import Broker
     from warrenmq.inspect.layout import Vhost
     from warrenmq.inspect.reading import Findings
 
@@ -61,6 +65,8 @@ class Definitions:
     queues: dict[str, QueueRecord] = field(default_factory=dict)
     exchanges: list[ExchangeRecord] = field(default_factory=list)
     bindings: list[Bound] = field(default_factory=list)
+    parameters: dict[tuple[str, str], Any] = field(default_factory=dict)
+    """Policies, operator policies and limits: (component, name) -> value."""
     notes: list[str] = field(default_factory=list)
     """The definitions that cannot be moved, a sentence each."""
 
@@ -93,7 +99,7 @@ def _of_ours(findings: Findings, vhost: Vhost) -> Definitions:
     ]
     for record in records_of(each.undeclared for each in vhost.queues if each.undeclared is not None):
         declared.queues[record.name] = record
-    return Definitions(declared.queues, list(declared.exchanges.values()), bindings)
+    return Definitions(declared.queues, list(declared.exchanges.values()), bindings, declared.parameters)
 
 
 def _of_mnesia(found: mnesia.Definitions, vhost: str) -> Definitions:
@@ -123,6 +129,9 @@ def _of_mnesia(found: mnesia.Definitions, vhost: str) -> Definitions:
             )
             arguments = dict_of_plain(binding.arguments)
             said.bindings.append(Bound(source, destination, binding.destination_kind, key, arguments))
+    for each in found.parameters:
+        if each.vhost == vhost:
+            said.parameters[each.component, each.name] = each.value
     return said
 
 
@@ -185,6 +194,18 @@ def declare(target: Target, said: Definitions, notes: list[str]) -> dict[str, st
     if lost:
         notes.append(f"{lost} bindings of exchanges that were refused were left out")
     return called
+
+
+def set_parameters(target: Broker, said: Definitions, notes: list[str]) -> None:
+    """Set policies and limits in a virtual host that has its messages: a policy may drop some that are too many."""
+    for (component, name), value in said.parameters.items():
+        if component not in COMPONENTS:
+            notes.append(f"the {component} {name!r} stays behind: there are no plugins here")
+            continue
+        try:
+            target.client.calls.call_named(VHOST_PROCESS, SetParameter(component, name, value))
+        except (Error, ValueError, TypeError) as why:
+            notes.append(f"the {component} {name!r} was refused: {why}")
 
 
 def have_queue(target: Target, wanted: QueueRecord, notes: list[str]) -> str:

@@ -15,19 +15,19 @@ when DIR's messages have been consumed since.  Delete it when SOURCE is gone.
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from warrenmq.broker.broker import open as open_broker
 from warrenmq.commit_log.disk import remove_log
 from warrenmq.directory.definitions import QueueRecord
-from warrenmq.directory.layout import VHOSTS, queue_folder, vhost_folder
+from warrenmq.directory.layout import USERS, VHOSTS, queue_folder, vhost_folder
 from warrenmq.directory.owner_lock import FILE_NAME as OWNER
 from warrenmq.directory.owner_lock import OwnerLock, ReaderLock
 from warrenmq.errors import PreconditionFailed
 from warrenmq.inspect.inspection import NORMAL, Inspection
-from warrenmq.mend.definitions import Definitions, declare, have_queue, of_vhost
+from warrenmq.mend.definitions import Definitions, declare, have_queue, of_vhost, set_parameters
 from warrenmq.mend.doubts import settle
 from warrenmq.mend.ledger import Ledger
 from warrenmq.mend.living import node_of, refuse_living_rabbitmq
@@ -124,13 +124,16 @@ def recover(
             with closing(open_broker(data, vhost=vhost)) as broker:
                 for definitions in said.get(vhost, []):
                     declare(broker, definitions, report.notes)
-                broker.hold_delayed()  # messages that are due are released when the directory is opened the next time
+                broker.local_client.hold_delayed()  # messages that are due are released when the directory is opened the next time
                 for queue in queues:
                     progress(queue.name)
                     report.queues.append(queue.move(broker, source, now_us))
+                for definitions in said.get(vhost, []):
+                    set_parameters(broker, definitions, report.notes)
             for queue in queues:
                 queue.mark_redelivered()
         report.damaged = inspection.findings.damaged()
+        _carry_users(node, data, report.notes)
         if fresh:
             os.unlink(f"{ledgers}/{OWNER}")
             os.rename(data, target)
@@ -191,6 +194,32 @@ class _Workplace:
     def __exit__(self, *_: object) -> None:
         RealDisk().rmtree(self._folder)
         self._lock.release()
+
+
+def _carry_users(source: str, data: str, notes: list[str]) -> None:
+    """Copy the users that were changed over the management API, which the directory of a server keeps."""
+    mine, theirs = f"{source}/{USERS}", f"{data}/{USERS}"
+    if not os.path.isfile(mine):
+        return
+    disk = RealDisk()
+    users = disk.read(mine)
+    if not disk.exists(theirs):
+        new = f"{theirs}.new"  # as it holds password hashes, nobody else may read it for a moment
+        with suppress(FileNotFoundError):
+            os.unlink(new)
+        os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        file = disk.open(new)
+        try:
+            file.append(users)
+            file.datasync()
+        finally:
+            file.close()
+        disk.rename(new, theirs)
+        disk.sync_dir(data)
+    elif disk.read(theirs) != users:
+        notes.append(
+            f"the users of {mine} stay behind, as {theirs} has its own; import them with `warrenmq serve --users`"
+        )
 
 
 # -- what there is
@@ -273,7 +302,7 @@ class _Queue:
     def move(self, broker: Broker, source: str, now_us: int) -> QueueReport:
         """Publish what is not there yet."""
         report = self._report
-        if is_store(self.name) and broker.have_delayed(exchange_of(self.name)):
+        if is_store(self.name) and broker.local_client.have_delayed(exchange_of(self.name)):
             report.name = self.name
         else:
             report.name = have_queue(broker, QueueRecord(self.name), [])

@@ -81,7 +81,7 @@ def repair(path: str, *, dry_run: bool, disk: Disk | None = None) -> Repaired:
             ours = part.vhost.ours or (owned and not is_rabbitmqs(disk, part.vhost.path, owned=owned))
             done.rabbitmqs |= not ours
             trial = Changes(disk, path, "repair", dry_run=True)
-            _Mender(path, number, ours).mend(trial)
+            _VhostRepair(path, number, ours).mend(trial)
             if not trial.made and not (ours and part.believes_no_stop):
                 continue
             for artefact in clean_stop_files(disk, part):
@@ -89,7 +89,7 @@ def repair(path: str, *, dry_run: bool, disk: Disk | None = None) -> Repaired:
             if dry_run:
                 real.made += trial.made
             else:
-                _Mender(path, number, ours).mend(real)
+                _VhostRepair(path, number, ours).mend(real)
         done.changes, done.backup = real.made, real.backup
         done.left = _left(path)
     return done
@@ -117,7 +117,7 @@ def _left(path: str) -> list[Damage]:
     return inspection.findings.damaged()
 
 
-class _Mender:
+class _VhostRepair:
     """One virtual host; looks at it anew, since the run before may have changed it."""
 
     def __init__(self, path: str, number: int, ours: bool) -> None:

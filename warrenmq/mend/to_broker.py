@@ -90,6 +90,10 @@ def recover_to_broker(
                 called: dict[str, str] = {}
                 for definitions in said.get(vhost, []):
                     called |= declare(remote, definitions, report.notes)
+                    if kept := [f"{kind} {name!r}" for kind, name in definitions.parameters]:
+                        report.notes.append(
+                            f"{', '.join(kept)} of {vhost!r} cannot be set over AMQP; see `warrenmq ctl set_policy`"
+                        )
                 for name, folders in queues.items():
                     progress(name)
                     if is_store(name):

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from itertools import count, repeat
+from itertools import repeat
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 from zlib import crc32
@@ -55,6 +55,9 @@ _EMBEDDED = Struct(">8sQQII3sII")
 """_HEADER, and FRONT of the message behind it."""
 
 
+_seal_of = Struct(">3sI").unpack_from
+_CHECKSUMS = 0xFFFF
+"""Checksums in traces are numbers from 1 to this."""
 _sealed: tuple[bytes, int, bytes, int] = (b"", -1, b"", 0)
 """The last head, size, and what sealed_head made of them: messages that are published one by one are often alike."""
 
@@ -82,6 +85,19 @@ class Publication:
     """
 
 
+def checksum_of(messages: Iterable[tuple[int, bytes, bool]]) -> int:
+    """The checksum of messages for a trace (PUBLISH in trace/events.py), from (sequence id, record or stored message, True if it
+    is the latter); 0 if one of them was stored without.
+    """
+    total = 0
+    for seq_id, payload, in_store in messages:
+        seal, crc = _seal_of(payload, 0 if in_store else _RECORD_HEADER)
+        if seal != SEALED:
+            return 0
+        total += crc * (seq_id + 1)
+    return total % _CHECKSUMS + 1
+
+
 class Fetched(NamedTuple):
     """One message on its way to a consumer."""
 
@@ -101,28 +117,18 @@ fetched_of = cast("Callable[[tuple[int, bytes, int, bool, bool]], Fetched]", par
 """A Fetched of its fields, without the Python function that Fetched(...) calls: there is one for each message."""
 
 
-def embeds(body_size: int, properties_size: int, limit: int) -> bool:
-    """True if a message goes into the queue's own files (`queue_index_embed_msgs_below`).
-
-    ======================  ========  =================
-    body                    and       goes to
-    ======================  ========  =================
-    >= limit                any       the message store
-    < limit                 body + properties >= limit  the message store
-    < limit                 body + properties < limit   the queue index
-    any                     limit 0   the message store
-    ======================  ========  =================
-
-    Source: rabbit_variable_queue:determine_persist_to, docs/reference/classic-queue.md#where-a-body-goes.
-    """
-    return body_size + properties_size < limit
-
-
 def records_of(publications: Sequence[Publication], first_seq_id: int, embed_below: int,
                expiries: Sequence[int] | None = None) -> tuple[list[bytes], dict[int, bytes]]:  # fmt: skip
     """Index records of publications, and by position the stored messages that are not embedded in them.
 
     The messages get consecutive sequence ids from `first_seq_id`.  `expiries` has a time for each publication.
+
+    | body and properties together, in bytes | go to             |
+    | -------------------------------------- | ----------------- |
+    | less than `embed_below`                | the queue index   |
+    | `embed_below` or more                  | the message store |
+
+    Source: rabbit_variable_queue:determine_persist_to, docs/reference/classic-queue.md#where-a-body-goes.
     """
     global _sealed  # noqa: PLW0603
     join, crc = b"".join, crc32
@@ -142,8 +148,8 @@ def records_of(publications: Sequence[Publication], first_seq_id: int, embed_bel
                 if sealed[0] is not head or sealed[1] != size:
                     sealed = head, size, *sealed_head(head, size)
                 _, _, rest, so_far = sealed
-                embed = embeds(size, publication.properties_size, embed_below)
-                embedded = FRONT.size + len(rest) + size if embed else 0
+                in_index = size + publication.properties_size < embed_below
+                embedded = FRONT.size + len(rest) + size if in_index else 0
             if embedded:
                 checksum = (crc(body, so_far) ^ seq_id) & MASK
                 append(
@@ -164,21 +170,6 @@ def records_of(publications: Sequence[Publication], first_seq_id: int, embed_bel
             msg += 1
     _sealed = sealed  # of any thread: one name bound to one tuple
     return records, stored
-
-
-def messages_of(first: int, records: Sequence[bytes], stored: dict[int, bytes], flags: int) -> list[Message]:
-    """Messages with consecutive sequence ids, all in memory; of those with a body apart, `stored` has it by position.
-
-    `flags` are those of a message whose body is not apart; IN_STORE among them is for the others only.
-    """
-    embedded = flags & ~IN_STORE
-    if not stored:
-        return list(zip(count(first), records, repeat(embedded), repeat(None)))
-    apart = flags | APART
-    return [
-        (first + i, record, apart, stored[i]) if i in stored else (first + i, record, embedded, None)
-        for i, record in enumerate(records)
-    ]
 
 
 def body_size(message: Message) -> int:

@@ -52,16 +52,14 @@ def owned_runs(owners: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, in
         yield first, count, owner
 
 
-def delivery_runs(fetched: Sequence[Fetched]) -> Iterator[tuple[int, int, bool]]:
-    """(first, count, redelivered) of each run that is alike."""
-    first, count, redelivered = fetched[0].seq_id, 0, fetched[0].redelivered
-    for each in fetched:
-        if each.seq_id == first + count and each.redelivered is redelivered:
-            count += 1
-            continue
-        yield first, count, redelivered
-        first, count, redelivered = each.seq_id, 1, each.redelivered
-    yield first, count, redelivered
+def delivery_runs(fetched: Sequence[Fetched]) -> Iterator[tuple[int, Sequence[Fetched]]]:
+    """(place of the first, messages) of each run of consecutive numbers that are alike."""
+    first, redelivered, place = fetched[0].seq_id, fetched[0].redelivered, 0
+    for at, each in enumerate(fetched):
+        if each.seq_id != first + at - place or each.redelivered is not redelivered:
+            yield place, fetched[place:at]
+            first, redelivered, place = each.seq_id, each.redelivered, at
+    yield place, fetched[place:] if place else fetched
 
 
 def publication_runs(complete: Sequence[tuple[int, int, int, object]]) -> Iterator[tuple[int, int, int]]:

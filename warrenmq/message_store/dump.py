@@ -44,7 +44,7 @@ _ENTRY = Struct(">16sIQQQ")
 _ROW = Struct(">QQQ")
 
 
-class NotClean(Exception):
+class UnusableDump(Exception):
     """The dumps cannot be used: read the files.  `damage` describes the reason, if it is damage."""
 
     def __init__(self, reason: str, damage: Sequence[CorruptFile] = ()) -> None:
@@ -64,11 +64,11 @@ def save(disk: Disk, directory: str, index: MessageIndex, files: FileSummary, ow
 
 
 def load(disk: Disk, directory: str) -> tuple[MessageIndex, FileSummary, OwnerRefs]:
-    """Read the three files and delete them, whatever they hold.  `NotClean` if they cannot be believed."""
+    """Read the three files and delete them, whatever they hold.  `UnusableDump` if they cannot be believed."""
     try:
         return _load(disk, directory)
     except (AttributeError, KeyError, TypeError, ValueError, struct.error) as error:
-        raise NotClean("the dumps hold something else than a store's tables") from error
+        raise UnusableDump("the dumps hold something else than a store's tables") from error
     finally:
         for name in (CLEAN, INDEX, SUMMARY):  # the one that says the others are good goes first
             disk.unlink(f"{directory}/{name}")
@@ -78,11 +78,11 @@ def load(disk: Disk, directory: str) -> tuple[MessageIndex, FileSummary, OwnerRe
 def _load(disk: Disk, directory: str) -> tuple[MessageIndex, FileSummary, OwnerRefs]:
     (version, *checksums), _ = _read(disk, f"{directory}/{CLEAN}")
     if version != VERSION:
-        raise NotClean(f"{CLEAN} is of version {version}")
+        raise UnusableDump(f"{CLEAN} is of version {version}")
     packed_rows, summary_checksum = _read(disk, f"{directory}/{SUMMARY}")
     (packed_entries, held), index_checksum = _read(disk, f"{directory}/{INDEX}")
     if checksums != [summary_checksum, index_checksum]:
-        raise NotClean("the dumps are not of the same stop")
+        raise UnusableDump("the dumps are not of the same stop")
     files = FileSummary()
     for number, valid, size in _ROW.iter_unpack(packed_rows):
         files.add(number)
@@ -93,7 +93,7 @@ def _load(disk: Disk, directory: str) -> tuple[MessageIndex, FileSummary, OwnerR
     if changed := [
         CorruptFile(f"{directory}/{name}", at, reason) for name, at, reason in changes_since(saved, sizes)
     ]:
-        raise NotClean("files are not as they were when the store was stopped", changed)
+        raise UnusableDump("files are not as they were when the store was stopped", changed)
     entries = {row[0]: row[1:] for row in _ENTRY.iter_unpack(packed_entries)}
     for _, file, msg_id in sorted((entry[2], entry[1], msg_id) for msg_id, entry in entries.items()):
         files.rows[file].ids.append(msg_id)
@@ -105,15 +105,15 @@ def _load(disk: Disk, directory: str) -> tuple[MessageIndex, FileSummary, OwnerR
 
 
 def saved_sizes(clean: bytes, summary: bytes) -> dict[str, int]:
-    """The bytes of each message file when the store was stopped, from two dumps; `NotClean` if they cannot be believed."""
+    """The bytes of each message file when the store was stopped, from two dumps; `UnusableDump` if they cannot be believed."""
     try:
         (version, checksum, _), _ = _unpack(CLEAN, clean)
         rows, found = _unpack(SUMMARY, summary)
         if version != VERSION or checksum != found:
-            raise NotClean("the dumps are not of the same stop")
+            raise UnusableDump("the dumps are not of the same stop")
         return {rdq.file_name(number): size for number, _, size in _ROW.iter_unpack(rows)}
     except (TypeError, ValueError, struct.error) as error:
-        raise NotClean("the dumps hold something else than a store's tables") from error
+        raise UnusableDump("the dumps hold something else than a store's tables") from error
 
 
 def changes_since(saved: Mapping[str, int], sizes: Mapping[str, int]) -> Iterator[tuple[str, int, str]]:
@@ -145,7 +145,7 @@ def _write(disk: Disk, path: str, content: Any) -> int:
 
 def _read(disk: Disk, path: str) -> tuple[Any, int]:
     if not disk.exists(path):
-        raise NotClean(f"there is no {path}")
+        raise UnusableDump(f"there is no {path}")
     return _unpack(path, disk.read(path))
 
 
@@ -153,5 +153,5 @@ def _unpack(path: str, data: bytes) -> tuple[Any, int]:
     packed = data[_CHECKSUM.size :]
     if len(data) < _CHECKSUM.size or _CHECKSUM.unpack_from(data)[0] != crc32(packed):
         reason = "it is damaged: the checksum of what a clean stop left is wrong"
-        raise NotClean(reason, [CorruptFile(path, 0, reason)])
+        raise UnusableDump(reason, [CorruptFile(path, 0, reason)])
     return msgpack.unpackb(packed), crc32(packed)

@@ -33,7 +33,7 @@ from warrenmq.log import Log
 from warrenmq.message_store import rdq
 from warrenmq.message_store.combine import commit, placed, prepare
 from warrenmq.message_store.damage import keep_record
-from warrenmq.message_store.dump import CLEAN, INDEX, SUMMARY, NotClean, load
+from warrenmq.message_store.dump import CLEAN, INDEX, SUMMARY, UnusableDump, load
 from warrenmq.message_store.file_summary import FileSummary
 from warrenmq.message_store.message_index import MessageIndex
 from warrenmq.message_store.owner_refs import OwnerRefs
@@ -79,7 +79,7 @@ def recover(
     damage: list[CorruptFile] = []
     try:
         index, files, owners = load(disk, directory)
-    except NotClean as reason:
+    except UnusableDump as reason:
         damage += reason.damage
         if disk.listdir(directory):
             Log("warrenmq.store").info("the store was not stopped cleanly", store=kind, reason=str(reason))

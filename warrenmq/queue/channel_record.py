@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from warrenmq.message.queue_message import Fetched
     from warrenmq.queue.limiter import Limiter
-    from warrenmq.queue.messages import AckDeadline, Consume, Outlet
+    from warrenmq.queue.messages import AckDeadline, Consume, DeliveryChannel
 
 UNSENT_LIMIT = 200
 """Messages of one queue on their way to one client (UNSENT_MESSAGE_LIMIT)."""
@@ -85,7 +85,7 @@ class Consumer:
         self.id = consumer_id
         self.channel = channel
         self.no_ack = no_ack
-        self.outlet: Outlet | None = None
+        self.outlet: DeliveryChannel | None = None
         """None for a getter and for a cancelled consumer: nothing is pushed to it."""
         self.tag = ""
         self.prefetch = 0

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Generic, TypeVar
+from itertools import repeat, starmap
+from typing import TYPE_CHECKING, TypeVar
 
 from warrenmq.message.queue_message import Publication
 from warrenmq.queue.messages import Acks, Publish
@@ -27,41 +28,31 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Collected(Generic[T]):
-    """Base of the batches of publishes and acks."""
-
-    __slots__ = ("_added", "on_its_way")
-
-    def __init__(self) -> None:
-        self._added: deque[T] = deque()
-        self.on_its_way = False
-        """It was sent, and the queue has not begun to take what was added."""
-
-    def _take(self) -> list[T]:
-        """Take the entries added since the last time; called by the queue, or by the thread that finds its process dead."""
-        self.on_its_way = False
-        popleft = self._added.popleft
-        taken: list[T] = []
-        with suppress(
-            IndexError
-        ):  # the process was killed while it took them, so another thread takes them as well
-            taken.extend(popleft() for _ in range(len(self._added)))
-        return taken
+def _take(added: deque[T]) -> list[T]:
+    """Take the entries that are there now; called by the queue, or by the thread that finds its process dead."""
+    taken: list[T] = []
+    with suppress(IndexError):  # the process was killed while it took them: another thread takes them as well
+        taken.extend(starmap(added.popleft, repeat((), len(added))))
+    return taken
 
 
-class OpenPublish(Collected["tuple[bytes, Promise]"]):
+class OpenPublish:
     """Publisher -> queue: a growing batch of single publishes with consecutive ids that differ only in their bodies.
 
-    alike      the publication that each of them is, but for id and body
-    added      how many were added, ever
-    sent_seq   the row of the first one's SEND; those of the others follow it
-    sent_t     the time of the last one's
+    on_its_way   it was sent, and the queue has not begun to take what was added
+    alike        the publication that each of them is, but for id and body
+    added        how many were added, ever
+    sent_seq     the row of the first one's SEND; those of the others follow it
+    sent_t       the time of the last one's
     """
 
-    __slots__ = ("added", "alike", "publisher", "sender", "sent_seq", "sent_t", "taken")
+    __slots__ = (
+        "_added", "added", "alike", "on_its_way", "publisher", "sender", "sent_seq", "sent_t", "taken",
+    )  # fmt: skip
 
     def __init__(self, alike: Publication, publisher: Publisher, sender: int = 0, sent_seq: int = 0) -> None:
-        super().__init__()
+        self._added: deque[tuple[bytes, Promise]] = deque()
+        self.on_its_way = False
         self.alike = alike
         self.publisher = publisher
         self.sender = sender
@@ -75,7 +66,8 @@ class OpenPublish(Collected["tuple[bytes, Promise]"]):
 
     def take(self) -> Publish | None:
         """Take the messages added since the last time, as one publish."""
-        if not (taken := self._take()):
+        self.on_its_way = False
+        if not (taken := _take(self._added)):
             return None
         alike, count, before = self.alike, len(taken), self.taken
         self.taken = before + count
@@ -88,13 +80,14 @@ class OpenPublish(Collected["tuple[bytes, Promise]"]):
         return Publish(publication, promise, self.publisher, self.sender, first_send, self.sent_t, count)
 
 
-class OpenAcks(Collected[int]):
+class OpenAcks:
     """Consumer -> queue: a growing batch of single acks, from any thread."""
 
-    __slots__ = ("consumer",)
+    __slots__ = ("_added", "consumer", "on_its_way")
 
     def __init__(self, consumer: int) -> None:
-        super().__init__()
+        self._added: deque[int] = deque()
+        self.on_its_way = False
         self.consumer = consumer
 
     def add(self, tag: int) -> None:
@@ -103,4 +96,5 @@ class OpenAcks(Collected[int]):
 
     def take(self) -> Acks:
         """Take the acks added since the last time; possibly none."""
-        return Acks(self.consumer, self._take())
+        self.on_its_way = False
+        return Acks(self.consumer, _take(self._added))

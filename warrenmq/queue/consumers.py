@@ -19,7 +19,7 @@ from warrenmq.errors import AccessRefused
 from warrenmq.queue.ack_timeout import AckTimeouts, too_late
 from warrenmq.queue.channel_record import ChannelRecord, Consumer
 from warrenmq.queue.consumer_turns import ConsumerTurns
-from warrenmq.queue.effects import Demonitor, Lapse, Monitor
+from warrenmq.queue.effects import CancelLateConsumer, Demonitor, Monitor
 from warrenmq.queue.messages import ConsumerInfo
 from warrenmq.trace.events import CHANNEL_ENDED, CONSUMER_CANCELLED, CONSUMER_LAPSED
 
@@ -65,6 +65,11 @@ class QueueConsumers:
     def count(self) -> int:
         """Consumers that messages are pushed to."""
         return len(self._pushed)
+
+    @property
+    def in_use(self) -> bool:
+        """True if anybody consumes, waits for a message or holds one."""
+        return bool(self._members or self.getters)
 
     def infos(self) -> list[ConsumerInfo]:
         """A ConsumerInfo of each, oldest first."""
@@ -232,7 +237,7 @@ class QueueConsumers:
                 if consumer.outlet is not None:
                     self._push_no_more(consumer)
                     cancelled = True
-                self._effects.append(Lapse(deadline.holder, too_late(self._queue, deadline)))
+                self._effects.append(CancelLateConsumer(deadline.holder, too_late(self._queue, deadline)))
             held |= dict.fromkeys(seqs, consumer.id)
             self._forget_if_done(consumer)
         return held, cancelled

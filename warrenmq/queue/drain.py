@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from warrenmq.queue.effects import Reply, StartTimer
-from warrenmq.queue.messages import LookAtDrain
+from warrenmq.queue.messages import CheckDrain
 
 if TYPE_CHECKING:
     from warrenmq.queue.due import Delays
@@ -53,7 +53,7 @@ class QueueDrain:
         if not self._owes or self._index_sync.is_full:
             return True
         self.waiting.append(sender)
-        self._effects.append(StartTimer(LOOK_EVERY, LookAtDrain()))
+        self._effects.append(StartTimer(LOOK_EVERY, CheckDrain()))
         return False
 
     def look(self) -> None:
@@ -61,7 +61,7 @@ class QueueDrain:
         if not self.waiting:
             return
         if self._owes and not self._index_sync.is_full:
-            self._effects.append(StartTimer(LOOK_EVERY, LookAtDrain()))
+            self._effects.append(StartTimer(LOOK_EVERY, CheckDrain()))
             return
         while self.waiting:
             self._effects.append(Reply(self.waiting.pop(), None))

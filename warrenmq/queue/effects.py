@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from warrenmq.backing_queue.delayed import Due
     from warrenmq.errors import Error, PreconditionFailed
-    from warrenmq.queue.messages import Deliveries, Holder, Outlet, Publisher
+    from warrenmq.queue.messages import Deliveries, DeliveryChannel, Holder, Publisher
     from warrenmq.queue.unconfirmed import Promise, Publication
 
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Deliver:
     """Hand messages to a consumer."""
 
-    outlet: Outlet
+    outlet: DeliveryChannel
     deliveries: Deliveries
 
 
@@ -124,7 +124,7 @@ class ResumeQueues:
 
 
 @dataclass(slots=True)
-class Lapse:
+class CancelLateConsumer:
     """Notify an embedded consumer that it was cancelled, because it acked too late."""
 
     holder: Holder
@@ -150,5 +150,5 @@ class LastConsumerGone:
 
 Effect: TypeAlias = (
     Deliver | Settle | Refuse | GrantCredit | Reply | DeadLetter | Release | CastStore | StartTimer | SendAfter | CancelTimer
-    | Monitor | Demonitor | ResumeQueues | Lapse | ReportDuration | DeleteUnused | LastConsumerGone
+    | Monitor | Demonitor | ResumeQueues | CancelLateConsumer | ReportDuration | DeleteUnused | LastConsumerGone
 )  # fmt: skip

@@ -7,7 +7,7 @@
 
 A message expires only at the front: behind one that has not expired it waits.  With priorities the front is that of the
 highest one that has messages.  Expiry is a point in (wall clock) time, which is stored with the message, so it goes
-on while the broker is down.  While a vhost is being recovered nothing is dropped: dead letters need their bindings (GoAhead).
+on while the broker is down.  While a vhost is being recovered nothing is dropped: dead letters need their bindings (VhostRecovered).
 
 Source: rabbit_amqqueue_process (fetch, requeue_and_run, maybe_drop_head, drop_expired_msgs);
 docs/reference/classic-queue.md#arguments-and-limits.

@@ -63,7 +63,7 @@ class IndexSync:
         self._log = log
         self._effects = effects
         self.unsynced = self.disk_full = self.refusing = False
-        self._sync_timer = self._idle_timer = False
+        self._sync_timer = self.idle_timer = False
         self._unwritten = self._looks_saved = 0
         self._sync_interval = settings.msg_store_sync_interval / 1000
         self._idle_interval = settings.queue_sync_interval / 1000
@@ -116,20 +116,18 @@ class IndexSync:
 
     def idle_came(self) -> None:
         """Idle came."""
-        self._idle_timer = False
+        self.idle_timer = False
 
     def rest(self) -> None:
         """Start the idle timer if anything is unsynced, as no publisher waits for a sync."""
-        if self.unsynced and not self._idle_timer:
-            self._idle_timer = True
+        if self.unsynced and not self.idle_timer:
+            self.idle_timer = True
             self._effects.append(StartTimer(self._idle_interval, Idle()))
 
-    def synced_now(self) -> None:
+    def stop_idle(self) -> None:
         """A sync begins, which covers everything so far: stop Idle."""
-        if self._idle_timer:
-            self._idle_timer = False
-            self._effects.append(CancelTimer(Idle))
-        self.unsynced = False
+        self.idle_timer = False
+        self._effects.append(CancelTimer(Idle))
 
     def failed(self, error: OSError) -> None:
         """A write failed: a full disk is a state to wait in, every other failure of the disk is raised again."""
@@ -140,7 +138,7 @@ class IndexSync:
             self._log.warning(
                 "the disk is full: what was taken is written when there is room", error=str(error)
             )
-        self._idle_timer = True
+        self.idle_timer = True
         self._effects.append(StartTimer(DISK_FULL_RETRY, Idle()))
 
     def succeeded(self) -> None:

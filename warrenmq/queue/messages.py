@@ -34,7 +34,7 @@ class Waiting(Protocol):
         """The request waits, and has had no effect yet."""
 
 
-class Outlet(Protocol):
+class DeliveryChannel(Protocol):
     """The receiver of a consumer's deliveries: an AMQP channel, or the application's end of an embedded consumer."""
 
     def put(self, item: object, /) -> None: ...
@@ -170,7 +170,7 @@ class Consume:
 
     consumer: int
     """Unique in the broker, and never used twice: a client that reuses its consumer tag is a new consumer."""
-    outlet: Outlet
+    outlet: DeliveryChannel
     prefetch: int
     no_ack: bool
     exclusive: bool
@@ -312,7 +312,24 @@ class NewArguments:
 
 
 @dataclass(slots=True)
-class GoAhead:
+class Forward:
+    """Queue -> vhost: start the process of a queue that sleeps, publish this to it, and send `publisher` a Forwarded."""
+
+    queue: str
+    publication: Publication
+    promise: Promise
+    publisher: ActorRef[Any]
+
+
+@dataclass(slots=True)
+class Forwarded:
+    """Vhost -> queue: what it had published to this queue is in its mailbox, or was refused."""
+
+    queue: str
+
+
+@dataclass(slots=True)
+class VhostRecovered:
     """Vhost -> queue: all is recovered, bindings, too; expired and surplus messages may be dropped now (the barrier's `go`)."""
 
 
@@ -342,6 +359,9 @@ class QueueFigures(NamedTuple):
     """Bytes of the ready bodies; None where no limit asks for them to be counted."""
     published: int
     """Messages that came since the queue was opened."""
+    delivered: tuple[int, ...]
+    """Messages that went since then: to consumers with acks and without, to gets with acks and without."""
+    acked: int
 
 
 @dataclass(slots=True)
@@ -373,7 +393,7 @@ class MaybeExpire:
 
 
 @dataclass(slots=True)
-class GoOn:
+class ContinueFlush:
     """Info: a journal flush has more to do."""
 
 
@@ -402,8 +422,13 @@ class GetTimeout:
 
 
 @dataclass(slots=True)
-class LookAtDrain:
+class CheckDrain:
     """Info: check whether a waiting Drain can be answered."""
+
+
+@dataclass(slots=True)
+class LookIdle:
+    """Info: time to look whether the queue was used since the last look, or may sleep."""
 
 
 @dataclass(slots=True)

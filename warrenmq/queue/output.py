@@ -51,6 +51,9 @@ class QueueOutput:
         self._returns = returns
         self._rows = rows
         self._effects = effects
+        self.delivered = [0, 0, 0, 0]
+        """Messages by the way they went (QueueFigures)."""
+        self.acked = 0
 
     # -- deliver
 
@@ -58,18 +61,20 @@ class QueueOutput:
         """Send ready messages as far as there is room: to consumers in turn, then to waiting gets."""
         vq, consumers = self._vq, self._consumers
         while (ready := vq.ready) and (dealt := consumers.turns.deal(ready)):
-            self._hand_out(dealt)
+            if self._hand_out(dealt):
+                break
         while consumers.getters and vq.ready:
             self._answer_getter()
         if vq.lost:
             self._drops.note_lost()
 
-    def _hand_out(self, dealt: list[tuple[Consumer, int]]) -> None:
-        """Fetch the messages that were dealt, fewer if some have expired or bodies were lost, and deliver them.
+    def _hand_out(self, dealt: list[tuple[Consumer, int]]) -> bool:
+        """Fetch the messages that were dealt, and deliver them; False if there were fewer: some have expired, or bodies were lost.
 
         Each consumer gets them in as few pieces as keep the order of the queue in every channel.
         """
         last: dict[ChannelRecord, tuple[Consumer, list[Fetched]]] = {}
+        complete = True
         at = 0
         while at < len(dealt):
             end, wanted, no_ack = at, 0, dealt[at][0].no_ack
@@ -86,6 +91,7 @@ class QueueOutput:
                 position += count
                 consumer.claimed -= len(hand)
                 if len(hand) < count:
+                    complete = False
                     self._give_back(consumer, count - len(hand))
                 if not hand:
                     continue
@@ -97,6 +103,7 @@ class QueueOutput:
                     last[consumer.channel] = consumer, hand
                     self._effects.append(Deliver(consumer.outlet, Deliveries(first_tag, hand)))
             at = end
+        return complete
 
     def _told(self, messages: list[Fetched], *, no_ack: bool) -> list[Fetched]:
         """Messages on their way to a consumer, with the counts of those that came back; with `no_ack` they are gone."""
@@ -115,6 +122,7 @@ class QueueOutput:
     def _take(self, consumer: Consumer, fetched: list[Fetched]) -> int:
         """Record that messages leave for a consumer; returns the tag of the first."""
         first_tag = consumer.take(fetched)
+        self.delivered[2 * (consumer.outlet is None) + consumer.no_ack] += len(fetched)
         deadline, timeouts = consumer.ack_deadline, self._consumers.ack_timeouts
         if deadline is not None and not consumer.no_ack and not timeouts.armed:
             timeouts.arm(deadline)
@@ -176,6 +184,7 @@ class QueueOutput:
             acked = self._vq.ack(consumers.settle(message.consumer, message.tag, multiple=message.multiple))
             if rows is not None:
                 rows.acked(acked, message, sender, pseq)
+        self.acked += len(acked)
         self._returns.forget(acked)
         self._index_sync.unsynced = True
 

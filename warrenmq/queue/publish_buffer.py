@@ -105,7 +105,13 @@ class PublishBuffer:
         seq, in_store = self._vq.publish(publications, persistent=durable, expiries=expiries)
         if (rows := self._rows) is not None:
             write_rows = _rows_of_each if in_store else _rows_of_runs
-            write_rows(partial(rows.published, answered=answered), publishes, seq, in_store, durable)
+            write_rows(
+                partial(rows.published, answered=answered, taken=self._vq.taken),
+                publishes,
+                seq,
+                in_store,
+                durable,
+            )
             if expiries is not None:
                 rows.expire(seq, publications, expiries)
         effects, unconfirmed, ack = self._effects, self._unconfirmed, self._credit.ack
@@ -176,10 +182,16 @@ class PublishBuffer:
             for publisher, credit in self._credit.unblock(store):
                 self._effects.append(GrantCredit(cast("Publisher", publisher), credit))
 
-    def nack_all(self, why: str) -> None:
-        """The queue process is dead: nack what was collected."""
-        for message in self._publishes:
+    def nack_all(self, why: str) -> list[tuple[int, int]]:
+        """The queue process is dead: nack what was collected; returns it as (first message, how many)."""
+        collected = self._publishes
+        for message in collected:
             message.confirm.nack(why)
+        return [
+            (message.publication.first_id, len(message.publication.bodies))
+            for message in collected
+            if message.confirm is not UNANSWERED
+        ]
 
 
 Tell: TypeAlias = "Callable[[int, int, int, int, int, int, int, bool, bool], None]"

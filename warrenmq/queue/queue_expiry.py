@@ -26,6 +26,11 @@ class QueueExpiry:
         self._consumers = consumers
         self._effects = effects
 
+    @property
+    def runs(self) -> bool:
+        """True if the queue expires."""
+        return self._milliseconds is not None
+
     def renew(self) -> None:
         """The queue was used: start the timer anew."""
         if self._milliseconds is not None and not self._consumers.count:

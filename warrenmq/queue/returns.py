@@ -7,8 +7,8 @@
     2       1, 2 times      it is ready again, and has the header x-delivery-count when it is delivered
     2       3 times         dead-lettered, for the reason delivery_limit, or dropped
 
-The counts are in memory: a queue that is opened again, or whose process was restarted, begins at 0.  RabbitMQ has this for quorum
-queues, whose log keeps the counts.
+A durable queue keeps the counts for its next start (return_counts.py), as RabbitMQ's quorum queues do in their log.  What was delivered and
+not settled when the owner's process died did not come back: nobody knows which of it the application had begun with.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from warrenmq.message.stored import decode
 from warrenmq.queue_index.record import HEADER_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from warrenmq.message.queue_message import Fetched
+    from warrenmq.queue.return_counts import ReturnCounts
 
 X_DELIVERY_COUNT = "x-delivery-count"
 
@@ -33,25 +34,36 @@ class Returns:
     counts   sequence id -> how often; empty in a queue without a limit
     """
 
-    def __init__(self, limit: int | None) -> None:
+    def __init__(
+        self, limit: int | None, kept: ReturnCounts | None, live: Callable[[], Iterable[tuple[int, int]]]
+    ) -> None:
+        """`kept` has the counts of the last run, of which those of the messages in `live` hold; None: they are in memory alone."""
         self._limit = limit
+        self._kept = kept
         self.counts: dict[int, int] = {}
+        if kept is not None and limit is not None:
+            self.counts = kept.read(live())
 
     def set_limit(self, limit: int | None) -> None:
         """Go by another limit from now on; without one nothing is counted."""
         self._limit = limit
         if limit is None:
             self.counts.clear()
+            if self._kept is not None:
+                self._kept.remove()
 
     def came_back(self, seqs: Iterable[int]) -> list[int]:
         """Count messages that come back; returns those that did so too often."""
         if self._limit is None:
             return []
-        counts, too_often = self.counts, []
+        counts = self.counts
+        too_often: list[int] = []
+        changed: list[int] = []
         for seq in seqs:
             counts[seq] = count = counts.get(seq, 0) + 1
-            if count > self._limit:
-                too_often.append(seq)
+            (too_often if count > self._limit else changed).append(seq)
+        if changed and self._kept is not None:
+            self._kept.add(changed, counts)
         return too_often
 
     def forget(self, seqs: Iterable[int]) -> None:

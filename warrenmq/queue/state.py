@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from warrenmq.backing_queue.delayed import DelayedQueue
 from warrenmq.errors import AccessRefused
+from warrenmq.queue.asleep import Asleep
 from warrenmq.queue.consumers import QueueConsumers
 from warrenmq.queue.drain import QueueDrain
 from warrenmq.queue.drops import QueueDrops
@@ -36,18 +37,17 @@ from warrenmq.queue.messages import (
     Cancel,
     ChannelClosed,
     CheckAcks,
+    CheckDrain,
     Consume,
+    ContinueFlush,
     Declared,
     Drain,
     DropExpired,
     Get,
     GetTimeout,
-    GoAhead,
-    GoOn,
     Idle,
     Info,
     ListConsumers,
-    LookAtDrain,
     MaybeExpire,
     MsgsOnDisk,
     NewArguments,
@@ -62,12 +62,14 @@ from warrenmq.queue.messages import (
     SyncTimeout,
     Taken,
     UpdateRamDuration,
+    VhostRecovered,
 )
 from warrenmq.queue.output import QueueOutput
 from warrenmq.queue.overflow import QueueOverflow
 from warrenmq.queue.publish_buffer import BATCH, PublishBuffer
 from warrenmq.queue.queue_expiry import QueueExpiry
 from warrenmq.queue.ram_duration import RamDuration
+from warrenmq.queue.return_counts import ReturnCounts
 from warrenmq.queue.returns import Returns
 from warrenmq.queue.unconfirmed import Unconfirmed
 from warrenmq.trace.events import DROP_DELETED, DROP_PURGED, Trigger
@@ -121,10 +123,12 @@ class QueueSetting:
     has_dead_letter_exchange: Callable[[], bool]
     monotonic_ns: Callable[[], int]
     wall_ns: Callable[[], int]
+    before: QueueFigures
+    """The figures with which it fell asleep; it goes on counting from there."""
     found_expiring: bool
     """Messages that recovery found may have an expiry."""
     is_up: bool
-    """True if the vhost is recovered; if not, a GoAhead follows."""
+    """True if the vhost is recovered; if not, a VhostRecovered follows."""
     log: Log
     delay_of: Callable[[PublishedTogether], int]
     """The milliseconds that the header x-delay of a publication says."""
@@ -166,7 +170,8 @@ class QueueState:
         self.index_sync = IndexSync(
             queue.disk, queue.directory, queue.rooms, self.unconfirmed, queue.settings, queue.log, effects
         )
-        self._returns = returns = Returns(arguments.delivery_limit)
+        kept = ReturnCounts(queue.disk, queue.directory) if queue.durable else None
+        self._returns = returns = Returns(arguments.delivery_limit, kept, vq.index.live_runs)
         self.drops = QueueDrops(vq, self.index_sync, queue.has_dead_letter_exchange, returns, rows, effects)
         self.delays: Delays | None = None
         if isinstance(vq, DelayedQueue):
@@ -195,15 +200,32 @@ class QueueState:
         self._monotonic_ns = queue.monotonic_ns
         self.rows = rows
         self._since_flush_step = 0
-        self._first_seq_id = vq.next_seq_id
+        self._first_seq_id = vq.next_seq_id - queue.before.published
+        self.output.delivered = [*queue.before.delivered]
+        self.output.acked = queue.before.acked
         self._pages = vq.has_ram_duration
 
     def figures(self) -> QueueFigures:
         """The counts, for any thread: they are single look-ups of what the queue keeps anyway."""
         vq = self.vq
         return QueueFigures(
-            vq.ready, vq.unacked, self.consumers.count, vq.ready_bytes, vq.next_seq_id - self._first_seq_id
-        )
+            vq.ready, vq.unacked, self.consumers.count, vq.ready_bytes, vq.next_seq_id - self._first_seq_id,
+            (*self.output.delivered,), self.output.acked,
+        )  # fmt: skip
+
+    def asleep(self) -> Asleep | None:
+        """The part of it that is remembered while it sleeps; None if it may not sleep.
+
+        It may when it is empty, nobody waits for it, and all of its promises are kept.
+        """
+        vq = self.vq
+        if (
+            vq.ready or vq.unacked or vq.to_remove or self.unconfirmed or self.buffer.count or self.effects
+            or self.consumers.in_use or self.drain.waiting or self.expiry.runs or self.delays is not None
+            or self.index_sync.is_full
+        ):  # fmt: skip
+            return None
+        return Asleep(self.figures(), vq.next_seq_id, self.drops.damaged)
 
     def begin(self) -> list[int]:
         """The first call, after recovery; returns the sequence ids of messages that recovery found damaged."""
@@ -248,7 +270,7 @@ class QueueState:
                 self.output.reject(message)
             case Cancel():
                 self.output.cancel(message)
-            case GoAhead():
+            case VhostRecovered():
                 self.front.go_ahead()
             case NewArguments():
                 self._apply(message.arguments)
@@ -324,7 +346,7 @@ class QueueState:
                     self.index_sync.guarded(index.begin_flush)  # an empty queue needs no disk
             case GetTimeout():
                 self.output.get_timeout(message.sender)
-            case LookAtDrain():
+            case CheckDrain():
                 self.drain.look()
             case CheckAcks():
                 self.output.lapse(self._monotonic_ns())
@@ -347,6 +369,11 @@ class QueueState:
     def channel_died(self, channel: ActorRef[Any]) -> None:
         """A monitored channel is dead; called after `catch_up`."""
         self.output.channel_ended(channel)
+
+    def deleting(self) -> None:
+        """The deletion is about to be written: what follows is cut off perhaps."""
+        if self.rows is not None:
+            self.rows.deleted()
 
     def delete(self) -> int:
         """Delete the queue's messages and files; returns how many messages were ready."""
@@ -380,7 +407,7 @@ class QueueState:
             index_sync.rest()
         if index.flushing and not index_sync.disk_full and index_sync.guarded(index.flush_step):
             self.effects.append(
-                StartTimer(0, GoOn())
+                StartTimer(0, ContinueFlush())
             )  # again when the messages that came meanwhile have been handled
 
     # -- publish and confirm
@@ -428,7 +455,9 @@ class QueueState:
     def sync(self, trigger: Trigger) -> None:
         """Sync the index, and confirm what waited for it; does nothing on a full disk."""
         index_sync = self.index_sync
-        index_sync.synced_now()
+        index_sync.unsynced = False
+        if index_sync.idle_timer:
+            index_sync.stop_idle()
         try:
             self.vq.index.sync(trigger)
         except OSError as error:
@@ -445,10 +474,12 @@ class QueueState:
         """Confirm what waited for the sync of a clean stop."""
         self._confirm(self.unconfirmed.index_synced())
 
-    def nack_all(self, why: str) -> None:
-        """The process is dead: nack what was not confirmed; called once, from any thread."""
-        self.unconfirmed.nack_all(why)
-        self.buffer.nack_all(why)
+    def nack_all(self, why: str) -> list[tuple[int, int]]:
+        """The process is dead: nack what was not confirmed; called once, from any thread.  Returns it as (first message, how many).
+
+        What is collected comes first: its process may be about to take it in.
+        """
+        nacked = self.buffer.nack_all(why) + self.unconfirmed.nack_all(why)
         if self.overflow is not None:
             self.overflow.nack_all(why)
         for effect in [
@@ -459,6 +490,7 @@ class QueueState:
                     promise.nack(why)
             elif isinstance(effect, Refuse):
                 effect.promise.fail(effect.error)
+        return nacked
 
     def _confirm(self, complete: Sequence[Publication]) -> None:
         if not complete:

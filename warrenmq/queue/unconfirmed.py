@@ -149,13 +149,15 @@ class Unconfirmed:
                     complete.append(parts.publication)
         return complete
 
-    def nack_all(self, why: str) -> None:
-        """The queue process is dead: nack all that has no answer yet."""
-        parts: dict[_Parts, None] = dict.fromkeys(self._bodies.values())
+    def nack_all(self, why: str) -> list[tuple[int, int]]:
+        """The queue process is dead: nack all that has no answer yet; returns it as (first message, how many)."""
+        owed: dict[_Parts, None] = dict.fromkeys(self._bodies.values())
+        whole: list[Publication] = []
         for each in self.unsynced:
             if isinstance(each, _Parts):
-                parts[each] = None
+                owed[each] = None
             else:
-                each[3].nack(why)
-        for owed in parts:
-            owed.publication[3].nack(why)
+                whole.append(each)
+        for _, _, _, promise in (publications := [*whole, *(parts.publication for parts in owed)]):
+            promise.nack(why)
+        return [(message, count) for _, count, message, _ in publications]

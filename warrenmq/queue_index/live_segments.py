@@ -44,7 +44,7 @@ class LiveSegments(Generic[Segment]):
         lost, self._lost = self._lost, []
         return lost
 
-    def read_alike(self, start: int, end: int) -> list[bytes]:  # noqa: ARG002
+    def read_alike(self, start: int, end: int, *, bodies: bool = True) -> list[bytes]:  # noqa: ARG002
         """See Index; version 1 has none."""
         return []
 

@@ -95,9 +95,9 @@ class Index(Protocol):
     def read_headers(self, start: int, end: int) -> list[tuple[int, bytes, bool]]:
         """Read entries whose bodies are not needed: records may end behind their header."""
 
-    def read_alike(self, start: int, end: int) -> list[bytes]:
+    def read_alike(self, start: int, end: int, *, bodies: bool = True) -> list[bytes]:
         """Records of the persistent messages from `start` on, with consecutive sequence ids below `end`, as far as they are alike
-        and can be read together; `read` has the rest, which may be all.
+        and can be read together; `read` has the rest, which may be all.  Without `bodies` they are as `read_headers` has them.
         """
 
     def tune_read(self, start: int, end: int) -> int:

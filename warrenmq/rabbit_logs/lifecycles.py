@@ -45,7 +45,7 @@ _ENCODER = json.JSONEncoder(sort_keys=True, default=str)
 BY_ID, BY_CONTENT, BY_ORDER, UNMATCHED = "message_id", "content", "order", "none"
 
 
-class Sight(NamedTuple):
+class SeenRecord(NamedTuple):
     """A record's facts on one queue: all that matching needs, without the body."""
 
     vhost: str
@@ -67,7 +67,7 @@ class Sight(NamedTuple):
     identity: bytes
 
 
-def sights(record: Record) -> list[Sight]:
+def sights(record: Record) -> list[SeenRecord]:
     """One for each queue of a record."""
     properties, headers = record.properties, record.headers
     priority = properties.get("priority")
@@ -89,8 +89,8 @@ def sights(record: Record) -> list[Sight]:
     )
     vhost = intern(record.vhost)
     if not record.queues:
-        return [Sight(vhost, None, *told)]
-    return [Sight(vhost, intern(queue), *told) for queue in record.queues]
+        return [SeenRecord(vhost, None, *told)]
+    return [SeenRecord(vhost, intern(queue), *told) for queue in record.queues]
 
 
 @dataclass(slots=True)
@@ -173,7 +173,7 @@ class Matcher:
         self._alike: dict[bytes, _Alike] = {}
         """In the order of their last records."""
 
-    def take(self, seen: Sight) -> tuple[Step, Lifecycle]:
+    def take(self, seen: SeenRecord) -> tuple[Step, Lifecycle]:
         """Take the next sight; returns its life and its role in it."""
         self._number += 1
         if seen.queue is None:
@@ -198,7 +198,7 @@ class Matcher:
         self._alike.clear()
         self._alive = 0
 
-    def _published(self, alike: _Alike, seen: Sight) -> tuple[Step, Lifecycle]:
+    def _published(self, alike: _Alike, seen: SeenRecord) -> tuple[Step, Lifecycle]:
         early = self._early(alike, seen)
         if early is not None:
             self._publish(early, seen)
@@ -209,7 +209,7 @@ class Matcher:
         self._publish(life, seen)
         return Step.PUBLISHED, life
 
-    def _early(self, alike: _Alike, seen: Sight) -> Lifecycle | None:
+    def _early(self, alike: _Alike, seen: SeenRecord) -> Lifecycle | None:
         # only the first one of those that are alike can be without a publish: the next ones look like its redeliveries
         if not alike.lives or (not self._several and seen.message_id is None):
             return None
@@ -217,7 +217,7 @@ class Matcher:
         young = (life.last_delivered_t or 0) >= seen.t - CLOCK_DIFFERENCE
         return life if life.published_t is None and young else None
 
-    def _received(self, alike: _Alike, seen: Sight) -> tuple[Step, Lifecycle]:
+    def _received(self, alike: _Alike, seen: SeenRecord) -> tuple[Step, Lifecycle]:
         if alike.delivered < len(alike.lives):
             step, life = Step.DELIVERED, alike.lives[alike.delivered]
             alike.delivered += 1
@@ -239,13 +239,13 @@ class Matcher:
         life.from_stream = life.from_stream or seen.from_stream
         return step, life
 
-    def _new(self, seen: Sight) -> Lifecycle:
+    def _new(self, seen: SeenRecord) -> Lifecycle:
         return Lifecycle(
             seen.vhost, seen.queue, seen.exchange, seen.routing_keys, seen.message_id, seen.correlation_id,
             seen.priority, seen.size,
         )  # fmt: skip
 
-    def _publish(self, life: Lifecycle, seen: Sight) -> None:
+    def _publish(self, life: Lifecycle, seen: SeenRecord) -> None:
         life.published_t = seen.t
         life.published_connection, life.published_channel = seen.connection, seen.channel
         life.published_user = seen.user

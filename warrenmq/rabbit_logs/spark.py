@@ -18,7 +18,7 @@ from itertools import islice
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 
-from warrenmq.rabbit_logs.lifecycles import Lifecycle, Matcher, Sight, sights
+from warrenmq.rabbit_logs.lifecycles import Lifecycle, Matcher, SeenRecord, sights
 from warrenmq.rabbit_logs.log_files import LogFile, open_logs
 from warrenmq.rabbit_logs.record import Record
 
@@ -114,7 +114,7 @@ def _lives_of_queues(several: bool, batches: Batches) -> Iterator[pa.RecordBatch
         for row in batch.to_pylist():
             del row["number"], row["place"]
             row["routing_keys"] = tuple(row["routing_keys"])
-            matcher.take(Sight(**row))
+            matcher.take(SeenRecord(**row))
         yield from _batches(done)
     matcher.finish()
     yield from _batches(done)

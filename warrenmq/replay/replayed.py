@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from warrenmq.replay.drive import engine as python_engine
 from warrenmq.replay.drive.findings import Found
+from warrenmq.replay.drive.incidents import told
 from warrenmq.replay.drive.own_rules import OwnRule, SqlRule, ask_queries, split_own
 from warrenmq.replay.drive.result import Result, RuleCounts, finding_as_dict
 from warrenmq.replay.report.measures import measure_trace
@@ -56,6 +57,13 @@ class Replayed:
     def verdict(self) -> str:
         """ok, violated or indeterminate."""
         return self.result.verdict
+
+    @property
+    def told(self) -> str:
+        """Losses that the verdict tells though no rule may be broken: messages lost to damage, damaged files, a broker that crashed
+        until it was down.  Empty if there are none.
+        """
+        return told(self.result.figures["incidents"])
 
     @property
     def violations(self) -> list[Violation]:

@@ -225,6 +225,10 @@ class Router:
         bindings = self._by_source.get(binding.source, {})
         if binding not in bindings:
             return False
+        if (
+            self._listener is not None
+        ):  # first: a message that is routed before this is told goes by the binding
+            self._listener.unbound(binding)
         del bindings[binding]
         to = self._by_destination[binding.to]
         del to[binding]
@@ -232,8 +236,6 @@ class Router:
             del self._by_destination[binding.to]
         self._types[binding.source].remove(binding)
         self._changed(binding.source)
-        if self._listener is not None:
-            self._listener.unbound(binding)
         return True
 
     def is_bound(self, binding: Binding) -> bool:

@@ -12,7 +12,7 @@ from warrenmq.runtime.reasons import CallFailed, Stop
 from warrenmq.runtime.scheduler import Deadlock
 from warrenmq.runtime.seams import Channel, Event, Lock
 from warrenmq.runtime.server import Server
-from warrenmq.runtime.simulation import Simulation, Vanished
+from warrenmq.runtime.simulation import Simulation, SimulationCrashed
 from warrenmq.runtime.threads import Threads
 
 __all__ = [
@@ -33,9 +33,9 @@ __all__ = [
     "Runtime",
     "Server",
     "Simulation",
+    "SimulationCrashed",
     "Stop",
     "Threads",
     "Timer",
-    "Vanished",
     "inbox_of",
 ]

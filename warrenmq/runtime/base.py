@@ -18,6 +18,7 @@ from pykka import Actor, ActorDeadError, ActorRef, ActorRegistry
 
 from warrenmq.errors import ForkedProcess
 from warrenmq.runtime.calls import From
+from warrenmq.runtime.closable import ALIVE
 from warrenmq.runtime.life import Boot, inbox_of
 from warrenmq.runtime.messages import Call, Exit, Traced
 from warrenmq.runtime.plain import supervised
@@ -255,12 +256,15 @@ class Runtime(ABC):
         call = Call(request, sender)
         key = inbox.on_close(sender.fail)
         if trace is None:
-            inbox.send(call)
+            sent = inbox.send(call)
         else:
             kind = self.kind(request)
             wrapped = self._trace_send(inbox, call, kind, request, trace)
-            if not inbox.send(wrapped):
+            sent = inbox.send(wrapped)
+            if not sent:
                 _write_undelivered(trace, kind, wrapped.pseq)
+        if not sent and (inbox.gives_back or inbox.reason is ALIVE):
+            sender.fail(inbox.reason)  # it may go on after all, and then nothing else would
         try:
             return sender.wait(timeout)
         finally:

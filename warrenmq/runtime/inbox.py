@@ -4,6 +4,9 @@ Guarantees.  A message that is sent is taken by the owner exactly once, or lost 
 look at `reason` again after they have put, and drain the inbox if it is closed.  Each drain takes messages out by single atomic pops, so two drains share the leftovers and never both get
 the same one.
 
+An owner that ends only because nobody needs it closes while no mail waits (`close_empty`), and loses nothing: a sender whose
+message comes too late has it back (`gives_back`), and sends it to the successor.
+
 Order.  A sender may add to a message that is still the newest (`send_open`): whatever is sent by anyone else since then is
 handled behind it, as if each part had been sent alone.
 
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Letter:
-    """An item for Pykka's loop: a message for Pykka itself, or a sign that makes our own loop return to it."""
+    """An item for Pykka's loop: a message for Pykka itself, or one of the signs that the mailbox gives our own loop."""
 
     __slots__ = ("message", "reply_to")
 
@@ -37,16 +40,17 @@ class Letter:
         self.reply_to = reply_to
 
 
-CLOSED = Letter(None)
-"""The owner was given up: it must stop.  A letter to itself, since Pykka's loop may be the one to read it."""
-CLOSED.message = CLOSED
+def sign() -> Letter:
+    """A letter to itself, since Pykka's loop may be the one to read it."""
+    letter = Letter(None)
+    letter.message = letter
+    return letter
 
 
-class Wake:
-    """Sentinel that wakes a parked actor: an exit signal has come, or it was given up."""
-
-
-WAKE = Wake()
+CLOSED = sign()
+"""The owner was given up: it must stop."""
+WAKE = sign()
+"""For a parked owner: an exit signal has come, it was given up, or there is mail to take."""
 NO_MAIL = (Empty, IndexError)
 """Raised by `incoming.get_nowait`: a pooled actor's is a bare deque's."""
 _NOBODYS = object()
@@ -65,12 +69,13 @@ class Inbox(Closable):
         """Mail that waits."""
         self.newest: object = None
         """The message that was sent last, if it was sent by `send_open`."""
+        self.gives_back = False
+        """It was closed by `close_empty`: what is sent is neither taken nor lost."""
 
     def send(self, message: Any) -> bool:
         """Append a message; False if it is known that the owner will not take it."""
         if self.reason is not ALIVE:
-            self._lose(message, None)
-            return False
+            return self._too_late(message)
         self.incoming.put(message)
         self.newest = None  # only now: what is the newest has nothing behind it whose sending is over
         return self.reason is ALIVE or self.drain(message)
@@ -78,8 +83,7 @@ class Inbox(Closable):
     def send_open(self, message: Any) -> bool:
         """`send` of a message to which its sender may add as long as it is `newest`."""
         if self.reason is not ALIVE:
-            self._lose(message, None)
-            return False
+            return self._too_late(message)
         self.newest = message
         self.incoming.put(message)
         if self.newest is not message:
@@ -89,6 +93,40 @@ class Inbox(Closable):
     def length(self) -> int:
         """The number of messages that wait; approximate by the time it is read."""
         return self.incoming.qsize()
+
+    def _too_late(self, message: Any) -> bool:
+        if not self.gives_back:
+            self._lose(message, None)
+        return False
+
+    def close_empty(self, reason: Any) -> bool:
+        """Close for `reason` if no mail waits, for the owner alone, who ends then; False if there is mail, or a killer was faster.
+
+        Closed first, looked for mail second; senders put first, look whether it is closed second.
+        """
+        self.gives_back = True
+        if self.begin_close(reason):
+            if not self.length():
+                return True
+            with self._lock:
+                self.reason = ALIVE
+        self.gives_back = False
+        return False
+
+    def _take_back(self, mine: Any) -> bool:
+        """Take back a message from an inbox that gives back; True if the owner has it, or will."""
+        with self._lock:  # nobody else moves mail meanwhile, and nobody opens it again
+            if self.reason is ALIVE:
+                return True
+            others, found = [], False
+            for message in self._leftovers():
+                if message is mine:
+                    found = True
+                else:
+                    others.append(message)  # of a sender that is about to look for it
+            for message in others:
+                self.incoming.put(message)
+        return not found
 
     def kill(self) -> bool:
         """Close on behalf of a killer: the owner takes no more mail, and stops when it next looks for some."""
@@ -109,6 +147,8 @@ class Inbox(Closable):
 
         `trace` is the owner's, when the owner drains; the sender of `mine` has a trace of its own.
         """
+        if self.gives_back:
+            return mine is _NOBODYS or self._take_back(mine)
         delivered = True
         woken = False
         for message in self._leftovers():

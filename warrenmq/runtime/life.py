@@ -136,7 +136,7 @@ class ActorLife:
         if self.over:
             return
         self.over = True
-        first = self._inbox.begin_close(reason)
+        first = self._inbox.begin_close(reason) or self._inbox.gives_back
         try:
             self._inbox.drain(trace=self.trace)
             self.close_trace(self._inbox.reason)

@@ -19,7 +19,7 @@ from pykka.messages import ProxyCall, ProxyGetAttr, ProxySetAttr
 
 from warrenmq.runtime.calls import FutureFrom
 from warrenmq.runtime.closable import ALIVE, log
-from warrenmq.runtime.inbox import CLOSED, NO_MAIL, WAKE, Inbox, Letter, Wake
+from warrenmq.runtime.inbox import CLOSED, NO_MAIL, WAKE, Inbox, Letter, sign
 from warrenmq.runtime.messages import Call, Down, Exit, Info, ProxyRequest, Traced
 from warrenmq.runtime.reasons import Killed
 from warrenmq.trace.events import Undelivered
@@ -35,15 +35,12 @@ if TYPE_CHECKING:
 _write_undelivered = writer(Undelivered)
 
 
-class Dry:
-    """Returned once by `take` when there is no mail, before the owner is parked."""
-
-
-DRY = Dry()
-PARK = Letter(None)
+DRY = sign()
+"""Returned once by `take` when there is no mail, before the owner is parked."""
+PARK = sign()
 """Returned by `take` after DRY, while there is no mail: back to Pykka's loop, which will `get`."""
 
-_SIGNALS = frozenset({Dry, Info, Down, Exit, Call, ProxyRequest, Wake})
+_SIGNALS = frozenset({Info, Down, Exit, Call, ProxyRequest})
 _PROXIES = (ProxyCall, ProxyGetAttr, ProxySetAttr)
 _COMPACT_FROM = 64
 
@@ -80,7 +77,8 @@ class Mailbox(Inbox):
         # From here on, the owner's alone.
         self._timers: list[tuple[int, int, Timer]] = []
         self._cancelled = 0
-        self._held: Letter | None = None
+        self.held: Letter | None = None
+        """A letter for Pykka's next `get`."""
         self._said_dry = False
 
     # -- for everyone
@@ -111,10 +109,6 @@ class Mailbox(Inbox):
             return PARK
         self._said_dry = True
         return DRY
-
-    def hold(self, letter: Letter) -> None:
-        """Keep a letter for Pykka's next `get`."""
-        self._held = None if letter is PARK else letter
 
     def send_after(self, seconds: float, message: Any) -> Timer:
         """Have an Info arrive after `seconds`; equal times keep their order."""
@@ -148,20 +142,6 @@ class Mailbox(Inbox):
                 self.incoming.put(timer.info)
                 timer.info = None
 
-    def _park(self) -> Any:
-        """Wait for the next message.  Runs in Pykka's loop, where nothing may be raised."""
-        while (message := self.take()) is PARK:
-            try:
-                message = self.incoming.get(timeout=self._until_timer())
-            except Empty:
-                continue  # time for a timer
-            self._said_dry = False
-            return message
-        return message
-
-    def _until_timer(self) -> float | None:
-        return max(0, self._timers[0][0] - self._now()) / 1e9 if self._timers else None
-
     # -- after the end
 
     def _lose(self, message: Any, trace: ActorTrace | None) -> None:
@@ -194,13 +174,22 @@ class Mailbox(Inbox):
             self.send(message if future is None else Call(message, FutureFrom(future, self)))
 
     def get(self) -> Any:
-        if (held := self._held) is not None:
-            self._held = None
+        if (held := self.held) is not None:
+            self.held = None
             return held
-        message = self._park()
+        while (message := self.take()) is PARK:
+            try:
+                timers = self._timers
+                message = self.incoming.get(
+                    timeout=max(0, timers[0][0] - self._now()) / 1e9 if timers else None
+                )
+            except Empty:
+                continue  # time for a timer
+            self._said_dry = False
+            break
         return message if type(message) is Letter else Letter(message)
 
     def empty(self) -> bool:
-        if self._held is not None:
-            self._lose(self._held, None)
+        if self.held is not None:
+            self._lose(self.held, None)
         return super().empty()

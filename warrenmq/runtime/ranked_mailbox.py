@@ -12,34 +12,123 @@ from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 from warrenmq.runtime.closable import ALIVE
-from warrenmq.runtime.inbox import CLOSED, NO_MAIL, WAKE, Letter, Wake
+from warrenmq.runtime.inbox import CLOSED, NO_MAIL, WAKE, Letter
 from warrenmq.runtime.mailbox import DRY, PARK, Mailbox
 from warrenmq.runtime.messages import Call, Info, ProxyRequest, Traced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from warrenmq.runtime.fence import Fence
     from warrenmq.runtime.system import System
 
 
-_WRAPPERS = frozenset({Traced, Info, Call, Letter, ProxyRequest, Wake})
-_NOTHING = object()
+_WRAPPERS = frozenset({Traced, Info, Call})
 
 
-def _told(message: Any) -> Any:
-    """The part of a message that a server's `priority` gets; _NOTHING if it is for Pykka or for the runtime."""
+def _unwrapped(message: Any) -> Any:
+    """The cast, request or timer's message that a message of the runtime brings."""
     if type(message) is Traced:
         message = message.message
     if type(message) is Info:
         return message.message
     if type(message) is Call:
         return message.request
-    return _NOTHING if type(message) in _WRAPPERS else message
+    return message
 
 
 class RankedMailbox(Mailbox):
-    """`priority` is the server's; it runs in the owner, once a message."""
+    """The mailbox of a server with `ranks`."""
+
+    def __init__(
+        self,
+        runtime: System,
+        fence: Fence,
+        undelivered: Callable[[Any], None] | None,
+        ranks: Mapping[type, int],
+        *,
+        flushes: bool,
+    ) -> None:
+        super().__init__(runtime, fence, undelivered, flushes=flushes)
+        self._ranks = ranks
+        self._by_rank: dict[int, deque[Any]] = {}
+        self._lanes: tuple[deque[Any], ...] = ()
+        self._lane_of: dict[type, deque[Any]] = {}
+        """Of the classes of which mail has come."""
+        self._woken = False
+        """Mail has come since the owner was parked, perhaps more than `get` took."""
+
+    def length(self) -> int:
+        return super().length() + sum(map(len, self._lanes))
+
+    def has_mail(self) -> bool:
+        return super().has_mail() or any(self._lanes)
+
+    def take(self) -> Any:
+        if self.reason is not ALIVE:
+            return CLOSED
+        if (timers := self._timers) and (timers[0][0] <= self._now() or timers[0][2].info is None):
+            self._ring()
+        incoming = self.incoming
+        try:
+            if self._woken or not incoming.empty():
+                self._woken = False
+                for _ in range(incoming.qsize()):
+                    self._file(incoming.get_nowait())
+            if self._exits:
+                return self._exits.popleft()
+            for lane in self._lanes:
+                if lane:
+                    return lane.popleft()
+        except NO_MAIL:  # drained under our hands
+            return CLOSED
+        if self._said_dry:
+            return PARK
+        self._said_dry = True
+        return DRY
+
+    def _file(self, message: Any) -> None:
+        self._said_dry = False
+        kind = type(message)
+        if kind in _WRAPPERS:
+            kind = type(_unwrapped(message))
+        if (lane := self._lane_of.get(kind)) is None:
+            lane = self._lane_of[kind] = self._lane(self._ranks.get(kind, 0))
+        lane.append(message)
+
+    def _lane(self, rank: int) -> deque[Any]:
+        if (lane := self._by_rank.get(rank)) is None:
+            lane = self._by_rank[rank] = deque()
+            self._lanes = tuple(self._by_rank[each] for each in sorted(self._by_rank, reverse=True))
+        return lane
+
+    def get(self) -> Any:
+        """Wait for mail, and leave it to be taken by our own loop, in its order."""
+        if self.held is None and self.reason is ALIVE and self.incoming.empty() and not self._exits:
+            timers = self._timers
+            try:
+                self._file(
+                    self.incoming.get(timeout=max(0, timers[0][0] - self._now()) / 1e9 if timers else None)
+                )
+                self._woken = True
+            except Empty:
+                pass  # time for a timer
+        held, self.held = self.held, None
+        return WAKE if held is None else held
+
+    def _leftovers(self) -> list[Any]:
+        found: list[Any] = []
+        for lane in self._lanes:
+            try:
+                while True:
+                    found.append(lane.popleft())
+            except IndexError:
+                pass
+        return found + super()._leftovers()
+
+
+class PriorityMailbox(RankedMailbox):
+    """The mailbox of a server with a `priority` of its own, which may look at more than a message's class."""
 
     def __init__(
         self,
@@ -50,85 +139,26 @@ class RankedMailbox(Mailbox):
         *,
         flushes: bool,
     ) -> None:
-        super().__init__(runtime, fence, undelivered, flushes=flushes)
+        super().__init__(runtime, fence, undelivered, {}, flushes=flushes)
         self._priority = priority
-        self._ordinary: deque[Any] = deque()
-        self._ranked = {0: self._ordinary}
-        self._lanes: tuple[deque[Any], ...] = (self._ordinary,)
-        self._unsorted: deque[Any] = deque()
-
-    def length(self) -> int:
-        return super().length() + sum(map(len, self._lanes))
-
-    def has_mail(self) -> bool:
-        return super().has_mail() or bool(self._unsorted) or any(self._lanes)
+        self._raised: Exception | None = None
+        """What `priority` raised, perhaps while the owner was parked: `take` raises it in the owner's loop, as a handler would."""
 
     def take(self) -> Any:
-        if self.reason is not ALIVE:
-            return CLOSED
-        if (timers := self._timers) and (timers[0][0] <= self._now() or timers[0][2].info is None):
-            self._ring()
-        if self._unsorted or not self.incoming.empty():
-            self._sort()
-        try:
-            if self._exits:
-                return self._exits.popleft()
-            for lane in self._lanes:
-                if lane:
-                    return lane.popleft()
-        except IndexError:  # drained under our hands
-            return CLOSED
-        if self._said_dry:
-            return PARK
-        self._said_dry = True
-        return DRY
-
-    def _park(self) -> Any:
-        """Wait, but sort nothing: `priority` may raise, and then has to in our own loop."""
-        if self.reason is ALIVE and self.incoming.empty() and not self._exits:
-            try:
-                self._unsorted.append(self.incoming.get(timeout=self._until_timer()))
-            except Empty:
-                pass  # time for a timer
-        return WAKE
-
-    def _sort(self) -> None:
-        unsorted = self._unsorted
-        try:
-            for _ in range(self.incoming.qsize()):
-                unsorted.append(self.incoming.get_nowait())
-        except NO_MAIL:  # drained under our hands
-            pass
-        while unsorted:
-            try:
-                message = unsorted.popleft()
-            except IndexError:  # again
-                return
-            self._file(message)
+        taken = super().take()
+        if self._raised is None:
+            return taken
+        if not isinstance(taken, Letter):
+            self._lane(0).appendleft(taken)  # undelivered, as all the rest
+        raise self._raised
 
     def _file(self, message: Any) -> None:
         self._said_dry = False
-        told = message
-        if type(message) in _WRAPPERS:
-            told = _told(message)
-        if told is not _NOTHING and (rank := self._priority(told)):
-            self._lane(rank).append(message)
-        else:
-            self._ordinary.append(message)
-
-    def _lane(self, rank: int) -> deque[Any]:
-        lane = self._ranked.get(rank)
-        if lane is None:
-            lane = self._ranked[rank] = deque()
-            self._lanes = tuple(self._ranked[rank] for rank in sorted(self._ranked, reverse=True))
-        return lane
-
-    def _leftovers(self) -> list[Any]:
-        found: list[Any] = []
-        for lane in (*self._lanes, self._unsorted):
+        told = _unwrapped(message)
+        rank = 0
+        if not isinstance(told, (Letter, ProxyRequest)):
             try:
-                while True:
-                    found.append(lane.popleft())
-            except IndexError:
-                pass
-        return found + super()._leftovers()
+                rank = self._priority(told)
+            except Exception as error:  # noqa: BLE001  # any is the server's end
+                self._raised = error
+        self._lane(rank).append(message)

@@ -9,7 +9,7 @@ raises, SystemExit included, reaches Pykka's loop, and every end of an actor goe
 
 from __future__ import annotations
 
-from itertools import repeat
+from itertools import chain, repeat, starmap
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,17 +20,17 @@ from warrenmq.errors import CallerError, Refusal
 from warrenmq.runtime.calls import NO_REPLY
 from warrenmq.runtime.closable import ALIVE
 from warrenmq.runtime.fence import Fence
-from warrenmq.runtime.inbox import CLOSED, WAKE, Inbox, Letter, Wake
+from warrenmq.runtime.inbox import CLOSED, WAKE, Inbox, Letter
 from warrenmq.runtime.life import ActorLife, Boot, inbox_of, link
-from warrenmq.runtime.mailbox import Dry, Mailbox
+from warrenmq.runtime.mailbox import DRY, PARK, Mailbox
 from warrenmq.runtime.messages import Call, Down, Exit, Info, ProxyRequest, Traced
-from warrenmq.runtime.ranked_mailbox import RankedMailbox
+from warrenmq.runtime.ranked_mailbox import PriorityMailbox, RankedMailbox
 from warrenmq.runtime.reasons import NO_PROC, NORMAL, Killed, Stop
 from warrenmq.trace.events import Recv
 from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from pykka import ActorRef
 
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from warrenmq.trace.recorder import ActorTrace
 
 _write_recv = writer(Recv)
+
+FOR_EVER: Iterable[tuple[()]] = repeat(())
+"""Turns of an actor with a thread of its own: until its mailbox is dry."""
 
 
 class Server(ThreadingActor):
@@ -61,6 +64,9 @@ class Server(ThreadingActor):
     helpable: ClassVar[bool] = False
     """A thread that waits may run it (waiting.py): it runs no code of an application's, and waits for nothing but the disk
     and other actors."""
+
+    ranks: ClassVar[Mapping[type, int]] = {}
+    """Message class -> rank of its casts, calls and timer's messages: higher first; 0, which needs no entry, is ordinary."""
 
     is_server: ClassVar[bool] = True
     """A Runtime starts it as it is."""
@@ -81,13 +87,11 @@ class Server(ThreadingActor):
         super().__init__()
         self._dispatch: dict[type, _Handler] = {
             Call: self._answer,
-            Dry: lambda _dry: self.mailbox_empty(),
             Down: self._down,
             Exit: self._exit,
             Info: lambda info: self.handle_info(info.message),
             ProxyRequest: self._serve_proxy,
             Traced: self._unwrap,
-            Wake: lambda _wake: None,
         }
 
     # -- callbacks: all run in the actor; what they raise ends it, Stop(reason) in good order, but for what `check_call`
@@ -129,9 +133,12 @@ class Server(ThreadingActor):
         """Clean up; called for every reason but a kill.  What it raises becomes the reason."""
 
     @staticmethod
-    def priority(message: Any) -> int:  # noqa: ARG004
-        """Rank a cast's message, a call's request or a timer's message: higher first, 0 is ordinary."""
-        return 0
+    def priority(message: Any) -> int:
+        """Rank a cast's message, a call's request or a timer's message where its class does not say enough: higher first, 0 is ordinary.
+
+        A server that defines it needs no `ranks`.
+        """
+        raise NotImplementedError
 
     @staticmethod
     def undelivered(message: Any) -> None:
@@ -193,9 +200,11 @@ class Server(ThreadingActor):
     def _create_actor_inbox(self) -> Mailbox:  # type: ignore[override]  # Pykka calls it on the instance
         undelivered = None if type(self).undelivered is Server.undelivered else self.undelivered
         flushes = type(self).mailbox_empty is not Server.mailbox_empty
-        if type(self).priority is Server.priority:
-            return Mailbox(self.runtime, self.fence, undelivered, flushes=flushes)
-        return RankedMailbox(self.runtime, self.fence, undelivered, self.priority, flushes=flushes)
+        if type(self).priority is not Server.priority:
+            return PriorityMailbox(self.runtime, self.fence, undelivered, self.priority, flushes=flushes)
+        if self.ranks:
+            return RankedMailbox(self.runtime, self.fence, undelivered, self.ranks, flushes=flushes)
+        return Mailbox(self.runtime, self.fence, undelivered, flushes=flushes)
 
     def _start_actor_loop(self) -> None:
         self.runtime.launch(self.actor_ref, self._life.label, self._actor_loop)
@@ -213,38 +222,30 @@ class Server(ThreadingActor):
         else:
             life.running()
 
-    def on_receive(self, message: Any) -> None:
-        if (letter := self.work(repeat(None), message)) is not None:
-            self.actor_inbox.hold(letter)
-
-    def work(self, turns: Iterable[object], message: Any = WAKE) -> Letter | None:
-        """Handle `message` and, for each turn, one more; returns the letter that Pykka's loop has to handle next.
-
-        None when the turns are over, or the actor ended.
-        """
-        inbox = self.actor_inbox
-        take, handle_cast = inbox.take, self.handle_cast
+    def on_receive(self, message: Any, turns: Iterable[tuple[()]] = FOR_EVER) -> None:
+        """Handle a message and, for each turn, one more; a letter that is Pykka's to handle is `held` for its next `get`."""
+        inbox, handle_cast = self.actor_inbox, self.handle_cast
         dispatch: _Dispatch = self._dispatch.get
         try:
-            if type(message) is not Letter:
-                dispatch(type(message), handle_cast)(message)
-                for _ in turns:
-                    message = take()
-                    if type(message) is Letter:
-                        break
-                    dispatch(type(message), handle_cast)(message)
-                else:
-                    return None
+            for mail in chain((message,), starmap(inbox.take, turns)):
+                if type(mail) is not Letter:
+                    dispatch(type(mail), handle_cast)(mail)
+                elif mail is DRY:
+                    self.mailbox_empty()
+                elif mail is not WAKE:
+                    break
+            else:
+                return
         except Stop as stop:
             self._end(stop.reason)
-            return None
+            return
         except BaseException as error:  # noqa: BLE001 - SystemExit, too, is a crash of this actor only
             self._crash(error)
-            return None
-        if message is CLOSED:
+            return
+        if mail is CLOSED:
             self._end(inbox.reason)
-        letter: Letter = message
-        return letter
+        if mail is not PARK:
+            inbox.held = mail
 
     def on_stop(self) -> None:
         self._end(NORMAL)

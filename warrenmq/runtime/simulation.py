@@ -39,7 +39,7 @@ T = TypeVar("T")
 EPOCH_NS = 1_700_000_000_000_000_000
 
 
-class Vanished(Exception):
+class SimulationCrashed(Exception):
     """Raised by `run` when another task called `crash`: its function is gone."""
 
 
@@ -181,12 +181,12 @@ class Simulation(Runtime):
     def crash(self) -> None:
         """End the process, as SIGKILL does: actors and application tasks are gone, and no callback runs.
 
-        Only the caller goes on, if it is `run`'s function or outside of `run`; else `run` raises Vanished.  Start
+        Only the caller goes on, if it is `run`'s function or outside of `run`; else `run` raises SimulationCrashed.  Start
         anew on this simulation, or on another.
         """
         self._wipe_out()
         if (me := self._scheduler.current) not in (self._scheduler.outside, self._application):
-            self._scheduler.leave(Vanished(f"{me.name} called crash()"))
+            self._scheduler.leave(SimulationCrashed(f"{me.name} called crash()"))
 
     def _wipe_out(self) -> None:
         for ref, life in list(self._living.items()):

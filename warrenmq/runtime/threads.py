@@ -33,6 +33,7 @@ class Threads(Runtime):
         self._threads: set[threading.Thread] = set()
         self.monotonic_ns = time.monotonic_ns  # type: ignore[method-assign]  # 45 ns, a method around it 100
         self.channel = SimpleQueue  # type: ignore[method-assign]
+        self.event = threading.Event  # type: ignore[method-assign]
 
     def after_fork(self) -> None:
         """See forks.py: the actors' threads are in the parent."""

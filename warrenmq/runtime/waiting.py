@@ -22,14 +22,16 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from itertools import islice
 from queue import Empty
 from time import monotonic
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from warrenmq.runtime.signals import put_off
 from warrenmq.runtime.workers import BATCH, MISSING, Cell, Helper, Runner, here, ring
 from warrenmq.seams.blocking import tell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PATIENCE = 1.0
 """Seconds: a wait with a limit below it does not help."""
@@ -99,9 +101,12 @@ def _run_mine(cell: Cell | None, thing: Awaited, helper: Helper) -> None:
         helper.hand_over()
 
 
-def _until(thing: Awaited) -> Any:
+def _until(thing: Awaited) -> Iterator[tuple[()]]:
     """Turns of a slice that ends once the thing is there."""
-    return islice(iter(thing.is_there, True), BATCH)
+    for _ in range(BATCH):
+        if thing.is_there():
+            return
+        yield ()
 
 
 def _next(target: Cell | None, helper: Helper) -> Cell | None:

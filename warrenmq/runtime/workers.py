@@ -28,7 +28,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 from warrenmq.log import Log
-from warrenmq.runtime.mailbox import PARK
+from warrenmq.runtime.inbox import WAKE
 from warrenmq.runtime.shortage import no_thread
 from warrenmq.seams.blocking import tell
 
@@ -357,17 +357,17 @@ class Workers:
             self.computing.add(worker)
         return True
 
-    def _turns(self) -> Iterator[None]:
+    def _turns(self) -> Iterator[tuple[()]]:
         """A slice of a worker: BATCH messages, or fewer once SLICE is over and others are in the line."""
         until = monotonic() + SLICE
         for i in range(1, BATCH):
-            yield
+            yield ()
             if not i & 15 and self.ready and monotonic() > until:
                 return
 
     # -- one slice
 
-    def run(self, cell: Cell, runner: Runner, turns: Iterable[object]) -> None:
+    def run(self, cell: Cell, runner: Runner, turns: Iterable[tuple[()]]) -> None:
         """Run a cell that was taken out of `ready`, unless another thread does; `turns` has an item for each message."""
         if not cell.claim.acquire(False):
             return  # it looks at the mail again when it has given the claim back
@@ -398,15 +398,14 @@ class Workers:
             if not worker.blocks:
                 self.computing.add(worker)
 
-    def _slice(self, cell: Cell, server: Server, turns: Iterable[object]) -> None:
+    def _slice(self, cell: Cell, server: Server, turns: Iterable[tuple[()]]) -> None:
         """One stretch of Pykka's actor loop."""
         inbox = server.actor_inbox
         if not cell.begun:
             cell.begun = True
             server._actor_loop_setup()  # noqa: SLF001 - Pykka's loop, in its own three steps
-        letter = server.work(turns)
-        if letter is not None and letter is not PARK:
-            inbox.hold(letter)
+        server.on_receive(WAKE, turns)
+        if inbox.held is not None:
             server._actor_loop_running()  # noqa: SLF001 - it handles this one and ends: a stop, or CLOSED
         if server.actor_stopped.is_set():
             cell.server = None

@@ -12,6 +12,7 @@ would hang the supervisor that cuts it.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ class Fence(Protocol):
         """Hold the lock around one write; raises once the fence is cut."""
 
 
+_unfenced = attrgetter("unfenced")
+
+
 class FencedFile:
     """A file whose writes need the fence.
 
@@ -50,7 +54,8 @@ class FencedFile:
         self.size = file.size
         self.begin_sync = file.begin_sync
         self.close = file.close
-        self._file = file
+        self.unfenced = file
+        """The file behind the fence, for its disk."""
         self._fence = fence
         self._lock = fence.lock
 
@@ -58,29 +63,24 @@ class FencedFile:
         with self._lock:
             if self._fence.cut:
                 self._fence.refuse()
-            self._file.append(data)
+            self.unfenced.append(data)
 
     def pwrite(self, data: bytes, offset: int) -> None:
         with self._lock:
             if self._fence.cut:
                 self._fence.refuse()
-            self._file.pwrite(data, offset)
+            self.unfenced.pwrite(data, offset)
 
     def truncate(self, size: int) -> None:
         with self._fence.guard():
-            self._file.truncate(size)
+            self.unfenced.truncate(size)
 
     def datasync(self) -> None:
         if self._fence.cut:
             self._fence.refuse()
-        self._file.datasync()
+        self.unfenced.datasync()
         if self._fence.cut:
             self._fence.refuse()
-
-    @property
-    def unfenced(self) -> File:
-        """The file behind the fence, for its disk."""
-        return self._file
 
 
 class FencedDisk:
@@ -110,7 +110,7 @@ class FencedDisk:
     def sync_files(self, files: Sequence[File]) -> None:
         if self._fence.cut:
             self._fence.refuse()
-        self._disk.sync_files([each.unfenced if isinstance(each, FencedFile) else each for each in files])
+        self._disk.sync_files([*map(_unfenced, files)])
         if self._fence.cut:
             self._fence.refuse()
 

@@ -78,54 +78,55 @@ class SharedBroker(Broker):
         """Return a handle to an existing queue, as Broker.queue does."""
         self.check_open()
         plain = check.name("name", name)
-        if self._shared_calls.check_queue(plain):
-            return QueueHandle(self, plain)
-        self.local().queue(plain)
+        self._shared_calls.check_queue(plain)
         return QueueHandle(self, plain)
 
     def queues(self) -> list[QueueHandle]:
         """Return handles to all queues, as Broker.queues does."""
         self.check_open()
-        names = self._shared_calls.ask("queues")
-        if names is None:
-            names = [queue.name for queue in self.local().queues()]
+        names = self._shared_calls.ask(lambda here: [queue.name for queue in here.queues()], "queues")
         return [QueueHandle(self, name) for name in names]
 
     def stats(self) -> Stats:
         """Return the owner's statistics, as Broker.stats does."""
         self.check_open()
-        found = self._shared_calls.ask("stats")
-        return self.local().stats() if found is None else Stats.from_dict(found)
+        found: Stats = self._shared_calls.ask(Broker.stats, "stats", Stats.from_dict)
+        return found
 
     def _set_policy(self, policy: Policy) -> None:
-        if isinstance(self._links.link(), Owned):
-            self.local()._set_policy(policy)  # noqa: SLF001  # the same class's
-        else:
-            self._shared_calls.ask("set_policy", policy=[*policy])
+        self._shared_calls.ask(lambda here: here._set_policy(policy), "set_policy", policy=[*policy])  # noqa: SLF001  # the same class's
 
     def _clear_policy(self, name: str, *, operator: bool) -> None:
-        if isinstance(self._links.link(), Owned):
-            self.local()._clear_policy(name, operator=operator)  # noqa: SLF001  # the same class's
-        else:
-            self._shared_calls.ask("clear_policy", policy=name, operator=operator)
+        self._shared_calls.ask(
+            lambda here: here._clear_policy(name, operator=operator),  # noqa: SLF001  # the same class's
+            "clear_policy", policy=name, operator=operator,
+        )  # fmt: skip
 
     def policies(self) -> list[Policy]:
         """Return the owner's policies, as Broker.policies does."""
         self.check_open()
-        found = self._shared_calls.ask("policies")
-        return self.local().policies() if found is None else [Policy(*fields) for fields in found]
+        found: list[Policy] = self._shared_calls.ask(
+            Broker.policies, "policies", lambda rows: [Policy(*fields) for fields in rows]
+        )
+        return found
 
     def set_vm_memory_high_watermark(self, watermark: Watermark) -> int:
         """Change the owner's memory limit, as Broker.set_vm_memory_high_watermark does; the next owner starts with its own setting."""
         changed = Settings.load(environ={}, vm_memory_high_watermark=watermark).vm_memory_high_watermark
-        found = self._shared_calls.ask("set_vm_memory_high_watermark", limit=changed)
-        return self.local().set_vm_memory_high_watermark(watermark) if found is None else int(found)
+        limit: int = self._shared_calls.ask(
+            lambda here: here.set_vm_memory_high_watermark(watermark),
+            "set_vm_memory_high_watermark",
+            limit=changed,
+        )
+        return limit
 
     def set_disk_free_limit(self, limit: Watermark) -> int:
         """Change the owner's disk limit, as Broker.set_disk_free_limit does; the next owner starts with its own setting."""
         changed = Settings.load(environ={}, disk_free_limit=limit).disk_free_limit
-        found = self._shared_calls.ask("set_disk_free_limit", limit=changed)
-        return self.local().set_disk_free_limit(limit) if found is None else int(found)
+        found: int = self._shared_calls.ask(
+            lambda here: here.set_disk_free_limit(limit), "set_disk_free_limit", limit=changed
+        )
+        return found
 
     def close(self, timeout: float | None = 60.0) -> tuple[str, ...]:
         """Close the broker, as Broker.close does.  An owner stops cleanly and another process takes over; an attached process disconnects."""

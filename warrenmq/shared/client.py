@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.amqp.wire.codec import raw_properties
 from warrenmq.broker.engine import CLOSED
+from warrenmq.broker.parts import PerThread
 from warrenmq.broker.publisher import wait_for_alarms
-from warrenmq.errors import Blocked, Nacked, ProcessDied, Refusal
+from warrenmq.errors import Blocked, BrokerClosed, Nacked, ProcessDied, Refusal
 from warrenmq.message.properties import Properties
 from warrenmq.queue.messages import Ack
 from warrenmq.routing.message_options import header_routes, parse_expiration
@@ -24,6 +25,7 @@ from warrenmq.shared.publishing import Unconfirmed
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from warrenmq.broker.broker import Broker
     from warrenmq.broker.parts import Transacted
     from warrenmq.broker.retry import RetryPolicy
     from warrenmq.message.stored import StoredMessage
@@ -68,6 +70,10 @@ class SharedEngine:
             channel.put(CLOSED)
 
 
+def _same(answer: Any) -> Any:
+    return answer
+
+
 class SharedCalls:
     """Synchronous requests to the owner's processes (the counterpart of ActorCalls, broker/calls.py)."""
 
@@ -85,16 +91,18 @@ class SharedCalls:
         )
         return answer
 
-    def check_queue(self, name: str) -> bool:
-        """True if an owner that is another process has this queue; NotFound if it has none, False if this is the owner."""
+    def check_queue(self, name: str) -> None:
+        """Raise NotFound or ResourceLocked unless the queue is there and may be used."""
 
-        def attached(link: Attachment) -> bool:
+        def attached(link: Attachment) -> None:
             link.sync()
             with link.calling() as channel:
                 channel.check_queue(name)
-            return True
 
-        return self._links.at_owner(lambda _: False, attached)
+        def owned(link: Owned) -> None:
+            link.broker.queue(name)
+
+        self._links.at_owner(owned, attached)
 
     def call_actor(self, ref: Any, request: Any) -> Any:
         """Send a request to one process: a consumer's cancel."""
@@ -108,23 +116,29 @@ class SharedCalls:
         while True:
             link = self._links.link()
             if isinstance(link, Owned):
-                answer = owned(link.broker.client.calls)
-                return answer if queue else (answer, None)
+                with suppress(LinkLost):
+                    answer = self._links.use(link, lambda here: owned(here.broker.client.calls))
+                    return answer if queue else (answer, None)
+                continue
             try:
                 return link.call(request, queue)
             except LinkLost as why:
                 if not may_repeat(request):
                     raise _unknown(request) from why
 
-    def ask(self, name: str, **arguments: Any) -> Any:
-        """Make a call of amqp/channel/rpc.py to an owner that is another process; None if this process is the owner."""
+    def ask(
+        self, here: Callable[[Broker], Any], name: str, there: Callable[[Any], Any] = _same, **arguments: Any
+    ) -> Any:
+        """Do `here` with the broker of this process if it is the owner, else make a call of amqp/channel/rpc.py to the owner,
+        whose answer `there` makes the same of.
+        """
 
         def attached(link: Attachment) -> Any:
             link.sync()
             with link.calling() as channel:
-                return channel.ask(name, **arguments)
+                return there(channel.ask(name, **arguments))
 
-        return self._links.at_owner(lambda _: None, attached)
+        return self._links.at_owner(lambda link: here(link.broker), attached)
 
 
 def _unknown(request: Any) -> ProcessDied:
@@ -151,17 +165,23 @@ class SharedPublishing:
         def left() -> float | None:
             return None if deadline is None else max(0.0, (deadline - clock()) / 1e9)
 
-        link = self._links.current or self._links.wait(left())
-        if link is None:
-            raise Blocked("the directory has no owner for now, nothing was published; try again later")
-        if isinstance(link, Owned):
-            local = link.broker.client.publishing()
+        def owned(link: Owned) -> None:
+            local = link.broker.client.publishing.own
             local.pending = self.pending
             try:
                 local.wait_for_turn(exchange, routing_key, left(), properties)
             finally:
                 local.pending = None
-            return
+
+        while True:
+            link = self._links.current or self._links.wait(left())
+            if link is None:
+                raise Blocked("the directory has no owner for now, nothing was published; try again later")
+            if not isinstance(link, Owned):
+                break
+            with suppress(LinkLost):
+                self._links.use(link, owned)
+                return
         if (alarms := self._links.alarms).active:
             wait_for_alarms(alarms, self._links.runtime, exchange, routing_key, left, self._links.check_open)
         if deadline is not None and self.pending is None and not link.wait_for_room(left()):
@@ -176,9 +196,14 @@ class SharedPublishing:
         while True:
             link = links.current or links.link()
             if isinstance(link, Owned):
-                return link.broker.client.publishing().publish(
-                    exchange, routing_key, bodies, properties, persistent, mandatory
-                )
+                with suppress(LinkLost):
+                    return links.use(
+                        link,
+                        lambda owned: owned.broker.client.publishing.own.publish(
+                            exchange, routing_key, bodies, properties, persistent, mandatory
+                        ),
+                    )
+                continue
             confirm = Confirm(links.runtime)
             if not bodies:
                 confirm.confirm()
@@ -197,41 +222,51 @@ class SharedPublishing:
         """Publish one message, as Publishing.publish_one does."""
         link = self._links.current
         if isinstance(link, Owned):
-            return link.broker.client.publishing().publish_one(
-                exchange, routing_key, body, properties, persistent, mandatory
-            )
+            try:
+                return link.broker.client.publishing.own.publish_one(
+                    exchange, routing_key, body, properties, persistent, mandatory
+                )
+            except BrokerClosed:  # nothing was sent; `publish` finds out what it means
+                pass
         return self.publish(exchange, routing_key, [body], properties, persistent, mandatory)
 
     def publish_later(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
                       persistent: bool, due: int) -> Confirm:  # fmt: skip
         """Publish a delayed message, as Publishing.publish_later does; waits for the confirm while another process owns the directory."""
-        link = self._links.link()
-        if isinstance(link, Owned):
-            return link.broker.client.publishing().publish_later(
+
+        def owned(link: Owned) -> Confirm:
+            return link.broker.client.publishing.own.publish_later(
                 exchange, routing_key, bodies, properties, persistent, due
             )
-        self.check(exchange, "", properties)
-        raw = raw_properties(properties)
-        return self._asked(
-            link, "publish_later", exchange=exchange, routing_key=routing_key, bodies=bodies, properties=raw,
-            persistent=persistent, due=due,
-        )  # fmt: skip
+
+        def attached(link: Attachment) -> Confirm:
+            self.check(exchange, "", properties)
+            return self._asked(
+                link, "publish_later", exchange=exchange, routing_key=routing_key, bodies=bodies,
+                properties=raw_properties(properties), persistent=persistent, due=due,
+            )  # fmt: skip
+
+        return self._links.at_owner(owned, attached)
 
     def publish_copy(self, queues: tuple[str, ...], message: StoredMessage, properties: Properties | bytes, *,
                      persistent: bool, due: int = 0) -> Confirm:  # fmt: skip
         """Publish a copy of a delivered message, as Publishing.publish_copy does; waits likewise."""
-        link = self._links.link()
-        if isinstance(link, Owned):
-            return link.broker.client.publishing().publish_copy(
+
+        def owned(link: Owned) -> Confirm:
+            return link.broker.client.publishing.own.publish_copy(
                 queues, message, properties, persistent=persistent, due=due
             )
-        raw = properties if isinstance(properties, bytes) else raw_properties(properties)
-        before = message.stored_properties
-        return self._asked(
-            link, "publish_copy", queues=list(queues), exchange=message.exchange, routing_keys=message.routing_keys,
-            body=message.body, properties=raw, persistent=persistent, due=due,
-            before=before if isinstance(before, bytes) else raw_properties(message.properties),
-        )  # fmt: skip
+
+        def attached(link: Attachment) -> Confirm:
+            before = message.stored_properties
+            return self._asked(
+                link, "publish_copy", queues=list(queues), exchange=message.exchange, routing_keys=message.routing_keys,
+                body=message.body, persistent=persistent, due=due,
+                properties=properties if isinstance(properties, bytes) else raw_properties(properties),
+                before=before if isinstance(before, bytes) else raw_properties(message.properties),
+            )  # fmt: skip
+
+        return self._links.at_owner(owned, attached)
 
     def _asked(self, link: Attachment, name: str, **arguments: Any) -> Confirm:
         confirm = Confirm(self._links.runtime)
@@ -253,7 +288,7 @@ class SharedPublishing:
         raw = raw_properties(Properties(headers=None if headers is None else dict(headers)))
 
         def owned(link: Owned) -> tuple[str, ...]:
-            return link.broker.client.publishing().queues_of(exchange, routing_key, headers)
+            return link.broker.client.publishing.own.queues_of(exchange, routing_key, headers)
 
         def attached(link: Attachment) -> tuple[str, ...]:
             with link.calling() as channel:
@@ -274,7 +309,7 @@ class SharedPublishing:
             link.check(exchange, routing_key, properties)
 
         self._links.at_owner(
-            lambda link: link.broker.client.publishing().check(exchange, routing_key, properties), attached
+            lambda link: link.broker.client.publishing.own.check(exchange, routing_key, properties), attached
         )
 
     @staticmethod
@@ -287,7 +322,7 @@ class SharedPublishing:
         """True if `publish` would wait."""
         link = self._links.current
         if isinstance(link, Owned):
-            return link.broker.client.publishing().would_block(exchange, routing_key, properties)
+            return link.broker.client.publishing.own.would_block(exchange, routing_key, properties)
         return link is None or not link.has_room()
 
     def cast(self, ref: Any, message: Any) -> None:
@@ -312,7 +347,7 @@ class SharedClient:
         self.calls = SharedCalls(links)
         self.next_consumer_id = links.next_consumer_id
         self.retry_policies: dict[str, RetryPolicy] = {}
-        self._local = threading.local()
+        self.publishing = PerThread(partial(SharedPublishing, self.links))
 
     @property
     def runtime(self) -> Runtime:
@@ -329,21 +364,13 @@ class SharedClient:
         link = self.links.current
         return link.broker.client.trace() if isinstance(link, Owned) else None
 
-    def publishing(self) -> SharedPublishing:
-        """The calling thread's publishing side."""
-        try:
-            return self._local.publishing  # type: ignore[no-any-return]
-        except AttributeError:
-            publishing = self._local.publishing = SharedPublishing(self.links)
-            return publishing
-
     def ack_one(self, ref: Any, acks: OpenAcks, tag: int) -> None:
         """Send the ack of one delivery."""
         link = self.links.current
         if (
             isinstance(link, Owned)
             and not isinstance(ref, ConsumerChannel | GetChannel)
-            and self.publishing().pending is None
+            and self.publishing.own.pending is None
         ):
             link.broker.client.ack_one(ref, acks, tag)
         else:
@@ -351,7 +378,7 @@ class SharedClient:
 
     def settle(self, ref: Any, message: Any) -> None:
         """Send a consumer's message to its queue, or keep it for the end of the transaction."""
-        publishing = self.publishing()
+        publishing = self.publishing.own
         if publishing.pending is not None:
             publishing.pending.settle(ref, message)
         else:

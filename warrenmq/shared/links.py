@@ -4,6 +4,9 @@
     look ─ the owner shares, and answers ─────► Attachment ─ the owner ends ─► look
     └───────── the owner does not share ──────► DirectoryInUse
 
+An owner whose supervision tree gives up closes what is left of its broker, which frees the lock, and looks, too; for
+HAND_OVER seconds it only attaches, so that another process gets the directory if there is one.
+
 One thread looks at a time: the caller of `open`, later one of its own, which begins as soon as the owner is gone, so that a
 process that only waits for messages takes over, too.  Publishes that the last owner left unanswered fail, or are published
 again before any other of this process (`unconfirmed`).
@@ -22,8 +25,9 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from warrenmq import forks
 from warrenmq.amqp.server import serve_locally
 from warrenmq.broker.broker import Broker, runtime_of
+from warrenmq.checks import shown
 from warrenmq.directory.layout import DataDirectory
-from warrenmq.errors import BrokerClosed, DirectoryInUse, Error, Nacked
+from warrenmq.errors import AccessRefused, BrokerClosed, DirectoryInUse, Error, ForkedProcess, Nacked
 from warrenmq.log import Log
 from warrenmq.node.alarms import SOURCES, Alarm, Alarms
 from warrenmq.runtime import Threads
@@ -36,7 +40,6 @@ from warrenmq.terminal import plain
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warrenmq.actors.sending.confirms import Confirm
     from warrenmq.amqp.server import AmqpServer
     from warrenmq.runtime import Runtime
     from warrenmq.settings import Settings
@@ -52,6 +55,10 @@ _CLOSURES = 3
 """Times that a publish is repeated after its channel was closed for one of several."""
 _DROPS = 500
 """Times in a row that an owner may drop a connection before it is open."""
+HAND_OVER = 5.0
+"""Seconds in which a process whose supervision tree gave up leaves the directory to others."""
+_STOP = 60.0
+"""Seconds that what is left of a broker whose supervision tree gave up has to stop."""
 
 log = Log("warrenmq.shared")
 
@@ -121,6 +128,10 @@ class Links:
         self.current: Owned | Attachment | None = None
         """None while the next owner is looked for."""
         self._changed = threading.Condition()
+        self._broken: Owned | None = None
+        """The owner's broker of this process whose supervision tree gave up, until it is closed."""
+        self._owns_from = 0
+        """The monotonic time from which this process may own the directory (again)."""
         self._unanswered: list[Unconfirmed] = []
         """Publishes that are to be repeated, in order."""
         self._failure: Error | OSError | None = None
@@ -163,10 +174,20 @@ class Links:
         """Do something at the owner, this process or another; again at the next one if that one ends, so only what may be done twice."""
         while True:
             link = self.link()
-            if isinstance(link, Owned):
-                return owned(link)
             with suppress(LinkLost):
-                return attached(link)
+                return self.use(link, owned) if isinstance(link, Owned) else attached(link)
+
+    def use(self, link: Owned, act: Callable[[Owned], T]) -> T:
+        """Do something with the broker in this process; LinkLost, and it was not begun, when its supervision tree has given up."""
+        try:
+            return act(link)
+        except ForkedProcess:
+            raise
+        except BrokerClosed as why:
+            if self.is_closed or link.broker.is_open:
+                raise
+            self._gave_up(link)
+            raise LinkLost(str(why)) from why
 
     # -- finding the owner
 
@@ -175,6 +196,11 @@ class Links:
         while True:
             if self.is_closed:
                 raise BrokerClosed("it was closed meanwhile")
+            if self.runtime.monotonic_ns() < self._owns_from:
+                with suppress(LinkLost):
+                    return self._attach()
+                self.runtime.event().wait(_LOOK)
+                continue
             try:
                 found = Owned(self.arguments, self.next_consumer_id)
             except DirectoryInUse as owner:
@@ -195,10 +221,14 @@ class Links:
                 return found
 
     def _attach(self) -> Attachment:
-        arguments = self.arguments
-        return Attachment(
-            arguments.path, arguments.vhost, self.runtime, self._lost, self._give_up, self._blocked
-        )
+        path, vhost = self.arguments.path, self.arguments.vhost
+        try:
+            return Attachment(path, vhost, self.runtime, self._lost, self._give_up, self._blocked)
+        except AccessRefused as why:
+            raise AccessRefused(
+                f"the owner of {path} does not serve the virtual host {shown(vhost)}: a program serves the one that it opened; "
+                "have `warrenmq serve` own the directory for several"
+            ) from why
 
     def _take(self, link: Owned | Attachment) -> bool:
         """Make this the current link unless it is lost already; unanswered publishes of the previous link are repeated first."""
@@ -211,7 +241,7 @@ class Links:
                     self.current = link
                     self._looking = False
                     self._changed.notify_all()
-                    return True
+                    break
             for number, item in enumerate(again):
                 try:
                     publish_again(link, item)
@@ -221,6 +251,9 @@ class Links:
                     return False
                 except (Error, OSError) as why:
                     item.confirm.fail(why)
+        if isinstance(link, Owned):
+            link.broker.local_client.engine.on_end(lambda _reason: self._gave_up(link))
+        return True
 
     def _look_in_background(self) -> None:
         """Start the search for the next owner if there is none, and repeat unanswered publishes; the caller holds the lock."""
@@ -231,6 +264,7 @@ class Links:
     def _look_again(self) -> None:
         """Find or become the next owner, in a thread of its own."""
         try:
+            self._close_broken()
             link = self.current or self._look()
             while not self._take(link):
                 if isinstance(link, Owned):  # it was closed meanwhile
@@ -246,6 +280,26 @@ class Links:
                 self._changed.notify_all()
             for item in left:
                 item.confirm.fail(Nacked(NO_ANSWER))
+
+    def _close_broken(self) -> None:
+        if (broken := self._broken) is None:
+            return
+        try:
+            broken.close(_STOP)
+        finally:
+            self._owns_from = self.runtime.monotonic_ns() + round(HAND_OVER * 1e9)
+            with self._changed:
+                self._broken = None
+                self._changed.notify_all()
+
+    def _gave_up(self, link: Owned) -> None:
+        """The supervision tree of this process gave up: let go of the directory, and look for the next owner."""
+        with self._changed:
+            if self.is_closed or self.current is not link:
+                return
+            self.current, self._broken = None, link
+            log.warning("gives up the directory, as its broker is down", path=self.arguments.path)
+            self._look_in_background()
 
     # -- in a connection's thread
 
@@ -302,6 +356,7 @@ class Links:
             link, self.current = self.current, None
             left, self._unanswered = self._unanswered, []
             self._changed.notify_all()
+            self._changed.wait_for(lambda: self._broken is None, timeout)
         self.alarms.wake_all()
         unwritten: tuple[str, ...] = ()
         if isinstance(link, Owned):
@@ -322,14 +377,7 @@ def publish_again(link: Owned | Attachment, item: Unconfirmed) -> None:
     if isinstance(link, Attachment):
         link.publish(item)
         return
-    answer = link.broker.client.publishing().publish(
+    answer = link.broker.client.publishing.own.publish(
         item.exchange, item.routing_key, item.bodies, item.properties, item.persistent, item.mandatory
     )
-    answer.on_settled(lambda settled: _follow(settled, item.confirm))
-
-
-def _follow(answer: Confirm, promise: Confirm) -> None:
-    if (error := answer.exception()) is None:
-        promise.confirm()
-    else:
-        promise.fail(error)
+    item.confirm.follow(answer)

@@ -31,6 +31,8 @@ _TTL_MARGIN = 2.0
 """Seconds after their time within which such messages may still come: a slow disk holds up the queue, or the answer."""
 _ARRIVED = 0.3
 """Seconds after which a dead letter is where it goes, unless the disk is full."""
+_ACKED = 1.5
+"""Seconds after which an ack is on disk: 200 ms, and what a slow disk takes."""
 _ARGUMENTS: dict[str, dict[str, object]] = {
     "p": {"x-max-priority": 2},
     "t": {"x-message-ttl": TTL_MS},
@@ -47,7 +49,6 @@ class Application:
     held        deliveries that are not settled, in the order in which they came
     is_damaged  a bit was flipped: messages may be lost if the broker tells so
     lost        messages that were lost so
-    half_deleted   queues that are gone, though their deletion was cut off before it said so
     """
 
     def __init__(self, machine: SimulatedMachine, settings: Mapping[str, Settings]) -> None:
@@ -77,7 +78,6 @@ class Application:
         self.held: list[tuple[str, Copy, Delivery]] = []
         self.is_damaged = False
         self.lost = 0
-        self.half_deleted: set[str] = set()
 
     def do(self, script: Script) -> None:
         """Carry out every step, then stop cleanly, restart and check all queues.  Raises PromiseBroken."""
@@ -297,8 +297,8 @@ class Application:
 
     def ack(self, step: Step) -> None:
         if self.held:
-            _, copy, delivery = self.held.pop(step.number("pick") % len(self.held))
-            copy.state = State.SETTLED
+            name, copy, delivery = self.held.pop(step.number("pick") % len(self.held))
+            self.models[name].settled(copy, self._now())
             delivery.ack()
 
     def nack(self, step: Step) -> None:
@@ -310,7 +310,7 @@ class Application:
     def reject(self, step: Step) -> None:
         if self.held:
             name, copy, delivery = self.held.pop(step.number("pick") % len(self.held))
-            copy.state = State.SETTLED
+            self.models[name].settled(copy, self._now())
             if name == "d":
                 self._dead_lettered(copy.message)
             delivery.reject(requeue=False)
@@ -346,7 +346,7 @@ class Application:
                 if number % step.number("ack") == 0:
                     unacked -= 1
                     self.held.pop()
-                    copy.state = State.SETTLED
+                    self.models[name].settled(copy, self._now())
                     delivery.ack()
         for copy in self.models[name].copies.values():
             if copy.state is State.READY and copy.is_redelivered is False:
@@ -435,6 +435,9 @@ class Application:
         self._open_again(clean=clean)
 
     def crash(self, step: Step) -> None:
+        if not self._faults.ever_refused:
+            for model in self.models.values():
+                model.acks_are_safe(self._now() - _ACKED)
         self._machine.crash(power_cut=bool(step.number("cut")))
         self._open_again()
 
@@ -454,8 +457,16 @@ class Application:
         sent = {each: self.models[each].surely_sent() for each in names}
         self._may_nack = True
         before = sim.whereis(last)
+        self._note_confirms()
         sim.kill(sim.whereis(name))
         self._machine.wait_until(lambda: sim.is_registered(last) and sim.whereis(last) is not before)
+        for (
+            _,
+            _,
+            settled,
+        ) in self._waiting:  # a successor's confirm says nothing of acks that its predecessor had
+            for each in names:
+                settled.pop(each, None)
         self._faults.after_kill()
         self._look_again(sent, clean=False, is_safe=not one_queue)
 
@@ -516,7 +527,6 @@ class Application:
             if name == self._being_deleted:
                 del self.models[name]
                 self._bound.discard(name)
-                self.half_deleted.add(name)
                 return []
             if not self.is_damaged:
                 raise PromiseBroken(

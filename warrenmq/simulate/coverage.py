@@ -26,7 +26,7 @@ def coverage_of(trace: Trace) -> frozenset[int]:
     """Compute the coverage of a trace: `event << 8 | flag` for each that occurs, and for each pair of adjacent events one above 2**32."""
     seen: set[int] = set()
     for chunk in trace.catalog.chunks:
-        words = [word & _WORD for word in trace.columns(chunk)[_WHO]]
+        words = [word & _WORD for word in trace.columns(chunk, ("who",))[_WHO]]
         seen.update(words)
         events = [word >> _FLAG_BITS for word in words]
         seen.update(

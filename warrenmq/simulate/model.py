@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 MAIN = 0
 """The number of the publisher that is the script itself; bursts have numbers of their own."""
 
+_BYTES = bytes(range(256))
+
 
 class PromiseBroken(Exception):
     """Raised when the broker breaks a guarantee to a client.  `promise` names it in a word or two."""
@@ -79,6 +81,8 @@ class Copy:
     """A queue published it, which no confirm tells of."""
     came_at: float | None = None
     """Virtual seconds at which it was surely there, in a queue whose messages expire."""
+    settled_at: float = inf
+    """Virtual seconds at which the client acked or rejected it."""
     sent_at: float = -inf
     """Virtual seconds before which it was not sent, in this life of its queue."""
 
@@ -150,6 +154,12 @@ class QueueModel:
             return set()
         return {number for number, copy in self.copies.items() if copy.state is State.SETTLED}
 
+    def acks_are_safe(self, before: float) -> None:
+        """Acks sent before this virtual time are on disk by now, though no confirm says so (README, What is durable when)."""
+        if not self.expires:
+            numbers = [number for number, copy in self.copies.items() if copy.settled_at < before]
+            self.known_gone(number for number in numbers if number not in self.repeated)
+
     def known_gone(self, numbers: Iterable[int]) -> None:
         for number in numbers:
             copy = self.copies.get(number)
@@ -220,6 +230,10 @@ class QueueModel:
                 f"queue {self.name} says that it is empty, but messages {young} have time to live left",
             )
 
+    def settled(self, copy: Copy, now: float) -> None:
+        """The client acks or rejects it, at this virtual time."""
+        copy.state, copy.settled_at = State.SETTLED, now
+
     def requeued(self, copy: Copy) -> None:
         copy.state, copy.is_redelivered = State.READY, True
 
@@ -283,6 +297,7 @@ class QueueModel:
             and (number not in sent or (self.expires and not (clean and copy.state is State.SETTLED)))
         }
         for copy in on_their_way.values():
+            copy.settled_at = inf
             if copy.state is State.HELD:
                 copy.state = State.READY
             copy.is_certain, copy.is_redelivered, copy.sent_at = False, None, -inf
@@ -292,6 +307,7 @@ class QueueModel:
             copy.sent_at = -inf
             copy.is_safe |= is_safe
             copy.state, copy.is_certain, copy.is_redelivered = State.READY, not self.expires, None
+            copy.settled_at = inf
         return lost
 
     def _check_flag(self, copy: Copy, *, is_redelivered: bool) -> None:
@@ -339,8 +355,9 @@ class QueueModel:
 
 def body_of(number: int, size: int) -> bytes:
     """Build the body of a message: its number and a pattern that reveals bytes of other messages."""
-    head = b"%d " % number
-    return head + bytes((number * 31 + place) & 0xFF for place in range(size))
+    begin = number * 31 & 0xFF
+    pattern = _BYTES * (size // len(_BYTES) + 2)
+    return b"%d " % number + pattern[begin : begin + size]
 
 
 def number_of(body: bytes) -> int:

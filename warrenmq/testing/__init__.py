@@ -19,7 +19,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.runtime import Deadlock, Simulation, Vanished
+from warrenmq.runtime import Deadlock, Simulation, SimulationCrashed
 from warrenmq.testing.disk import SimulatedDisk
 from warrenmq.testing.machine import SimulatedMachine
 from warrenmq.testing.memory import SimulatedMemory
@@ -36,7 +36,7 @@ __all__ = [
     "SimulatedMachine",
     "SimulatedMemory",
     "Simulation",
-    "Vanished",
+    "SimulationCrashed",
     "server",
 ]
 

@@ -23,6 +23,7 @@ import errno
 import os
 import posixpath
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from threading import RLock
 from typing import TYPE_CHECKING
 
@@ -150,6 +151,11 @@ class SimulatedDisk:
         with self.lock:
             return sorted(self._files)
 
+    def contents(self) -> dict[str, bytes]:
+        """All files as a reader would find them; looking is no operation, so no other actor runs because of it."""
+        with self.lock:
+            return {path: bytes(self._inode(path).live) for path in self.paths()}
+
     def flip_bit(self, path: str, offset: int, bit: int) -> None:
         """Have one bit of a file rot, on the platter, too; it is no operation, so nobody is told."""
         with self.lock:
@@ -212,7 +218,9 @@ class SimulatedDisk:
             if path in self._files:
                 raise _os_error(errno.ENOTDIR, path)
             paths = [*self._files, *self._folders]
-        return sorted({posixpath.basename(p) for p in paths if p != path and posixpath.dirname(p) == path})
+        inside = path if path in {"", "/"} else path + "/"
+        below = (p[len(inside) :] for p in paths if p.startswith(inside))
+        return sorted({name for name in below if name and "/" not in name})
 
     def read(self, path: str) -> bytes:
         return self.open_read(path).pread(self.size(path), 0)
@@ -416,8 +424,8 @@ def _resize(content: bytearray, size: int) -> None:
         content.extend(bytes(size - len(content)))
 
 
-def _normal(path: str) -> str:
-    return posixpath.normpath(path)
+_normal = lru_cache(maxsize=4096)(posixpath.normpath)
+"""A run names few paths, each of them often."""
 
 
 def _os_error(code: int, path: str) -> OSError:

@@ -31,6 +31,7 @@ from typing import Self
 
 from warrenmq.trace.schema import (
     ACTOR,
+    CHECKSUM,
     CONSUMER,
     COUNT,
     EVENTS,
@@ -129,6 +130,9 @@ class Ev(IntEnum):
     # queue process (its numbers above are all given)
     QUEUE_LIMITS = 100
     QUEUE_RESTS = 101
+    QUEUE_DELETED = 102
+    # the end of a queue process
+    NACKED = 103
     # publishers and channels
     UNROUTED = 110
     CHANNEL_LIMIT = 111
@@ -412,6 +416,7 @@ ALARM_MEMORY, ALARM_DISK = map(int, Alarm)
 ROLL_FULL, ROLL_FOR_LARGE, ROLL_LARGE, ROLL_GARBAGE = map(int, RollReason)
 DEFER_READ, DEFER_REMOVE = map(int, Deferred)
 
+_CHECKSUM_SHIFT, _CHECKSUM_BITS = 32, 16
 _LOW = 4
 """Bits of a flag that hold a reason; above them is one more bit."""
 _CONSUMER_SHIFT, _CONSUMER_BITS, _TAG_BITS = 32, 31, 32
@@ -513,7 +518,11 @@ class Publish(
     event=Ev.PUBLISH,
     says="{actor} took in {messages}[ from {publisher}][, {flags}][; {message_ids}]",
 ):
-    """Messages entered the queue; the row is also the receive of their SENDs when `send` is above 0."""
+    """Messages entered the queue; the row is also the receive of their SENDs when `send` is above 0.
+
+    The checksum, here and of a delivery, is one more than the sum of what each message is stored with as its CRC-32, times one more than
+    its sequence id, modulo 65,535: it tells when bodies are exchanged, and those of rows add up.  Rows whose first sequence id is among the first 64 of 1,024 have one.
+    """
 
     flags: T = in_flag(PublishFlag, "what was asked for, and where the bodies are")
     message: T = in_msg("first message")
@@ -521,8 +530,14 @@ class Publish(
     send: T = in_pseq(ROW, "its SEND")
     first_seq_id: T = in_a(SEQ_ID, "first sequence id")
     count: T = in_b(COUNT, "how many messages")
+    checksum: T = in_c(
+        CHECKSUM, "of the messages, see above", default=0, shift=_CHECKSUM_SHIFT, bits=_CHECKSUM_BITS
+    )
     sends: T = in_c(
-        COUNT, "how many SEND rows, from `send` on, this row is the receive of; 0 means 1", default=0
+        COUNT,
+        "how many SEND rows, from `send` on, this row is the receive of; 0 means 1",
+        default=0,
+        bits=_CHECKSUM_SHIFT,
     )
 
 
@@ -565,6 +580,7 @@ class Deliver(
 
     flags: T = in_flag(DeliverFlag, "how")
     consumer: T = in_peer(CONSUMER, "consumer")
+    checksum: T = in_pseq(CHECKSUM, "of the messages, as PUBLISH says")
     first_seq_id: T = in_a(SEQ_ID, "first sequence id")
     count: T = in_b(COUNT, "how many messages")
     delivery_tag: T = in_c(TAG, "delivery tag of the first")
@@ -716,6 +732,24 @@ class QueueRests(
     consumers: T = in_c(COUNT, "consumers")
 
 
+class QueueDeleted(Event[T], event=Ev.QUEUE_DELETED, says="{actor} is deleted from here on"):
+    """The queue's deletion is about to be written: from here on nothing of it has to be there after a restart.
+
+    Written before the disk is asked, so that a deletion which is cut off has this row in any case.
+    """
+
+
+class Nacks(Event[T], event=Ev.NACKED, says="{actor} nacked {count} messages of {queue}; {message_ids}"):
+    """Publishers were told that a queue process has ended before it confirmed their messages.
+
+    Whoever finds the process dead writes it, as an actor of the queue's, before the supervisor hears of the end.
+    """
+
+    message: T = in_msg("first message")
+    queue: T = in_peer(ACTOR, "the queue process that has ended")
+    count: T = in_b(COUNT, "how many messages")
+
+
 class Unrouted(
     Event[T],
     event=Ev.UNROUTED,
@@ -735,11 +769,16 @@ class Routed(
 ):
     """The exchange and the routing key of an actor's publishes from here on, until its next such row.
 
-    Written when they change: an actor that has no such row publishes through the default exchange, straight to queues, and of
-    that the keys are not said.  The receivers of the SENDs are the queues that were chosen.
+    Written when they change, or the number of queues does: an actor that has no such row publishes through the default exchange,
+    straight to queues, and of that the keys are not said.  The receivers of the SENDs are the queues that were chosen.
     """
 
+    since: T = in_pseq(
+        COUNT,
+        "the first time for an exchange: t of the actor's row before, after which queues were chosen; else 0",
+    )
     exchange: T = in_a(TEXT, "exchange; an empty text is the default exchange, 0 = not said")
+    queues: T = in_b(COUNT, "how many queues the exchange chose; 0 = not said")
     routing_key: T = in_c(TEXT, "routing key, the first of several; 0 = not said")
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
@@ -20,6 +20,7 @@ from warrenmq.errors import CallerError
 from warrenmq.trace.block import decode_columns, frame_at, raw_columns
 from warrenmq.trace.catalog import Catalog, Chunk, build_catalog
 from warrenmq.trace.index import Row, index_file, rows_of
+from warrenmq.trace.schema import COLUMNS
 from warrenmq.trace.segment import SEGMENT_SUFFIX, decode_header
 from warrenmq.trace.slab import HEAD_BYTES, SLAB_SUFFIX
 
@@ -40,13 +41,13 @@ class Trace:
             msg = f"{names} cannot be read as a trace: no file begins with a whole header."
             raise NotATrace(msg)
 
-    def columns(self, chunk: Chunk) -> list[memoryview]:
-        """The nine columns of a piece, as int64."""
+    def columns(self, chunk: Chunk, wanted: Collection[str] = COLUMNS) -> list[memoryview]:
+        """The nine columns of a piece, as int64; those that are not wanted may be zeros."""
         if chunk.raw:
             return raw_columns(chunk.raw)
         frame = frame_at(self._files[chunk.file], chunk.offset)
         assert frame is not None, "the catalogue lists only frames that were whole"
-        return decode_columns(frame)
+        return decode_columns(frame, wanted)
 
     def rows(self, chunk: Chunk) -> list[Row]:
         return rows_of(self.columns(chunk))

@@ -108,6 +108,7 @@ MILLISECONDS = Kind("ms", "milliseconds", absent=None)
 WALL_CLOCK = Kind("wall clock", "microseconds since 1970")
 TEXT = Kind("text", "a name or a text, numbered in the header")
 YES_NO = Kind("yes or no", "1 = yes", absent=None)
+CHECKSUM = Kind("checksum", "a checksum of messages: 0 where one of them has none")
 LIMIT = Kind("limit", "the most there may be; -1 = no limit", absent=-1)
 
 Type = Kind | type[IntEnum] | type[IntFlag]

@@ -41,6 +41,7 @@ import struct
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 from warrenmq import forks
@@ -208,11 +209,16 @@ def _allocate(fd: int, start: int, size: int) -> None:
 
 def slab_header(header: dict[str, Any]) -> bytes:
     """The first page."""
-    layouts = {number: layout(event.places) for number, event in EVENTS.items()}
     encoded = encode_header(
-        {key: header[key] for key in SHORT_HEADER if key in header} | {"layouts": layouts}
+        {key: header[key] for key in SHORT_HEADER if key in header} | {"layouts": _layouts()}
     )
     return encoded.ljust(HEAD_BYTES, b"\0")
+
+
+@cache
+def _layouts() -> dict[int, int]:
+    """The columns that each event uses."""
+    return {number: layout(event.places) for number, event in EVENTS.items()}
 
 
 class SlabContent(NamedTuple):

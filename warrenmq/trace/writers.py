@@ -47,15 +47,13 @@ def _writer(event: type[Event[Any]]) -> Write:
         if straight is not None and places == ordered:
             return _renamed(straight(_packing(event), event.number), event)
     elif (
-        len(columns) == 7
+        (two_in_one := _TWO_IN_ONE.get(len(columns))) is not None
         and places == [*ordered, ordered[-1]]
         and all(each.is_whole for each in columns[:-2])
     ):
         high, low = columns[-2:]
         if low.shift == 0:
-            return _renamed(
-                _two_in_one(_packing(event), event.number, high.shift, high.mask, low.mask), event
-            )
+            return _renamed(two_in_one(_packing(event), event.number, high.shift, high.mask, low.mask), event)
     return _general(event)
 
 
@@ -290,6 +288,37 @@ def _two_in_one(pack_into: PackInto, number: int, shift: int, high_mask: int, lo
     return write
 
 
+def _two_in_one_of_six(pack_into: PackInto, number: int, shift: int, high_mask: int, low_mask: int) -> Write:
+    """Make the writer of PUBLISH: the same with five columns before those two."""
+
+    def write(
+        trace: ActorTrace, flag: int, c1: int, c2: int, c3: int, c4: int, c5: int, high: int, low: int
+    ) -> int:
+        c6 = (high & high_mask) << shift | low & low_mask
+        t = trace.clock()
+        if t <= trace.last_t:
+            t = trace.last_t + 1
+        trace.last_t = t
+        trace.seq = seq = trace.seq + 1
+        at, me = trace.at, trace.id
+        try:
+            check = mix((t, seq, c1, c2, c3, c4, c5, c6, flag, number, me)) & CHECK_MASK
+            pack_into(trace.slab, at, t, seq, c1, c2, c3, c4, c5, c6, flag, number, me, check)
+        except _error:
+            trace.write_unsigned(at, pack_into, (t, seq, c1, c2, c3, c4, c5, c6, flag, number, me))
+        trace.at = at = at + _ROW_BYTES
+        if at == trace.end:
+            trace.full()
+        return seq
+
+    return write
+
+
+_TWO_IN_ONE: dict[int, Callable[[PackInto, int, int, int, int], Write]] = {
+    7: _two_in_one,
+    8: _two_in_one_of_six,
+}
+"""Columns of the event with the flag -> who makes its writer, if its last two share a stored column."""
 _STRAIGHT: dict[tuple[bool, int], Callable[[PackInto, int], Write]] = {
     (True, 2): _flag_and_one,
     (True, 3): _flag_and_two,

@@ -42,10 +42,12 @@ _BEFORE_A_TRANSIENT = "a transient queue of its name was declared; what was in i
 
 
 @dataclass(slots=True)
-class SortedOut:
+class UnknownContents:
     """The contents of folders that the definitions do not name."""
 
     declared_again: list[QueueRecord] = field(default_factory=list)
+    with_folder: list[str] = field(default_factory=list)
+    """Declared durable queues whose folder is there."""
     kept: list[str] = field(default_factory=list)
     """Paths of folders that stay, though no file tells whose they are."""
     damage: list[CorruptFile] = field(default_factory=list)
@@ -53,12 +55,13 @@ class SortedOut:
 
 def sort_out(
     disk: Disk, directory: VhostDirectory, definitions: Definitions, known: Mapping[str, QueueRecord]
-) -> SortedOut:
+) -> UnknownContents:
     """Do what the table says with every folder of a vhost that is not `known` (path -> whose it is).
 
-    A known folder of a durable queue that is not there is reported: it was made before its queue was declared.  What is declared again is only returned.  Nothing that makes folders of queues may run meanwhile.
+    A known folder of a durable queue that is not there is reported if it has been there.  What is declared again is only returned.
+    Nothing that makes folders of queues may run meanwhile.
     """
-    found, again, used = SortedOut(), list[QueueName](), set[str]()
+    found, again, used = UnknownContents(), list[QueueName](), set[str]()
     whole, gone, deleted_folders = definitions.whole, definitions.gone, set[str]()
     unknown = {path.rpartition("/")[2]: path for path in directory.queue_folders(disk, known)}
     told = names_of_folders(
@@ -99,11 +102,14 @@ def sort_out(
             Log("warrenmq.definitions").info(
                 "a queue whose declaration was cut off by a crash is declared", queue=each.name
             )
-    found.damage += [
-        CorruptFile(directory.definitions, 0, FOLDER_GONE.format(record.name))
-        for path, record in known.items()
-        if record.durable and not disk.is_dir(path)
-    ]
+    folders = {*disk.listdir(directory.queues)}
+    for path, record in known.items():
+        if not record.durable:
+            continue
+        if path.rpartition("/")[2] in folders:
+            found.with_folder.append(record.name)
+        elif record.name in definitions.with_folder:
+            found.damage.append(CorruptFile(directory.definitions, 0, FOLDER_GONE.format(record.name)))
     return found
 
 

@@ -11,9 +11,8 @@ import os
 from typing import Any
 
 from warrenmq.amqp.access.users import Users, read_definitions
+from warrenmq.directory.layout import USERS
 from warrenmq.errors import SettingsError
-
-NAME = "users.json"
 
 
 def load_users(data: str, file: str | None = None, default: Users | None = None) -> Users:
@@ -23,7 +22,7 @@ def load_users(data: str, file: str | None = None, default: Users | None = None)
     cannot be used.
     """
     users = Users()
-    path = os.path.join(data, NAME)
+    path = os.path.join(data, USERS)
     if os.path.exists(path):
         try:
             users.adopt(read_definitions(path))

@@ -117,7 +117,7 @@ class ChannelProcess(Server):
                                            self._reply_to, self._counters)  # fmt: skip
         rpc = ChannelRpc(context, calls, self._reply_to)
         self._publishing = ChannelPublishing(
-            self, context, access, self._writer, self._reply_to, rpc, self._credit, self._counters
+            self, context, calls, access, self._writer, self._reply_to, rpc, self._credit, self._counters
         )
         self._transaction = Transaction(self._publishing, self._settling)
         declarations = ChannelDeclarations(self.runtime, context, calls, access, self._writer, self._reply_to)

@@ -15,7 +15,7 @@ docs/reference/classic-queue.md#checks-of-a-publish.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warrenmq.actors.sending.message_sender import MessageSender
 from warrenmq.actors.vhost.vhost import queue_name
@@ -29,6 +29,8 @@ from warrenmq.errors import CallerError
 from warrenmq.queue.unconfirmed import UNANSWERED
 
 if TYPE_CHECKING:
+    from pykka import ActorRef
+
     from warrenmq.amqp.channel.access import ChannelAccess
     from warrenmq.amqp.channel.context import ConnectionContext
     from warrenmq.amqp.channel.credit import ChannelCredit
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from warrenmq.amqp.channel.rpc import ChannelRpc
     from warrenmq.amqp.channel.writer import ChannelWriter
     from warrenmq.amqp.statistics import ChannelCounters
+    from warrenmq.broker.calls import ActorCalls
     from warrenmq.routing import Router
     from warrenmq.runtime import Server
 
@@ -56,8 +59,8 @@ class Routed(NamedTuple):
 class ChannelPublishing:
     """The publishing side of one channel; it belongs to the channel process."""
 
-    def __init__(self, server: Server, context: ConnectionContext, access: ChannelAccess, writer: ChannelWriter,
-                 reply_to: ReplyTo, rpc: ChannelRpc, credit: ChannelCredit, counters: ChannelCounters) -> None:  # fmt: skip
+    def __init__(self, server: Server, context: ConnectionContext, calls: ActorCalls, access: ChannelAccess,
+                 writer: ChannelWriter, reply_to: ReplyTo, rpc: ChannelRpc, credit: ChannelCredit, counters: ChannelCounters) -> None:  # fmt: skip
         broker = context.broker
         self.confirms = Confirms()
         self._access = access
@@ -69,9 +72,13 @@ class ChannelPublishing:
         self._vhost = broker.vhost
         self._send_to_channel = server.actor_inbox.send
         self._templates = Templates(context.user, reply_to.address)
+
+        def address(queue: str) -> ActorRef[Any]:
+            calls.wake(queue)
+            return server.runtime.whereis(queue_name(queue))
+
         self._sender = MessageSender(server.runtime, broker.vhost.ids, credit.flow,
-                                     broker.settings.credit_flow_default_credit[0], server.trace,
-                                     lambda queue: server.runtime.whereis(queue_name(queue)))  # fmt: skip
+                                     broker.settings.credit_flow_default_credit[0], server.trace, address)  # fmt: skip
 
     def check(self, method: bytes, raw_properties: bytes, bodies: list[bytes], *, numbered: bool) -> Routed:
         """Check and route a run of publishes; AmqpError for what RabbitMQ refuses.  Nothing is sent.

@@ -94,7 +94,7 @@ class ChannelRpc:
 
     def stats(self, _request: dict[str, Any]) -> Any:
         """The whole broker."""
-        return self._broker.stats_for(self._calls).as_dict()
+        return self._broker.local_client.stats(self._calls).as_dict()
 
     def queues(self, _request: dict[str, Any]) -> Any:
         """The names of all queues."""
@@ -115,7 +115,7 @@ class ChannelRpc:
         """Publish delayed messages; answered when they are safe."""
         client = self._broker.client
         client.have_later()
-        client.publishing().publish_later(
+        client.publishing.own.publish_later(
             _argument(request, "exchange", str), _argument(request, "routing_key", str), _argument(request, "bodies", list),
             _properties(request, "properties"), _argument(request, "persistent", bool), _argument(request, "due", int),
         ).result(_PATIENCE)  # fmt: skip
@@ -129,7 +129,7 @@ class ChannelRpc:
                                 _argument(request, "before", bytes), _argument(request, "body", bytes))  # fmt: skip
         queues = tuple(_argument(request, "queues", list))
         properties = _argument(request, "properties", bytes)
-        client.publishing().publish_copy(
+        client.publishing.own.publish_copy(
             queues, message, properties, persistent=_argument(request, "persistent", bool), due=due
         ).result(_PATIENCE)
 
@@ -137,7 +137,7 @@ class ChannelRpc:
         """The queues that a message would be routed to."""
         exchange, key = _argument(request, "exchange", str), _argument(request, "routing_key", str)
         headers = _properties(request, "properties").headers
-        return list(self._broker.client.publishing().queues_of(exchange, key, headers))
+        return list(self._broker.client.publishing.own.queues_of(exchange, key, headers))
 
     def set_memory(self, request: dict[str, Any]) -> Any:
         """Change the memory watermark."""

@@ -57,8 +57,8 @@ class Channels:
         self._context = context
         self._channel_max = channel_max
         self._refs: dict[int, ActorRef[Any]] = {}
-        self._intakes: dict[ActorRef[Any], Intake] = {}
-        """The Intake of each channel that has not ended, also of those whose numbers are free again."""
+        self._intakes: dict[ActorRef[Any], tuple[int, Intake]] = {}
+        """The number and the Intake of each channel that has not ended, also of those whose numbers are free again."""
         self._crashed: dict[int, None] = {}
         """Numbers whose channel.close has been sent: what comes is ignored until channel.close-ok."""
         self._batches: dict[int, list[Frame]] = {}
@@ -92,7 +92,7 @@ class Channels:
                 frames = all_frames[at : at + FRAMES_PER_CAST]
                 size = sum(len(each.payload) for each in frames) + OVERHEAD * len(frames)
                 ref = self._refs[number]
-                self._owner.cast(ref, self._intakes[ref].give(frames, size))
+                self._owner.cast(ref, self._intakes[ref][1].give(frames, size))
         self._batches.clear()
 
     def _ignore(self, frame: Frame) -> None:
@@ -129,7 +129,7 @@ class Channels:
             self.close_lost(frame.channel, AmqpError(RESOURCE_ERROR, str(error)))
             return False
         self._refs[frame.channel] = ref
-        self._intakes[ref] = Intake(self._context.transport)
+        self._intakes[ref] = frame.channel, Intake(self._context.transport)
         self._owner.link(ref)
         return True
 
@@ -143,12 +143,13 @@ class Channels:
         """Handle the end of a linked actor; returns the number of the channel that it was, if that was open."""
         if ref not in self._intakes:
             return None
-        self._intakes.pop(ref).abandon()
-        number = next((number for number, each in self._refs.items() if each is ref), None)
-        if number is not None:
-            for frame in self._batches.pop(number, ()):
-                self._context.transport.handled(len(frame.payload) + OVERHEAD)
-            self.forget(number, ref)
+        number, intake = self._intakes.pop(ref)
+        intake.abandon()
+        if self._refs.get(number) is not ref:
+            return None
+        for frame in self._batches.pop(number, ()):
+            self._context.transport.handled(len(frame.payload) + OVERHEAD)
+        self.forget(number, ref)
         return number
 
     def close_lost(self, number: int, error: AmqpError) -> None:

@@ -10,6 +10,8 @@ from warrenmq.lens.tables import MAIL, Caption
 from warrenmq.trace.events import Ev, Worded
 from warrenmq.trace.schema import Row
 
+_EVENTS = 256
+"""Numbers that a row can say."""
 Handler: TypeAlias = Callable[[Scene, int, Row], Caption]
 """(scene, the actor that wrote the row, row) -> caption."""
 
@@ -31,14 +33,14 @@ class Handlers:
         return take
 
 
-def merged(all_handlers: Iterable[Handlers]) -> dict[int, Handler]:
-    """Merge the handlers of all modules; TypeError if two are for one event."""
+def merged(all_handlers: Iterable[Handlers], otherwise: Handler) -> list[Handler]:
+    """Merge the handlers of all modules into one for each event, `otherwise` for those that none is for; TypeError if two are for one."""
     found: dict[int, Handler] = {}
     for each in all_handlers:
         if twice := found.keys() & each.by_event.keys():
             raise TypeError(f"two functions are for event {min(twice)}")
         found |= each.by_event
-    return found
+    return [found.get(event, otherwise) for event in range(_EVENTS)]
 
 
 def take_mail(scene: Scene, actor: int, sender: int, send: int, sends: int = 1) -> None:
@@ -46,11 +48,12 @@ def take_mail(scene: Scene, actor: int, sender: int, send: int, sends: int = 1) 
     if not send:
         return
     mail, sent = scene.tables[MAIL], scene.sent
-    for seq in span(send, sends) if sends > 1 else (send,):
+    for seq in (send,) if sends == 1 else span(send, sends):
         key = f"{sender}:{seq}"
         found = mail.get(key)
         if found is not None and (found[0] == actor or not found[0]):
-            scene.about = scene.about or found[2]
+            if not scene.about:
+                scene.about = found[2]
             del mail[key]
             scene.changes.append((MAIL, key, None, found))
         scene.cause = sent.pop((sender, seq), scene.cause)

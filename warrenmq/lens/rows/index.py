@@ -44,7 +44,7 @@ def _written(scene: Scene, actor: int, row: Row) -> Caption:
         key = scene.entry_key(name, seq)
         found = scene.tables[ENTRY].get(key)
         if found is not None and not found[3]:
-            scene.set(ENTRY, key, (*found[:3], WRITTEN, found[4]))
+            scene.add(ENTRY, key, (*found[:3], WRITTEN, found[4]))
     old = queue_row(scene, name, actor)
     scene.set(QUEUE, name, (*old[:3], old[3] + size, *old[4:]))
     if (journal := scene.tables[JOURNAL].get(name)) is not None:
@@ -72,7 +72,7 @@ def _synced(scene: Scene, actor: int, row: Row) -> Caption:
         if not found[3]:
             left.append(seq)
         elif found[3] == WRITTEN:
-            scene.set(ENTRY, key, (*found[:3], SYNCED, found[4]))
+            scene.add(ENTRY, key, (*found[:3], SYNCED, found[4]))
             scene.about = scene.about or found[0]
     notes.dirty = left
     old = queue_row(scene, name, actor)

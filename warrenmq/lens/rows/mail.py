@@ -26,11 +26,11 @@ _FORGETS = {"Register", "ClientTerminate", "ClientDelete"}
 def _sent(scene: Scene, actor: int, row: Row) -> Caption:
     kind_number, to, count, queues, seq = _send(row)
     kind = scene.runs[scene.run].kinds.get(kind_number, "a message")
-    scene.set(MAIL, f"{actor}:{seq}", (to, kind, scene.about, count, actor))
+    scene.add(MAIL, f"{actor}:{seq}", (to, kind, scene.about, count, actor))
     scene.sent[actor, seq] = scene.number
-    scene.move = scene.anchor(actor), scene.anchor(to)
     if kind == "Publish":
         return _published(scene, actor, to, count, queues)
+    scene.move = scene.anchor(actor), scene.anchor(to)
     if kind in {"Writes", "Removes"} and (store := scene.store(to)) and scene.is_open(store, to):
         return (_writes_sent if kind == "Writes" else _removes_sent)(scene, scene.name(actor), store, count)
     return "{0} sends {1} to {2}.", scene.name(actor), kind, scene.name(to)
@@ -40,8 +40,8 @@ def _published(scene: Scene, actor: int, to: int, count: int, queues: int) -> Ca
     for message in span(scene.about, count):
         if (owed := scene.tables[OWED].get(message)) is None:
             sent, confirmed = scene.tables[PUB].get(actor, (0, 0))
-            scene.set(PUB, actor, (sent + 1, confirmed))
-            scene.set(OWED, message, (actor, max(queues, 1)))
+            scene.add(PUB, actor, (sent + 1, confirmed))
+            scene.add(OWED, message, (actor, queues or 1))
         elif not queues:  # an old trace does not say how many
             scene.set(OWED, message, (actor, owed[1] + 1))
     exchange, key, _ = scene.tables[ROUTE].get(actor, ("", "", 0))

@@ -54,7 +54,7 @@ def _taken_in(scene: Scene, actor: int, row: Row) -> Caption:
         body = IN_PERSISTENT if flags & _PERSISTENT else IN_TRANSIENT
     writes = None if not body else notes.writes["p" if body == IN_PERSISTENT else "t"]
     for seq in span(first, count):
-        scene.set(ENTRY, scene.entry_key(name, seq), (message, "ready", 1, 0, body))
+        scene.add(ENTRY, scene.entry_key(name, seq), (message, "ready", 1, 0, body))
         if flags & _PERSISTENT:
             notes.dirty.append(seq)
         else:
@@ -114,7 +114,7 @@ def _delivered(scene: Scene, actor: int, row: Row) -> Caption:
         if gone:
             _leaves(scene, name, seq, key, (message, "acked", place, index, body))
         else:
-            scene.set(ENTRY, key, (message, "unacked", place, index, body))
+            scene.add(ENTRY, key, (message, "unacked", place, index, body))
     scene.move = f"entry/{scene.entry_key(name, first)}", f"con/{consumer}"
     scene.spend("acknowledged" if gone else "delivered", count)
     words, what = many(scene.about, count)

@@ -1,8 +1,8 @@
 // The page: where on the tape we are, how we get elsewhere.
 //
 // A Lens draws one tape into an element.  `options` are what a server adds: bytes(store, file, offset, size) reads a record of a store,
-// entry(queue, priority, sequence id, state) those of a message in the index, aside() gives one more
-// panel beside the machine (a lesson, the drive), live() is true while rows come.
+// entry(queue, priority, sequence id, state) those of a message in the index, live() is true while rows come, turn(name of an actor) gives what
+// serves its mailbox now, if that can be, and moved(row) hears where we are.
 import { el, named, num, patch, plain } from "./dom.js";
 import { inspector } from "./inspector.js";
 import { cache, costs, flow, flying, grouped, tree } from "./machine.js";
@@ -12,9 +12,11 @@ import { stage, travel } from "./travel.js";
 
 const UNTIL = { sync: "a sync", confirm: "a confirm", cancel: "a cancelled write", roll: "a roll-over", gc: "the collector", crash: "a crash", recovered: "a recovery", alarm: "an alarm" };
 const SPEEDS = [0.5, 1, 2, 4, 16, 64];
+// the parts of the picture that a lesson may point at
+const LOOKS = { tree: ".tree", mail: ".box", publisher: ".end:not(.con)", exchanges: ".exchanges", queue: ".queue", index: ".queue", stores: ".store", flying: ".flying", cache: ".cache", memory: ".queue", alarms: ".alarm" };
 const HANDLED = new Set(["RECV", "PUBLISH", "ACK"]);
 const KEYS = [["Space", "play, pause"], ["\u2192 \u2190", "next, previous row"], ["Shift + arrow", "next, previous handled message"], ["u, Shift + u", "until the chosen moment, and back"],
-  ["j, k", "next, previous row of this process"], ["n, p", "next, previous chapter"], ["v", "next violated rule"], ["f", "follow this row's message, or let it go"], ["w", "why?"], ["i", "inspect this row's process"], ["/", "search the captions"],
+  ["j, k", "next, previous row of this process"], ["n, p", "next, previous chapter"], ["v", "next violated rule"], ["f", "follow this row's message, or let it go"], ["w", "why?"], ["i, m", "inspect this row's process, its message"], ["/", "search the captions"],
   ["1 to 9", "a chapter"], ["+ \u2212", "larger, smaller"], ["d", "dark, light"], ["Home, End", "first, last row"], ["Esc", "close, let go"]];
 const FAR = 20_000;  // rows that are looked through for those about a thing
 
@@ -28,7 +30,7 @@ export class Lens {
     this.root = root;
     this.tape = tape;
     this.options = options;
-    this.state = { at: tape.first, pinned: 0, playing: false, speed: 1, until: "sync", why: false, keys: false, size: 0, selected: null, search: null };
+    this.state = { at: tape.first, pinned: 0, playing: false, speed: 1, until: "sync", why: false, keys: false, size: 0, selected: null, search: null, look: [] };
     this.unfolded = new Set();
     this.names = Object.fromEntries(tape.head.tables.map((name, i) => [name, i]));
     this.width = 600;
@@ -75,20 +77,24 @@ export class Lens {
 
   fromHash(first = false) {
     if (this.written === location.hash && !first) return;
+    this.written = location.hash;
     const hash = new URLSearchParams(location.hash.slice(1)), [kind, ...id] = (hash.get("sel") ?? "").split(":"), chosen = id.join(":");
     const selected = ["actor", "message", "record", "file", "entry"].includes(kind) && chosen ? { kind, id: kind === "actor" || kind === "message" ? +chosen : chosen } : null;
-    this.show(+hash.get("row") || this.tape.first + 1, { pinned: +hash.get("m") || 0, selected });
+    const look = (hash.get("look") ?? "").split(",").filter((part) => LOOKS[part]);
+    this.show(+hash.get("row") || this.tape.first + 1, { pinned: +hash.get("m") || 0, selected, look });
   }
 
   toHash(push) {
     const { at, pinned, selected } = this.state;
-    this.written = `#row=${at}${pinned ? "&m=" + pinned : ""}${selected ? `&sel=${encodeURIComponent(selected.kind + ":" + selected.id)}` : ""}`;
-    try { if (push) history.pushState(null, "", this.written); else history.replaceState(null, "", this.written); } catch { /* a frame without an address */ }
+    if (location.hash !== this.written) return;  // somebody has just set it; the event comes
+    const hash = `#row=${at}${pinned ? "&m=" + pinned : ""}${selected ? `&sel=${encodeURIComponent(selected.kind + ":" + selected.id)}` : ""}`;
+    try { if (push) history.pushState(null, "", hash); else history.replaceState(null, "", hash); } catch { /* a frame without an address */ }
+    this.written = location.hash;
   }
 
   show(row, more = {}, push = false, moving = true) {
     this.tape.seek(Math.max(Math.min(this.tape.first + 1, this.tape.last), row));
-    Object.assign(this.state, { at: this.tape.at }, more);
+    Object.assign(this.state, { at: this.tape.at, look: [] }, more);
     this.render(moving);
     clearTimeout(this.late);
     this.late = setTimeout(() => this.toHash(push), push ? 0 : 150);
@@ -100,9 +106,15 @@ export class Lens {
     cancelAnimationFrame(this.soon);
     this.soon = requestAnimationFrame(() => this.show(row, { playing: false, why: false }, false, false));
   };
-  select = (selected) => { this.state.selected = selected; this.toHash(false); this.render(false); };
+  select = (selected) => { this.state.selected = selected; this.toHash(false); this.render(false); this.focus(".inspector"); };
+  focus(dialog) { this.root.querySelector(dialog)?.focus({ preventScroll: true }); }
   pick = (message) => { this.state.pinned = this.state.pinned === message ? 0 : message; this.toHash(false); this.render(false); };
-  grew() { this.render(false); }
+  grow(more) {  // rows that came, from a feed
+    const { tape } = this;
+    tape.add(more.n, more.text, more.fresh);
+    tape.mark(more.marked);
+    Object.assign(tape.head, { runs: more.runs, chapters: more.chapters, violations: more.violations });
+  }
 
   step(way, unit) {
     const { tape } = this, { at } = this.state, events = tape.head.events;
@@ -132,7 +144,7 @@ export class Lens {
     this.render(false);
   };
 
-  toggle(what) { this.state[what] = !this.state[what]; this.render(false); }
+  toggle(what) { this.state[what] = !this.state[what]; this.render(false); this.focus("." + what); }
 
   theme = () => {
     const root = document.documentElement, dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
@@ -162,6 +174,7 @@ export class Lens {
       " ": this.play, ArrowRight: () => this.step(1, row), ArrowLeft: () => this.step(-1, row), Home: () => this.go(this.tape.first + 1), End: () => this.go(this.tape.last),
       u: () => this.step(1, "until"), U: () => this.step(-1, "until"), j: () => this.step(1, "actor"), k: () => this.step(-1, "actor"), n: () => this.step(1, "chapter"), p: () => this.step(-1, "chapter"), v: () => this.step(1, "violation"),
       w: () => this.toggle("why"), f: () => this.pick(this.state.pinned || this.tape.row(this.state.at).message), d: this.theme, "?": () => this.toggle("keys"), i: () => this.select(this.state.selected ? null : { kind: "actor", id: this.tape.row(this.state.at).actor }),
+      m: () => { const { message } = this.tape.row(this.state.at); if (message) this.select({ kind: "message", id: message }); },
       "/": () => { this.state.search = ""; this.render(false); this.root.querySelector(".search input")?.focus(); },
       "+": () => this.resize(1), "=": () => this.resize(1), "-": () => this.resize(-1), Escape: () => { Object.assign(this.state, { why: false, keys: false, pinned: 0, selected: null, search: null }); this.render(false); },
     }[k] ?? (/^[1-9]$/.test(k) && this.tape.head.chapters[k - 1] ? () => this.go(this.tape.head.chapters[k - 1][0]) : null);
@@ -200,11 +213,14 @@ export class Lens {
       focus: state.pinned || row?.message || 0, actor: row?.actor, changed, gone: gone.map(([table, key, old]) => [tape.head.tables[table], key, old]), pinned: state.pinned, row: state.at,
       at: Object.fromEntries(tape.head.tables.map((name, i) => [name, i + ":"])), mail: grouped(T.mail, (_, m) => [m[0], m]), waits: grouped(T.wait, (_, w) => [w[0], w[1]]),
       unfolded: this.unfolded, unfold: (id) => { this.unfolded.add(id); this.render(false); }, selected: state.selected, select: this.select, pick: this.pick, go: this.go, words: this.words, rowsOf: this.rowsOf, bytes: this.options.bytes, entry: this.options.entry,
+      turn: (id) => { const a = T.actor.get(id); return a && this.options.turn?.(a[1] === "QueueProcess" ? "queue:" + a[0] : a[0]); },
     };
     this.T = T;
-    patch(root.firstChild, [this.header(row), el("main.machine", { key: "machine" },
-      el("div.left", {}, tree(T, now)), el("div.middle", {}, flow(T, now), stores(T, now)), el("div.right", {}, this.options.aside?.(now) ?? null, flying(T, now), cache(T, now), costs(T, now))),
+    patch(root.firstChild, [this.header(row), el("main.machine", { key: "machine", tabindex: "0", "aria-label": "the broker after this row" },
+      el("div.left", {}, tree(T, now)), el("div.middle", {}, flow(T, now), stores(T, now)), el("div.right", {}, flying(T, now), cache(T, now), costs(T, now))),
     el("svg.way", { key: "way", "aria-hidden": "true" }), inspector(state.selected, T, now), state.keys && this.keys(), state.why && this.whys(), this.deck(row, now)]);
+    for (const part of root.querySelectorAll(".looked")) if (!state.look.some((each) => part.matches(LOOKS[each]))) part.classList.remove("looked");
+    for (const each of state.look) for (const part of root.querySelectorAll(LOOKS[each])) part.classList.add("looked");
     this.draw(moving);
   }
 
@@ -215,21 +231,21 @@ export class Lens {
 
   header(row) {
     const { state } = this, head = this.tape.head;
-    return el("header", { key: "header" }, el("h1", {}, el("b", {}, "warrenmq"), " the lens"), el("p.title", {}, named(head.title), this.options.live?.() ? el("span.live", {}, "live") : null, head.note && el("span.note", {}, head.note)),
+    return el("header", { key: "header", "aria-label": "the lens" }, el("h1", {}, el("b", {}, "warrenmq"), " the lens"), el("p.title", {}, named(head.title), this.options.live?.() ? el("span.live", {}, "live") : null, head.note && el("span.note", {}, head.note)),
       state.search !== null && el("label.search", {}, el("input", { type: "search", placeholder: "search the captions", "aria-label": "search the captions", on: { keydown: (e) => { if (e.key === "Enter") this.search(e.target.value, e.shiftKey ? -1 : 1); } } })),
       state.pinned > 0 && el("button.pinned", { title: "let it go", on: { click: () => this.pick(state.pinned) } }, "following ", el("b", {}, "m" + state.pinned), " \u00d7"),
-      el("nav", {}, el("button", { "aria-expanded": String(state.keys), title: "keys (?)", "aria-label": "keys", on: { click: () => this.toggle("keys") } }, "?"),
-        el("button", { title: "smaller (-)", "aria-label": "smaller", on: { click: () => this.resize(-1) } }, "A", el("small", {}, "\u2212")), el("button", { title: "larger (+)", "aria-label": "larger", on: { click: () => this.resize(1) } }, "A", el("small", {}, "+")),
+      el("nav", { "aria-label": "how it looks" }, el("button", { "aria-expanded": String(state.keys), title: "keys (?)", "aria-label": "keys", on: { click: () => this.toggle("keys") } }, el("span", { "aria-hidden": "true" }, "?")),
+        el("button", { title: "smaller (-)", "aria-label": "A\u2212: smaller", on: { click: () => this.resize(-1) } }, "A", el("small", {}, "\u2212")), el("button", { title: "larger (+)", "aria-label": "A+: larger", on: { click: () => this.resize(1) } }, "A", el("small", {}, "+")),
         el("button", { title: "dark or light (d)", "aria-label": "dark or light", on: { click: this.theme } }, el("svg", { viewBox: "0 0 16 16", width: 14, height: 14 }, el("circle.o", { cx: 8, cy: 8, r: 6.2 }), el("path", { d: "M8 1.8a6.2 6.2 0 0 1 0 12.4z" })))));
   }
 
   keys() {
-    return el("aside.keys", { key: "keys", role: "dialog", "aria-label": "keys" }, el("h2", {}, "Keys"), el("dl", {}, KEYS.map(([k, what]) => el("div", {}, el("dt", {}, k), el("dd", {}, what)))));
+    return el("div.keys", { key: "keys", role: "dialog", tabindex: "-1", "aria-label": "keys" }, el("h2", {}, "Keys"), el("dl", {}, KEYS.map(([k, what]) => el("div", {}, el("dt", {}, k), el("dd", {}, what)))));
   }
 
   whys() {
     const { tape } = this, { at } = this.state, chain = tape.why(at);
-    return el("aside.why", { key: "why", role: "dialog", "aria-label": "why" }, el("h2", {}, "Why? Each row, and the one before that led to it"),
+    return el("div.why", { key: "why", role: "dialog", tabindex: "-1", "aria-label": "why" }, el("h2", {}, "Why? Each row, and the one before that led to it"),
       el("ol", {}, [at, ...chain].map((number, i) => { const row = tape.row(number); return el("li", { key: number, class: i ? "" : "first" }, el("button", { on: { click: () => this.show(number, { why: true }, true) } },
         el("span.no", {}, num(number)), named(this.called(row.actor, row.run), { class: "who" }), el("span.said", {}, this.words(number)))); })),
       !chain.length && el("p.void", {}, "No row of this trace led to it: it came from outside."));
@@ -249,7 +265,7 @@ export class Lens {
     const button = (label, key, act, ...inside) => el("button", { title: `${label} (${key})`, "aria-label": label, on: { click: act } }, ...inside);
     const icon = (...paths) => el("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, paths);
     const broken = (head.violations ?? []).find((v) => v.row === state.at || v.rows.includes(state.at));
-    return el("footer.deck", { key: "deck" },
+    return el("footer.deck", { key: "deck", "aria-label": "this row" },
       el("div.told", {},
         el("p.meta", {}, row && named(this.called(row.actor), { class: "who" }), el("span.ev", {}, row ? (head.events[row.event] ?? "event " + row.event).toLowerCase().replaceAll("_", " ") : ""), el("span.when", {}, row ? `boot ${head.runs[row.run]?.boot ?? "?"}, ${clock(row.t - (head.runs[row.run]?.t ?? 0))}` : "")),
         el("div.say", {}, shown && el("p.stage", { "aria-hidden": "true" }, el("span", {}, shown.from || "disk"), el("i", {}, shown.message && el("b", {}, shown.message)), shown.by && [el("span", {}, shown.by), el("i")], el("span", {}, shown.to)),

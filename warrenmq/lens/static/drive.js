@@ -1,54 +1,107 @@
-// The drive: the page on a run that the reader steers.  Each command goes to the server, which runs the real actors and sends the rows again.
-import { Lens } from "./app.js";
-import { el, named, num } from "./dom.js";
-import { tapeOf } from "./tape.js";
+// The desk of the drive: commands for one run, or for one of each profile at a time.  Each goes to the server, which runs the real actors; the rows
+// that it brings go to the frames.  The address of the page holds the runs: script, seed and choices.
+import { el, named, num, patch } from "./dom.js";
 
-const root = document.getElementById("app");
-const given = new URLSearchParams(location.hash.slice(1)).get("token");
-if (given) { sessionStorage.setItem("warrenmq-drive", given); history.replaceState(null, "", location.pathname); }
+const hash = new URLSearchParams(location.hash.slice(1)), given = hash.get("token");
+if (given) sessionStorage.setItem("warrenmq-drive", given);
 const token = given ?? sessionStorage.getItem("warrenmq-drive") ?? "";
+const SIZES = [[300, "300 B"], [9_000, "9 kB"], [60_000, "60 kB"]], COUNTS = [1, 10, 100], OPERATIONS = [[0, "now"], [1, "before the next write"], [2, "before the 2nd write"], [3, "before the 3rd write"], [5, "before the 5th write"], [8, "before the 8th write"]];
+const chosen = { to: "", size: 300, count: 1, persistent: true, hold: false, operations: 0, actor: "", file: "" };
+let told = { runs: [], script: "" }, said = [], coming = Promise.resolve(), shown = 0;
 
-let now = { can_run: [], open: true, link: "" }, said = "", busy = false, queue = "", lens = null;
-
-const read = async () => tapeOf(await (await fetch("tape")).text());
+const frame = (profile) => document.getElementById(profile)?.contentWindow?.lens;
+const lenses = () => told.runs.map((run) => frame(run.profile)).filter(Boolean);
+const short = (name) => name.replace(/^queue:/, "");
 
 async function ask(path, body) {
-  const answer = await fetch(`../drive${path}`, { method: "POST", headers: { "x-lens-token": token }, body: JSON.stringify(body) });
-  return answer.status === 403 ? { error: "this page has no token: open the address that the start printed" } : answer.json();
+  const answer = await fetch(path, body && { method: "POST", headers: { "x-lens-token": token }, body: JSON.stringify(body) });
+  return answer.status === 403 ? { error: "This page has no token: open the address that the start printed." } : answer.json();
 }
 
-async function command(body, path = "") {
-  if (busy) return;
-  busy = true;
-  const answer = await ask(path, body).catch((error) => ({ error: String(error.message) }));
-  if (answer.can_run) now = answer;
-  said = answer.error ?? (typeof answer.result === "string" || typeof answer.result === "number" ? `done: ${answer.result}` : "");
-  lens.tape = await read();
-  busy = false;
-  lens.show(lens.tape.last, { playing: false });
+const asking = (path, body) => (coming = coming.catch(() => null).then(() => carriedOut(path, body)));  // one after the other
+
+async function carriedOut(path, body) {
+  const after = Object.fromEntries(told.runs.map((run) => [run.profile, frame(run.profile)?.tape.last]));
+  const began = performance.now(), answer = await ask(path, { ...body, after }).catch((error) => ({ error: String(error.message) }));
+  said = answer.error ? [answer.error] : [];
+  if (answer.runs) {
+    told = answer;
+    for (const run of told.runs) {
+      const words = run.error ?? (["string", "number"].includes(typeof run.result) ? `Done: ${run.result}.` : "");
+      if (words) said.push(told.runs.length > 1 ? `${run.profile}: ${words}` : words);
+    }
+    const before = new Set(told.runs.map((run) => run.profile).filter(frame));
+    if (before.size < told.runs.length || document.querySelectorAll("iframe").length > told.runs.length) draw();
+    await Promise.all(told.runs.filter((run) => before.has(run.profile)).map((run) => frame(run.profile).renew(path === "do" ? run.news : null)));
+  }
+  drive.took.push(performance.now() - began);
+  draw();
 }
 
-function panel(picture) {
-  const queues = Object.keys(Object.fromEntries(lens?.T?.queue ?? [])), actors = [...(lens?.T?.actor ?? new Map()).values()].filter((actor) => actor[3] === "up" && !["client", "broker", "scenario"].includes(actor[1])).map((actor) => actor[0]);
-  if (!queues.includes(queue)) queue = queues[0] ?? "orders";
-  const button = (label, body, path, more = {}) => el("button", { ...more, on: { click: () => command(body, path) } }, label);
-  const line = (title, ...what) => el("div.asks", {}, el("h3", {}, title), el("p", {}, what));
-  const last = lens && lens.state.at < lens.tape.last;
-  return el("section.panel.drivebox", { "aria-label": "drive" }, el("h2", {}, "Drive"),
-    line("Whose turn is it?", button("the seed decides", { do: "turn" }), now.can_run.map((actor) => button(named(actor.replace(/^queue:/, "")), { do: "turn", actor }, "", { class: "turn", title: `one turn for ${actor}` })), now.can_run.length ? null : el("small", {}, "nobody has anything to do")),
-    line("Until all is quiet", button("settle", { do: "settle" }), button("50 ms pass", { do: "sleep", ms: 50 }), button("20 s pass", { do: "sleep", ms: 20_000 })),
-    line("Application", el("select", { value: queue, "aria-label": "queue", on: { change: (e) => { queue = e.target.value; } } }, (queues.length ? queues : [queue]).map((each) => el("option", { value: each }, named(each)))),
-      button("publish 300 B", { do: "publish", queue, size: 300, hold: true }), button("publish 9 kB", { do: "publish", queue, size: 9_000, hold: true }), button("ten of 9 kB", { do: "publish", queue, size: 9_000, count: 10 }), button("get", { do: "get", queue }), button("ack", { do: "ack", queue }), button("declare a queue", { do: "declare", queue: `queue-${queues.length + 1}` })),
-    line("Trouble", el("select", { value: "", "aria-label": "kill a process", on: { change: (e) => { const actor = e.target.value; e.target.value = ""; if (actor) command({ do: "kill", actor }); } } }, el("option", { value: "" }, "kill..."), actors.map((actor) => el("option", { value: actor }, named(actor.replace(/^queue:/, ""))))),
-      button("power cut", { do: "power_cut" }), button("power cut in 3 disk operations", { do: "power_cut", operations: 3 }), button("kill -9", { do: "crash" }), button("disk full", { do: "disk_full", free: 0 }), button("room again", { do: "disk_full", free: -1 }), button("memory full", { do: "memory", used: 2 ** 34 }), button("memory free", { do: "memory", used: 0 }), button("a bit rots", { do: "bit_flip" }), now.open ? null : button("open again", { do: "open" }, "", { class: "first" })),
-    last && line("Another past", button(`fork at row ${num(picture.row)}`, { row: picture.row }, "/fork")),
-    said && el("p.said", { "aria-live": "polite" }, named(said)),
-    now.link && el("label.linked", {}, "this run: ", el("input", { readonly: "", value: now.link, title: "Drive.of_link(...) makes the same run again" })));
+const command = (body) => asking("do", body);
+
+// what the frames ask and tell
+const drive = globalThis.drive = {
+  command, run: (profile) => told.runs.find((run) => run.profile === profile), took: [],
+  moved: () => { cancelAnimationFrame(shown); shown = requestAnimationFrame(draw); },
+};
+
+function address() {
+  const links = told.runs.map((run) => run.link).join(","), at = lenses().map((lens) => lens.state.at).join(",");
+  if (links) history.replaceState(null, "", `#run=${links}${at ? "&row=" + at : ""}`);
 }
 
-lens = globalThis.lens = new Lens(root, await read(), { aside: panel });
-lens.start();
-now = await ask("/fork", { row: lens.tape.last });
-said = now.error ?? "";
-if (!now.can_run) now.can_run = [];
-lens.show(lens.tape.last);
+function desk() {
+  const lens = lenses()[0], T = lens?.T, first = told.runs[0], open = told.runs.some((run) => run.open), past = lenses().some((each) => each.state.at < each.tape.last);
+  const queues = [...(T?.queue.keys() ?? [])], exchanges = [...(T?.exchange.keys() ?? [])].filter((name) => name && !name.startsWith("amq."));
+  const places = [...queues.map((name) => [`queue:${name}`, name]), ...exchanges.map((name) => [`exchange:${name}`, `${name}, an exchange`])];
+  if (!places.some(([value]) => value === chosen.to)) chosen.to = places[0]?.[0] ?? "queue:orders";
+  const [kind, ...name] = chosen.to.split(":"), to = { [kind]: name.join(":") }, queue = kind === "queue" ? name.join(":") : queues[0] ?? "orders";
+  const actors = [...(T?.actor.values() ?? [])].filter((actor) => actor[3] === "up" && !["client", "broker", "scenario"].includes(actor[1])).map((actor) => (actor[1] === "QueueProcess" ? "queue:" : "") + actor[0]);
+  const able = new Set(told.runs.flatMap((run) => run.can_run));
+  const button = (label, body, more = {}) => el("button", { disabled: !!more.off, title: more.title, class: more.class, on: { click: () => command(body) } }, label);
+  const pick = (what, label, options, change) => el("select", { value: String(chosen[what]), "aria-label": label, on: { change: (e) => { chosen[what] = typeof chosen[what] === "number" ? +e.target.value : e.target.value; change?.(); draw(); } } }, options.map(([value, words]) => el("option", { value: String(value) }, named(words))));
+  const tick = (what, words) => el("label.tick", {}, el("input", { type: "checkbox", ...(chosen[what] ? { checked: "" } : {}), on: { change: (e) => { chosen[what] = e.target.checked; draw(); } } }), words);
+  const part = (title, ...what) => el("section", { key: title }, el("h2", {}, title), what);
+  const holding = () => (chosen.hold ? { hold: true } : {}), off = !open;
+  const profiles = told.runs.map((run) => run.profile).join("+");
+  return [
+    el("h1", {}, el("b", {}, "warrenmq"), " the drive"), el("p.script", {}, named(told.script)),
+    said.length > 0 && el("p.said", { key: "said", role: "status" }, said.map((words) => el("span", {}, named(words)))),
+    part("Whose turn is it?", el("p", {}, button("the seed decides", { do: "turn" }), [...able].map((actor) => button(named(short(actor)), { do: "turn", actor }, { class: "turn", title: `one turn for ${actor}: to its next wait, or to its next use of the disk` }))),
+      !able.size && el("p.note", {}, "Nobody has anything to do."),
+      el("p", {}, button("until all is quiet", { do: "settle" }), button("50 ms pass", { do: "sleep", ms: 50 }, { off }), button("20 s pass", { do: "sleep", ms: 20_000 }, { off }))),
+    part("The application", el("p", {}, pick("to", "where to", places.length ? places : [[chosen.to, queue]]), pick("size", "size", SIZES), pick("count", "how many", COUNTS.map((n) => [n, n + "\u00d7"])), button("publish", { do: "publish", ...to, size: chosen.size, count: chosen.count, persistent: chosen.persistent, ...holding() }, { off, class: "main" })),
+      el("p", {}, tick("persistent", "persistent"), tick("hold", "leave it in the mailboxes")),
+      el("p", {}, button("get", { do: "get", queue, ...holding() }, { off }), button("consume", { do: "consume", queue, ...holding() }, { off, title: "a consumer with a prefetch of 10" }), button("take", { do: "take", queue }, { off, title: "the consumer's next delivery" }), button("ack", { do: "ack", queue, ...holding() }, { off, title: "the oldest delivery that is held" }), button("reject", { do: "reject", queue, requeue: true, ...holding() }, { off, title: "the oldest one goes back to the queue" })),
+      el("p", {}, button("declare a queue", { do: "declare", queue: `queue-${queues.length + 1}` }, { off }), button("declare an exchange", { do: "declare", exchange: `fanout-${exchanges.length + 1}`, type: "fanout" }, { off }), exchanges.map((exchange) => button(["bind ", named(queue), " to ", named(exchange)], { do: "bind", queue, exchange }, { off })))),
+    part("Trouble", !open && el("p", {}, el("button.main", { on: { click: () => command({ do: "open" }) } }, "open the broker again")),
+      el("p", {}, pick("actor", "kill a process", [["", "kill a process"], ...actors.map((actor) => [actor, short(actor)])], () => { const actor = chosen.actor; chosen.actor = ""; if (actor) command({ do: "kill", actor }); }), button("kill -9", { do: "crash" }, { title: "the whole process ends where it stands" })),
+      el("p", {}, button("power cut", { do: "power_cut", operations: chosen.operations }), pick("operations", "when", OPERATIONS)),
+      el("p", {}, button("disk full", { do: "disk_full", free: 0 }), button("room again", { do: "disk_full", free: -1 }), button("memory full", { do: "memory", used: 2 ** 34 }, { title: "above the watermark: publishers wait" }), button("memory free", { do: "memory", used: 0 })),
+      el("p", {}, button("a bit rots", { do: "bit_flip", ...(chosen.file ? { path: chosen.file } : {}) }), pick("file", "in which file", [["", "anywhere"], ...(first?.files ?? []).map((path) => [path, path.split("/").slice(-2).join("/")])])),
+      open && el("p", {}, button("close the broker", { do: "close" }, { title: "an orderly stop" }))),
+    part("What was chosen", el("ol.came", {}, (first?.came ?? []).map(([words, row], i) => el("li", { key: i }, el("button", { class: lens && lens.state.at === row ? "here" : "", title: "what it led to", on: { click: () => told.runs.forEach((run) => frame(run.profile)?.go(run.came[i]?.[1] ?? run.rows)) } }, named(words), el("span.no", {}, num(row))))).slice(-30)),
+      past && el("p", {}, el("button.main", { on: { click: () => asking("fork", { rows: Object.fromEntries(told.runs.map((run) => [run.profile, Math.max(1, frame(run.profile).state.at)])) }) } }, `fork at row ${lenses().map((each) => num(each.state.at)).join(" and ")}`), el("span.note", {}, " another run, the same up to there"))),
+    part("Profile", el("p.choice", { role: "group", "aria-label": "profile" }, [["classic", "classic"], ["modern", "modern"], ["classic+modern", "both, side by side"]].map(([value, words]) => el("button", { "aria-pressed": String(profiles === value), title: "from the script's beginning", on: { click: () => profiles !== value && asking("beside", { profiles: value.split("+") }) } }, words)))),
+    part("This run", el("p.note", {}, "The address of this page is this run: script, seed and choices. It makes the same rows wherever the lesson is served."), el("p", {}, el("button", { on: { click: () => navigator.clipboard.writeText(location.href).then(() => { said = ["Copied."]; draw(); }) } }, "copy the address"))),
+  ];
+}
+
+function draw() {
+  patch(document.getElementById("desk"), desk());
+  const rows = (hash.get("row") ?? "").split(",");
+  patch(document.getElementById("runs"), told.runs.map((run, i) => el("iframe", { key: run.profile, id: run.profile, title: `the lens on the run under the ${run.profile} profile`, src: `view/${run.profile}/${rows[i] ? "#row=" + rows[i] : ""}` })));
+  address();
+}
+
+addEventListener("keydown", (event) => { if (!["SELECT", "INPUT"].includes(event.target.tagName) && !(event.target.tagName === "BUTTON" && [" ", "Enter"].includes(event.key))) for (const lens of lenses()) lens.key(event); });
+const links = hash.get("run");
+told = await ask("now");
+if (links && links !== told.runs.map((run) => run.link).join(",")) {
+  const made = await ask("again", { links: links.split(",") });
+  if (made.runs) told = made; else said = [made.error];
+}
+document.title = `the drive: ${told.script}`;
+document.body.dataset.ready = "1";
+draw();

@@ -65,16 +65,37 @@ function ofRecord(key, T, now) {
     now.bytes ? raw(now.bytes(store, +file, +offset, r[1])) : el("p.void", {}, "The trace holds no bodies. With --data DIR the bytes are read from the file.")];
 }
 
+// the answers of a server, each asked for once; `rows` says as of which row, where the server can tell
+export function asker(draw) {
+  const known = new Map();
+  const ask = async (url) => {
+    const answer = await fetch(url);
+    return answer.ok ? { ...await answer.json(), rows: +answer.headers.get("x-rows") } : { error: `The server answers ${answer.status}.` };
+  };
+  return (url) => {
+    if (!known.has(url)) {
+      known.set(url, null);
+      ask(url).catch((error) => ({ error: String(error.message) })).then((found) => { known.set(url, found); draw(); });
+    }
+    return known.get(url);
+  };
+}
+export const bytesOf = (store, file, offset, size) => `bytes?store=${store}&file=${file}&offset=${offset}&size=${size}`;
+export const indexOf = (queue, priority, seq, state) => `index?queue=${encodeURIComponent(queue)}&priority=${priority}&seq=${seq}&state=${encodeURIComponent(state)}`;
+
+// of which time the bytes are
+const asOf = (found) => el("p.note", {}, found.rows ? `As on the simulated disk after row ${num(found.rows)}.` : "As the file is now, which may be later than this row.");
+
 function raw(found) {
   if (!found) return el("p.void", {}, "Reading the file.");
-  if (found.error) return el("p.void", {}, found.error);
+  if (found.error) return [el("p.void", {}, found.error), asOf(found)];
   const lines = [];
   for (let i = 0; i < found.data.length; i += 8) {
     const part = found.data.slice(i, i + 8), cls = (n) => (n < 8 ? "b0" : n < 24 ? "b1" : n < found.size - 1 ? "b2" : "b3");
     lines.push(el("div", { key: i }, el("span.no", {}, num(found.offset + i)), el("span.hex", {}, part.map((byte, n) => el("i", { class: cls(i + n) }, byte.toString(16).padStart(2, "0")))),
       el("span.text", {}, part.map((byte) => (byte > 31 && byte < 127 ? String.fromCharCode(byte) : "\u00b7")).join(""))));
   }
-  return el("div.dump", {}, lines, found.hidden > 0 && el("p.void", {}, `${plural(found.hidden, "byte")} of the body are not shown; start with --bodies to see them.`));
+  return el("div.dump", {}, asOf(found), lines, found.hidden > 0 && el("p.void", {}, `${plural(found.hidden, "byte")} of the body are not shown; start with --bodies to see them.`));
 }
 
 // what the files of a queue's index hold of a message, field by field; the server decodes it with the readers that the store uses
@@ -86,10 +107,10 @@ function ofEntry(key, T, now) {
 
 function fields(found) {
   if (!found) return el("p.void", {}, "Reading the files.");
-  if (found.error) return el("p.void", {}, found.error);
-  if (!found.records.length) return el("p.void", {}, "No file of the index holds it now: it is not written yet, or its segment is deleted.");
-  return found.records.map((record, i) => el("div", { key: `${i} ${record.file} ${record.offset}` }, el("h3", {}, `${record.file}, byte ${num(record.offset)}`), record.note && el("p.note", {}, record.note),
-    el("table.bytes", {}, el("tbody", {}, record.fields.map((f, n) => el("tr", { key: n }, el("td", {}, num(f.at)), el("td", {}, el("b", {}, f.name), el("small", {}, plain(f.says)), el("code", {}, f.data.length ? f.data.slice(0, 48).map((byte) => byte.toString(16).padStart(2, "0")).join(" ") + (f.size > 48 ? " ..." : "") : f.size ? "not shown without --bodies" : "")), el("td", {}, plural(f.size, "byte"))))))));
+  if (found.error) return [el("p.void", {}, found.error), asOf(found)];
+  if (!found.records.length) return [el("p.void", {}, "No file of the index holds it: it is not written yet, or its segment is deleted."), asOf(found)];
+  return [asOf(found), found.records.map((record, i) => el("div", { key: `${i} ${record.file} ${record.offset}` }, el("h3", {}, `${record.file}, byte ${num(record.offset)}`), record.note && el("p.note", {}, record.note),
+    el("table.bytes", {}, el("tbody", {}, record.fields.map((f, n) => el("tr", { key: n }, el("td", {}, num(f.at)), el("td", {}, el("b", {}, f.name), el("small", {}, plain(f.says)), el("code", {}, f.data.length ? f.data.slice(0, 48).map((byte) => byte.toString(16).padStart(2, "0")).join(" ") + (f.size > 48 ? " ..." : "") : f.size ? "not shown without --bodies" : "")), el("td", {}, plural(f.size, "byte"))))))))];
 }
 
 function ofFile(key, T) {
@@ -105,6 +126,6 @@ export function inspector(selected, T, now) {
   if (!selected) return null;
   const { kind, id } = selected, body = { actor: ofActor, message: ofMessage, record: ofRecord, file: ofFile, entry: ofEntry }[kind](id, T, now);
   const title = { actor: () => named(T.actor.get(id)?.[0] ?? "gone"), message: () => "m" + id, record: () => "m" + (T.rec.get(id)?.[0] ?? "?"), file: () => id.split("/")[1] + ".rdq", entry: () => (T.entry.get(id)?.[0] ? "m" + T.entry.get(id)[0] : `number ${num(placeOf(id)[1][1])}`) }[kind]();
-  return el("aside.inspector", { role: "dialog", "aria-label": KINDS[kind], key: "inspector" }, el("button.close", { "aria-label": "close", on: { click: () => now.select(null) } }, "\u00d7"),
+  return el("div.inspector", { role: "dialog", tabindex: "-1", "aria-label": KINDS[kind], key: "inspector" }, el("button.close", { "aria-label": "close", on: { click: () => now.select(null) } }, "\u00d7"),
     el("h2", {}, KINDS[kind]), el("p.title", {}, title), body);
 }

@@ -25,14 +25,16 @@ export function placeOf(key) {
   return [key.slice(0, at), seq.length > 1 ? [+seq[0], +seq[1]] : [0, +seq[0]]];
 }
 
-export function mailbox(id, now, wide) {
+export function mailbox(id, now, wide, name = "") {
+  const turn = now.turn?.(id);
   const mine = now.mail.get(id) ?? [], shown = mine.slice(0, wide ? 14 : 4);
   const title = mine.length ? `${plural(mine.length, "envelope")}: ${mine.slice(0, 20).map((m) => m[1] + (m[2] ? " m" + m[2] : "")).join(", ")}` : "its mailbox is empty";
   return el("span.box", { class: mine.length ? "" : "empty", "data-a": (wide ? "box/" : "act/") + id, title },
     shown.map((m) => el("i.mail", { class: m[2] && m[2] === now.focus ? "foc" : "", on: { click: (e) => { e.stopPropagation(); if (m[2]) now.pick(m[2]); } } },
       wide && (m[2] ? "m" + m[2] + (m[3] > 1 ? "+" + (m[3] - 1) : "") : plain(m[1])))),
     mine.length > shown.length && el("b", {}, "+" + (mine.length - shown.length)),
-    wide && !mine.length && el("em", {}, "mailbox"));
+    wide && !mine.length && el("em", {}, "mailbox"),
+    turn && el("button.serve", { title: "serve it now, for one turn", "aria-label": `serve ${plain(name)}`, on: { click: turn } }, "\u25b8"));
 }
 
 // -- the supervision tree
@@ -44,13 +46,13 @@ export function tree(T, now) {
     const shown = children.length > FOLDED && !now.unfolded.has(id) ? children.filter(([child]) => child === now.actor || child === now.selected?.id) : children;
     const waits = now.waits.get(id);
     return el("li", { key: id },
-      el("button.actor", { class: `s-${a[3]} ${id === now.actor ? "now" : ""} ${now.selected?.kind === "actor" && now.selected.id === id ? "sel" : ""}`, style: { "padding-left": depth * 0.85 + "rem" },
-        title: `${a[1]}, ${a[3]}`, on: { click: () => now.select({ kind: "actor", id }) } },
-        el("span.dot", { "aria-hidden": "true" }), named(a[0], { class: "name" }),
-        a[4] > 1 && el("span.again", { title: `incarnation ${a[4]}` }, "\u00d7" + a[4]),
-        waits && el("span.state", {}, "waits"),
-        a[3] !== "up" && a[3] !== "starting" && el("span.state", {}, a[3]),
-        mailbox(id, now, false)),
+      el("div.actor", { class: `s-${a[3]} ${id === now.actor ? "now" : ""} ${now.selected?.kind === "actor" && now.selected.id === id ? "sel" : ""}`, style: { "padding-left": depth * 0.85 + "rem" } },
+        el("button.of", { title: `${a[1]}, ${a[3]}`, on: { click: () => now.select({ kind: "actor", id }) } },
+          el("span.dot", { "aria-hidden": "true" }), named(a[0], { class: "name" }),
+          a[4] > 1 && el("span.again", { title: `incarnation ${a[4]}` }, "\u00d7" + a[4]),
+          waits && el("span.state", {}, "waits"),
+          a[3] !== "up" && a[3] !== "starting" && el("span.state", {}, a[3])),
+        mailbox(id, now, false, a[0])),
       shown.length < children.length && el("button.fold", { style: { "padding-left": (depth + 1) * 0.85 + "rem" }, on: { click: () => now.unfold(id) } }, `${num(children.length)} children`),
       shown.length > 0 && el("ul", {}, shown.map((child) => line(child, depth + 1))));
   };
@@ -105,7 +107,7 @@ function queue(name, q, list, T, now) {
   const actor = T.actor.get(q[0]), dead = actor && !["up", "starting"].includes(actor[3]);
   const ram = T.ram.get(name), journal = T.journal.get(name), waits = now.waits.get(q[0]);
   return el("div.queue", { key: name, class: `${dead ? "dead" : ""} ${q[0] === now.actor ? "now" : ""}`, "data-a": "queue/" + name },
-    el("div.qhead", {}, el("h3", { on: { click: () => now.select({ kind: "actor", id: q[0] }) } }, named(name)), mailbox(q[0], now, true),
+    el("div.qhead", {}, el("h3", { on: { click: () => now.select({ kind: "actor", id: q[0] }) } }, named(name)), mailbox(q[0], now, true, name),
       waits && el("span.fact.hot", {}, "waits for credit"),
       ram && ram[0] >= 0 && el("span.fact", { title: "the memory monitor's target" }, el("b", {}, num(ram[0])), " may stay in memory"),
       journal && journal[1] > 0 && el("span.fact", { title: "from the journal to segment files" }, el("b", {}, num(journal[1])), journal[1] === 1 ? " segment written" : " segments written"),

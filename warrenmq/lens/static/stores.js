@@ -61,7 +61,7 @@ function store(id, T, now, files, records, limit, wide, scale) {
   const chosen = files.length > FILES ? files.filter(([n, f], i) => i >= files.length - 4 || ["locked", "compacting"].includes(f[4]) || now.changed.has(now.at.file + `${id}/${n}`) || (records.get(n) ?? []).some(([, r]) => r[0] === now.focus)).slice(-FILES) : files;
   const others = files.filter((each) => !chosen.includes(each));
   return el("section.store", { key: id, class: `${bare ? "bare" : ""} ${s && s[0] === now.actor ? "now" : ""}`, "data-a": "store/" + id },
-    el("div.shead", {}, el("h2", { on: { click: () => s && now.select({ kind: "actor", id: s[0] }) } }, NAMES[id]), s && mailbox(s[0], now, true),
+    el("div.shead", {}, el("h2", { on: { click: () => s && now.select({ kind: "actor", id: s[0] }) } }, NAMES[id]), s && mailbox(s[0], now, true, NAMES[id]),
       !s ? el("span.fact.asleep", {}, "on disk, nobody has opened it") : bare ? el("span.void", {}, "empty: it takes bodies of transient messages") : [
         el("span.fact", {}, el("b", {}, num(live)), live === 1 ? " message" : " messages"), el("span.fact", {}, el("b", {}, bytes(all)), " in " + plural(files.length, "file")),
         el("span.fact", {}, el("b", {}, (all ? Math.round(100 * waste / all) : 0) + "\u2009%"), " garbage"), el("span.fact", { class: unsynced ? "hot" : "" }, el("b", {}, bytes(unsynced)), " unsynced")]),

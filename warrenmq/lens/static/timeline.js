@@ -36,7 +36,7 @@ export function strip(tape, at, pixels, scale, words, go) {
 
 // of the chapters' numbers: at their rows, but never on top of each other
 export function places(tape, width, scale) {
-  const gap = 19 * scale, x = tape.head.chapters.map(([row]) => (row - tape.first) / Math.max(1, tape.last - tape.first) * width);
+  const gap = Math.max(24, 19 * scale), x = tape.head.chapters.map(([row]) => (row - tape.first) / Math.max(1, tape.last - tape.first) * width);
   for (let pass = 0; pass < 40; pass++) {
     for (let i = 1; i < x.length; i++) {
       const lack = gap - (x[i] - x[i - 1]);

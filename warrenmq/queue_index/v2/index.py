@@ -114,16 +114,17 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
         self._buffered += sum(map(len, records))
         if not persistent:
             self._transient.update(seq_ids)
-        segments = self._segments
-        for number, _, room in split(first_seq_id, count, self.segment_entry_count):
+        segments, entry_count, end = self._segments, self.segment_entry_count, first_seq_id + count
+        for number in range(first_seq_id // entry_count, -(-end // entry_count)):
             if (segment := segments.get(number)) is None:
                 segment = segments[number] = SegmentV2(number)
-            segment.unacked += room
-        before = self.next_seq_id // self.segment_entry_count
-        self.next_seq_id = max(self.next_seq_id, first_seq_id + count)
-        if self.next_seq_id // self.segment_entry_count > before:
+            base = number * entry_count
+            segment.unacked += min(end, base + entry_count) - max(first_seq_id, base)
+        before = self.next_seq_id // entry_count
+        self.next_seq_id = max(self.next_seq_id, end)
+        if self.next_seq_id // entry_count > before:
             self._note_done([before])
-        if self._buffered >= self._max_cache or len(self._buffer) >= self.segment_entry_count:
+        if self._buffered >= self._max_cache or len(self._buffer) >= entry_count:
             self._write_in_passing()
 
     def ack(self, seq_ids: list[int]) -> None:
@@ -181,7 +182,7 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
         """Read entries whose bodies are not needed; records on disk are headers only, so no .qs file is opened."""
         return self._read(start, end, bodies=False)
 
-    def read_alike(self, start: int, end: int) -> list[bytes]:
+    def read_alike(self, start: int, end: int, *, bodies: bool = True) -> list[bytes]:
         """See Index: what is on the disk only."""
         number = start // self.segment_entry_count
         segment = self._segments.get(number)
@@ -192,7 +193,7 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
         for known in (self._buffer.keys(), self._cache.keys(), self._acks):
             if known and not known.isdisjoint(seq_ids):
                 return []
-        return self._files.read_alike(number, start, end)
+        return self._files.read_alike(number, start, end, bodies=bodies)
 
     def _read(self, start: int, end: int, *, bodies: bool) -> list[tuple[int, bytes, bool]]:
         found: list[tuple[int, bytes, bool]] = []

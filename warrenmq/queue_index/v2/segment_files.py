@@ -79,6 +79,9 @@ class _OpenFiles:
                 file.close()
 
 
+_CLOSED = _OpenFiles()
+
+
 class SegmentFiles:
     """The .qi and .qs files of one directory.
 
@@ -115,6 +118,8 @@ class SegmentFiles:
             store = self._open_bodies(number, files)
         bodies_end = files.bodies_end
         bodies, entries = pack(records, flags, bodies_end or qi.HEADER_BYTES)
+        # ahead of the bodies: a .qs file without its .qi counts as damage at the next start
+        file = files.entries if files.entries and segment.on_disk else self._begin_entries(segment, files)
         if bodies and store is not None:
             if not bodies_end:
                 self.folder_changed = True
@@ -123,7 +128,6 @@ class SegmentFiles:
             files.bodies_end = bodies_end + len(bodies)
         self._unsynced[number] = bool(bodies) or self._unsynced.get(number, False)
         try:
-            file = files.entries if files.entries and segment.on_disk else self._begin_entries(segment, files)
             end = files.entries_end
             for position, data in adjacent(base, published, entries, acked):
                 place = qi.HEADER_BYTES + qi.ENTRY_BYTES * position
@@ -183,18 +187,22 @@ class SegmentFiles:
                 messages[seq_id] = seq_id, record, entry.persistent
         return OnDisk(messages, lost)
 
-    def read_alike(self, number: int, start: int, end: int) -> list[bytes]:
+    def read_alike(self, number: int, start: int, end: int, *, bodies: bool) -> list[bytes]:
         """Records of the messages from `start` on, as far as they are alike (unpack.py); none where anything is not as it has to be."""
         files = self._files_of(number)
         file = files.entries or self._open_entries(number, files)
         place = qi.HEADER_BYTES + qi.ENTRY_BYTES * (start - number * self._entry_count)
         run = run_of(file.pread(qi.ENTRY_BYTES * (end - start), place))
-        if run is None or (files.bodies is None and not self._disk.exists(self._path(number, qs.EXTENSION))):
+        if run is None:
+            return []
+        if not bodies:
+            return [HEADER.pack(NO_ID, run.expiry, run.size, run.stored)] * run.messages
+        if files.bodies is None and not self._disk.exists(self._path(number, qs.EXTENSION)):
             return []
         if run.length > qs.READ_BYTES:
             run = run._replace(messages=qs.READ_BYTES // (run.length // run.messages))
-        bodies = files.bodies or self._open_bodies(number, files)
-        return records_of_run(run, bodies.pread(run.length, run.offset), start)
+        store = files.bodies or self._open_bodies(number, files)
+        return records_of_run(run, store.pread(run.length, run.offset), start)
 
     def _read_bodies(
         self, number: int, files: _OpenFiles, wanted: list[tuple[int, qi.Entry]]
@@ -224,14 +232,20 @@ class SegmentFiles:
 
     def sync(self) -> None:
         """Return when everything that was written, made and removed is safe, in closed files too."""
+        together: list[File] = []
+        closed: list[int] = []
+        for number, with_bodies in self._unsynced.items():
+            files = self._open.get(number, _CLOSED)
+            written = (files.bodies, files.entries) if with_bodies else (files.entries,)
+            if None in written:
+                closed.append(number)
+            else:
+                together += filter(None, written)
         try:
-            together: list[File] = []
-            for number in [each for each in self._unsynced if each in self._open]:
-                together += self._to_sync(number)
             if together:
                 self._disk.sync_files(together)
-            for number in [each for each in self._unsynced if each not in self._open]:
-                self._disk.sync_files(self._to_sync(number))  # opening it may close one of the others
+            for number in closed:
+                self._disk.sync_files(self._reopened(number))  # which may close one of the others
         except OSError:
             self._distrust_unsynced()
             raise
@@ -240,7 +254,8 @@ class SegmentFiles:
             self._disk.sync_dir(self._directory)
             self.folder_changed = False
 
-    def _to_sync(self, number: int) -> list[File]:
+    def _reopened(self, number: int) -> list[File]:
+        """The files of a segment that were written and then closed."""
         files = self._files_of(number)
         entries = files.entries or self._open_entries(number, files)
         return (

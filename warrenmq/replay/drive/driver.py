@@ -26,7 +26,7 @@ from warrenmq.replay.drive.findings import Found, Place
 from warrenmq.replay.drive.machines import Fact, Key, Machine, Outcome, State, Summary
 from warrenmq.replay.drive.result import Result, make_result
 from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext, Who
-from warrenmq.replay.drive.verdict import judge
+from warrenmq.replay.drive.verdict import Verdict, judge
 from warrenmq.replay.explain.causes import explain
 from warrenmq.replay.explain.evidence import Want
 from warrenmq.replay.rules.rule import Rule
@@ -41,14 +41,19 @@ def drive(setting: Setting, queried: Found | None = None, *, explained: bool = T
     """
     catalog, rules = setting.catalog, setting.rules
     context = TraceContext.of(catalog)
-    found = decide(setting, context)
-    if queried is not None:
-        found.add(queried)
-    verdict = judge(found, catalog, context, rules)
+    verdict, found = findings(setting, context, queried)
     result = make_result(verdict, catalog, context, found, rules)
     if explained:
         result.chains = explain(result.violations, catalog.runs, rules, setting.gather)
     return result
+
+
+def findings(setting: Setting, context: TraceContext, queried: Found | None = None) -> tuple[Verdict, Found]:
+    """Steps 1 to 4: the verdict, and all that it rests on."""
+    found = decide(setting, context)
+    if queried is not None:
+        found.add(queried)
+    return judge(found, setting.catalog, context, setting.rules), found
 
 
 def decide(setting: Pieces, context: TraceContext) -> Found:

@@ -10,11 +10,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from warrenmq.replay.drive.driver import InMemory, Keys, conclude, drive
+from warrenmq.replay.drive.driver import InMemory, Keys, conclude, drive, findings
 from warrenmq.replay.drive.findings import Found, Place
+from warrenmq.replay.drive.incidents import incidents
 from warrenmq.replay.drive.machines import Summariser
 from warrenmq.replay.drive.result import Result
 from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext, Who
+from warrenmq.replay.drive.verdict import Verdict
 from warrenmq.replay.explain.evidence import Want, pick
 from warrenmq.replay.rules.registry import RULES, all_machines
 from warrenmq.replay.rules.rule import Rule
@@ -36,6 +38,13 @@ def replay_memory(files: Mapping[str, bytes]) -> Result:
 def replay_trace(trace: Trace, own: Sequence[Rule] = (), queried: Found | None = None) -> Result:
     """Replay an open trace; `own` are rules of the user, `queried` what the queries among them found."""
     return drive(Plain(trace, own), queried)
+
+
+def judge_trace(trace: Trace) -> tuple[Verdict, dict[str, int]]:
+    """The verdict of a replay and its incidents alone, without figures and explanations: for many short traces."""
+    context = TraceContext.of(trace.catalog)
+    verdict, found = findings(Plain(trace, ()), context)
+    return verdict, incidents(trace.catalog, context, found.figures)
 
 
 class Plain:

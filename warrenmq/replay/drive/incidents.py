@@ -4,9 +4,10 @@ crashes                   processes that ended by an exception or a kill, as the
 restarts, escalations     what the supervisors did about them (RESTART, ESCALATE)
 killed_runs               runs without a RUN_END: the whole broker was killed, or it is still going
 lost_messages             confirmed messages that were gone after a restart, or whose bodies were damaged (the ledger counts them)
-damaged_messages          messages, confirmed or not, that were to be delivered and whose bodies were damaged (DROP_LOST)
+damaged_messages          messages, confirmed or not, that waited or were held and whose bodies were damaged (DROP_LOST)
 damaged_records           records of a store's files that a recovery set aside (STORE_RECOVERED)
 damaged_trace_files       files of the trace with bytes that make no sense
+fallen_runs               runs that ended because a process could not be started, or because the topmost supervisor gave up
 """
 
 from __future__ import annotations
@@ -14,11 +15,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from warrenmq.replay.drive.machines import INCIDENT, FigureKey
-from warrenmq.replay.drive.trace_context import TraceContext
+from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.trace.catalog import Catalog
 from warrenmq.trace.events import Ev, Reason, StoreRecovered
 
-LOST, DAMAGED = "lost_messages", "damaged_messages"
+LOST, DAMAGED, FALLEN = "lost_messages", "damaged_messages", "fallen_runs"
+_TOLD = (
+    (DAMAGED, "message lost to damage", "messages lost to damage"),
+    ("damaged_records", "record of the store damaged", "records of the store damaged"),
+    (FALLEN, "run that crashed until it was down", "runs that crashed until they were down"),
+)
+"""What stands in the verdict itself, though no rule may be broken.  Damage of the trace is none of the broker's: it makes a verdict indeterminate."""
 
 
 def incidents(catalog: Catalog, context: TraceContext, figures: Mapping[FigureKey, int]) -> dict[str, int]:
@@ -39,7 +46,23 @@ def incidents(catalog: Catalog, context: TraceContext, figures: Mapping[FigureKe
             StoreRecovered.of(row).damaged for row in recovered if row.event == Ev.STORE_RECOVERED
         ),
         "damaged_trace_files": len({found.file for found in catalog.damage}),
+        FALLEN: len({who[0] for who in context.actor_summaries if _fell(who, context)}),
     }
+
+
+def _fell(who: Who, context: TraceContext) -> bool:
+    """True if the actor was the topmost supervisor, and gave up, or crashed before it was up and was not started again."""
+    mark, entry = context.actor_summary(who), context.runs[who[0]].actors.get(who[1])
+    if entry is None or not context.coverage[who].complete:
+        return False
+    if mark.count(Ev.ESCALATE):
+        return not entry.parent
+    return not mark.incarnation and mark.end_reason == Reason.CRASH and context.is_last_of_name(who)
+
+
+def told(counts: Mapping[str, int]) -> str:
+    """Losses that a verdict tells beside its word, for instance "2 messages lost to damage"; empty if there are none."""
+    return ", ".join(_many(counts[what], one, more) for what, one, more in _TOLD if counts[what])
 
 
 def incidents_line(counts: Mapping[str, int]) -> str:

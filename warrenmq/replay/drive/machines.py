@@ -10,6 +10,7 @@ not matter.
     mail         run, sender, seq >> 12 of the SEND      T2 T4
     supervisor   run, actor                              R1
     names        run, name of the actor                  R2
+    children     run, actor                              R3
     confirms     run, queue actor                        C1 (queue's side), C3, C4; chunks fold into a window of open messages
     fifo         run, queue actor                        Q1 Q2 (order); chunks fold into runs of sequence ids
     expiry       scope, queue name, sequence id >> 12    Q3
@@ -38,6 +39,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import compress
 from typing import Any, ClassVar, NamedTuple
 
@@ -155,16 +157,18 @@ class Machine(ABC):
         return False
 
 
+@lru_cache(maxsize=256)
+def _reads(events: frozenset[int]) -> bytes:
+    """A table for bytes.translate: event -> 1 if a machine that reads these events reads it."""
+    return bytes(not events or event in events for event in range(256))
+
+
 class Summariser:
     """Gives every machine the rows of a piece that it reads."""
 
     def __init__(self, machines: Sequence[Machine]) -> None:
         self.machines = {machine.name: machine for machine in machines}
-        # For each machine a bytes.translate table: event -> 1 if the machine reads it.
-        self._readers = [
-            (machine, bytes(not machine.events or event in machine.events for event in range(256)))
-            for machine in machines
-        ]
+        self._readers = [(machine, _reads(machine.events)) for machine in machines]
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[str, Key, Summary]]:
         """Every machine's summaries of one piece."""

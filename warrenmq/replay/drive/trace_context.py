@@ -102,7 +102,7 @@ class ActorSummary:
         match row.event:
             case Ev.QI_SYNC:
                 self.last_sync = row.seq
-            case Ev.ACTOR_START:
+            case Ev.ACTOR_START if not self.incarnation:
                 self.incarnation, self.started_t = ActorStart.of(row).incarnation, row.t
             case Ev.ACTOR_STOP:
                 self.stopped = row
@@ -119,7 +119,7 @@ class ActorSummary:
         """Take in those of later rows of the same actor."""
         self.counts.update(later.counts)
         self.first_t = self.first_t or later.first_t
-        if later.incarnation:
+        if not self.incarnation:
             self.incarnation, self.started_t = later.incarnation, later.started_t
         self.stopped = later.stopped or self.stopped
         self.recovered = self.recovered or later.recovered

@@ -32,7 +32,7 @@ Who = tuple[int, int]
 """(run, actor)"""
 
 
-class Course(NamedTuple):
+class LevelOverTime(NamedTuple):
     """One level over time."""
 
     kind: int
@@ -64,7 +64,7 @@ class Course(NamedTuple):
         return max((span.level for span in self.spans), default=0)
 
 
-def courses(measures: Measures, catalog: Catalog) -> Iterator[Course]:
+def courses(measures: Measures, catalog: Catalog) -> Iterator[LevelOverTime]:
     """The courses of all levels, in a fixed order."""
     ends = _ends(measures, catalog)
     changes: dict[tuple[int, int, int, int], dict[int, Change]] = defaultdict(dict)
@@ -77,7 +77,7 @@ def courses(measures: Measures, catalog: Catalog) -> Iterator[Course]:
         counted = {
             slice_: change for slice_, change in by_slice.items() if slice_ <= until // measures.slice_ns
         }
-        yield Course(
+        yield LevelOverTime(
             kind, (run, actor), towards, until, counted, list(spans(counted, until, measures.slice_ns))
         )
 
@@ -111,9 +111,9 @@ def _ends(measures: Measures, catalog: Catalog) -> dict[Who, int]:
     return ends
 
 
-def mailboxes(picture: Picture, found: list[Course], catalog: Catalog, axis: Axis) -> None:
+def mailboxes(picture: Picture, found: list[LevelOverTime], catalog: Catalog, axis: Axis) -> None:
     """The deepest, each with all incarnations of its actor."""
-    boxes: dict[str, list[Course]] = defaultdict(list)
+    boxes: dict[str, list[LevelOverTime]] = defaultdict(list)
     for course in found:
         if course.kind == Kind.MAIL and course.spans:
             boxes[catalog.runs[course.who[0]].actor_name(course.who[1])].append(course)
@@ -133,7 +133,7 @@ def mailboxes(picture: Picture, found: list[Course], catalog: Catalog, axis: Axi
             picture.mailboxes[name] = Mailbox(taken, wait, most, _depth(its, axis), _in_and_out(its, axis))
 
 
-def _depth(its: list[Course], axis: Axis) -> list[int | None]:
+def _depth(its: list[LevelOverTime], axis: Axis) -> list[int | None]:
     """The greatest depth within each point; None while the actor is not running."""
     line: list[int | None] = [None] * axis.points
     for course in its:
@@ -146,7 +146,7 @@ def _depth(its: list[Course], axis: Axis) -> list[int | None]:
     return line
 
 
-def _in_and_out(its: list[Course], axis: Axis) -> list[tuple[int, int]]:
+def _in_and_out(its: list[LevelOverTime], axis: Axis) -> list[tuple[int, int]]:
     found = [(0, 0)] * axis.points
     for course in its:
         for slice_, (rises, falls, _) in course.changes.items():
@@ -155,7 +155,7 @@ def _in_and_out(its: list[Course], axis: Axis) -> list[tuple[int, int]]:
     return found
 
 
-def held_up(picture: Picture, found: list[Course], catalog: Catalog, axis: Axis) -> None:
+def held_up(picture: Picture, found: list[LevelOverTime], catalog: Catalog, axis: Axis) -> None:
     """Fill in the senders that waited, and the number that waited at a time, by cause."""
     waits = [course for course in found if course.kind != Kind.MAIL and course.rises]
     longest: defaultdict[str, float] = defaultdict(float)

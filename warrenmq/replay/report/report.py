@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, NamedTuple
 
 from warrenmq.errors import CallerError
 from warrenmq.replay.drive.incidents import incidents_line
@@ -38,6 +38,16 @@ Plain = dict[str, Any]
 """An object of JSON."""
 
 
+class Moment(NamedTuple):
+    """A kill, a crash or a mark, with the page that shows it row by row."""
+
+    run: int
+    seconds: float
+    """Since the first row of the run."""
+    text: str
+    link: str
+
+
 class ReportUnavailable(CallerError):
     """plotly is missing; the text names the remedy."""
 
@@ -47,20 +57,23 @@ def require_plotly() -> None:
         raise ReportUnavailable("A report needs plotly: pip install 'warrenmq[report]'.")
 
 
-def write_report(replayed: Replayed, target: str | os.PathLike[str]) -> None:
-    """Write the page of a replay to the file `target`; CallerError without plotly, or without a picture."""
+def write_report(replayed: Replayed, target: str | os.PathLike[str], moments: Sequence[Moment] = ()) -> None:
+    """Write the page of a replay to the file `target`; CallerError without plotly, or without a picture.
+
+    `moments` are what the page tells of when, with links (the verbs give those of the lens that they write beside the page).
+    """
     require_plotly()
     from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
     if replayed.picture is None:
         raise CallerError("This replay took no picture: call replay(..., picture=True) for a report.")
     # "<" would let a queue's name end the script that the data is in
-    data = json.dumps(report_data(replayed, replayed.picture)).replace("<", "\\u003c")
+    data = json.dumps(report_data(replayed, replayed.picture, moments)).replace("<", "\\u003c")
     template = Template(resources.files(__package__).joinpath("report.html").read_text(encoding="utf-8"))
     Path(target).write_text(template.safe_substitute(plotly=get_plotlyjs(), data=data), encoding="utf-8")
 
 
-def report_data(replayed: Replayed, picture: Picture) -> Plain:
+def report_data(replayed: Replayed, picture: Picture, moments: Sequence[Moment] = ()) -> Plain:
     """Build the data of the report's page, in the order of the page."""
     result = replayed.result
     engine = {"spark": "in Spark", "python": "in one Python process"}[replayed.engine]
@@ -69,6 +82,7 @@ def report_data(replayed: Replayed, picture: Picture) -> Plain:
         "happened": incidents_line(result.figures["incidents"]),
         "verdict": _verdict(replayed),
         "tiles": _tiles(replayed, picture),
+        "moments": _moments(moments, picture),
         "violations": _findings(result.violations, result.catalog),
         "chains": list(_chains(result)),
         "undecided": _findings(result.indeterminate, result.catalog),
@@ -84,12 +98,24 @@ def report_data(replayed: Replayed, picture: Picture) -> Plain:
 
 def _verdict(replayed: Replayed) -> Plain:
     undecided = replayed.result.indeterminate if replayed.verdict == "violated" else []
-    text = verdict_in_words(replayed)
+    text = verdict_in_words(replayed) + (f", with {replayed.told}" if replayed.told else "")
     brokers = replayed.result.figures["brokers"]
     more = [f"{_count(len(undecided), 'case')} could not be decided."] if undecided else []
     if len(brokers) > 1:
         more += [f"{one['broker']}: {one['verdict']}" for one in brokers]
     return {"kind": replayed.verdict, "text": f"{text[0].upper()}{text[1:]}.", "more": more}
+
+
+def _moments(moments: Sequence[Moment], picture: Picture) -> list[Plain]:
+    """The time of each moment, in seconds and as a share of the whole time, its text and its link."""
+    whole = picture.seconds[-1] + picture.width
+    found = []
+    for each in moments:
+        at = (picture.runs[each.run][0] if each.run < len(picture.runs) else 0.0) + each.seconds
+        found.append(
+            {"at": f"{at:,.2f} s", "share": round(at / whole, 4), "text": each.text, "link": each.link}
+        )
+    return found
 
 
 def _count(n: int, noun: str) -> str:
@@ -104,8 +130,8 @@ def _tiles(replayed: Replayed, picture: Picture) -> list[tuple[str, str]]:
     if rates := picture.flows.get("confirmed"):
         tiles.append((f"{max(rates):,.0f}/s", "most confirms"))
     if confirm := picture.delays.get(CONFIRM_DELAY):
-        tiles.append((short_time(confirm.overall[50.0]), "to confirm, median"))
-        tiles.append((short_time(confirm.overall[99.0]), "to confirm, p99"))
+        slow = short_time(confirm.overall[99.0])
+        tiles.append((short_time(confirm.overall[50.0]), f"to confirm, median; 99 % in {slow}"))
     if syncs := sum(entry.times for entry in picture.syncs):
         tiles.append((f"{picture.totals.get('confirmed', 0) / syncs:,.1f}", "confirms per sync"))
     if picture.held:

@@ -159,10 +159,13 @@ def verdict_in_words(replayed: Replayed) -> str:
 
 
 def verdict_line(replayed: Replayed) -> str:
-    """For instance "verdict ok: 15 invariants hold, in 9,101 events of 1,024 messages (python, 1.4 s)"."""
-    figures = replayed.result.figures
+    """For instance "verdict ok: 15 invariants hold, in 9,101 events of 1,024 messages (python, 1.4 s)", or "verdict ok, with 2
+    messages lost to damage: ...".
+    """
+    figures, told = replayed.result.figures, replayed.told
+    word = f"{replayed.verdict}, with {told}" if told else replayed.verdict
     return (
-        f"verdict {replayed.verdict}: {verdict_in_words(replayed)}, in {figures['events']:,} events of {figures['messages']:,} messages "
+        f"verdict {word}: {verdict_in_words(replayed)}, in {figures['events']:,} events of {figures['messages']:,} messages "
         f"({replayed.engine}, {replayed.seconds:.1f} s)"
     )
 

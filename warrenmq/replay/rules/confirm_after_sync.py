@@ -175,7 +175,7 @@ class _OfBody(Shared[T], of=(Ev.STORE_CONFIRM, Ev.ON_DISK)):
 
 
 @dataclass(slots=True)
-class Meeting:
+class OpenReports:
     """Reports of stores, and those that queues received."""
 
     reported: dict[tuple[int, ...], int] = field(default_factory=dict)
@@ -207,10 +207,10 @@ class Reports(Machine):
         for (bucket, hearing), entries in found.items():
             yield (piece.run, bucket), (int(hearing), entries)
 
-    def start(self, key: Key) -> Meeting:
-        return Meeting()
+    def start(self, key: Key) -> OpenReports:
+        return OpenReports()
 
-    def absorb(self, state: Meeting, summary: BatchSummary) -> None:
+    def absorb(self, state: OpenReports, summary: BatchSummary) -> None:
         heard, entries = summary
         reported, waiting = state.reported, state.received
         if heard:
@@ -232,7 +232,7 @@ class Reports(Machine):
             else:
                 reported[key] = reported.get(key, 0) + 1
 
-    def finish(self, key: Key, state: Meeting, context: TraceContext) -> Outcome:
+    def finish(self, key: Key, state: OpenReports, context: TraceContext) -> Outcome:
         run = int(key[0])
         outcome = Outcome()
         needs = context.incomplete(run)
@@ -244,7 +244,7 @@ class Reports(Machine):
                 outcome.findings.append(Finding("C1", subject, text, ((run, queue, seq),), t, needs))
         return outcome
 
-    def prune(self, key: Key, state: Meeting, context: TraceContext) -> bool:
+    def prune(self, key: Key, state: OpenReports, context: TraceContext) -> bool:
         """True when every report was received: then the state is as it was before any row."""
         return not state.reported and not state.received
 
@@ -321,9 +321,15 @@ _SQL = """
 WITH published AS (
     SELECT p.run, p.actor, p.seq, p.first_seq_id + n AS id, p.message + n AS message, p.flags FROM publish_rows AS p JOIN numbers ON n < p.count),
 confirmed AS (
-    SELECT c.run, c.actor, c.seq, c.first_seq_id + n AS id, c.kind FROM confirm_rows AS c JOIN numbers ON n < c.count)
+    SELECT c.run, c.actor, c.seq, c.first_seq_id + n AS id, c.kind FROM confirm_rows AS c JOIN numbers ON n < c.count),
+latest AS (
+    SELECT c.run, c.actor, c.id, c.seq AS confirmed, max(p.seq) AS seq
+    FROM confirmed AS c JOIN published AS p ON p.run = c.run AND p.actor = c.actor AND p.id = c.id AND p.seq < c.seq
+    GROUP BY c.run, c.actor, c.id, c.seq)
 SELECT c.run, c.actor, c.seq
-FROM confirmed AS c LEFT JOIN published AS p ON p.run = c.run AND p.actor = c.actor AND p.id = c.id AND p.seq < c.seq
+FROM confirmed AS c
+LEFT JOIN latest AS l ON l.run = c.run AND l.actor = c.actor AND l.id = c.id AND l.confirmed = c.seq
+LEFT JOIN published AS p ON p.run = c.run AND p.actor = c.actor AND p.id = c.id AND p.seq = l.seq
 WHERE p.seq IS NULL OR p.flags & 2 = 0 OR (c.kind = 2 AND p.flags & 1 = 1)
    OR (c.kind = 1 AND p.flags & 4 = 0 AND NOT EXISTS (
         SELECT 1 FROM qi_sync_rows AS s WHERE s.run = p.run AND s.actor = p.actor AND s.seq > p.seq AND s.seq < c.seq))

@@ -65,7 +65,11 @@ compacted AS (
 numbered AS (
     SELECT compacted.*,
            sum(CASE what WHEN 'start' THEN 1 ELSE 0 END) OVER (PARTITION BY run, actor, file ORDER BY seq) AS nth
-    FROM compacted)
+    FROM compacted),
+summed AS (
+    SELECT numbered.*,
+           sum(CASE what WHEN 'move' THEN size ELSE 0 END) OVER (PARTITION BY run, actor, file, nth ORDER BY seq) AS moved
+    FROM numbered)
 SELECT run, actor, seq FROM (
     SELECT ends.*, lag(until) OVER (PARTITION BY run, store, file ORDER BY t) AS ended FROM ends) AS appended
 WHERE start IS NOT NULL AND start <> ended
@@ -78,10 +82,7 @@ SELECT run, actor, seq FROM (
     SELECT copies.*, lag(until) OVER (PARTITION BY run, actor, file ORDER BY seq) AS ended FROM copies) AS copied
 WHERE start IS NOT NULL AND (start < ended OR until > old_offset)
 UNION
-SELECT d.run, d.actor, d.seq FROM numbered AS d LEFT JOIN (
-    SELECT run, actor, file, nth, sum(size) AS moved FROM numbered WHERE what = 'move' GROUP BY run, actor, file, nth) AS m
-  ON m.run = d.run AND m.actor = d.actor AND m.file = d.file AND m.nth = d.nth
-WHERE d.what = 'done' AND (d.nth = 0 OR d.size <> coalesce(m.moved, 0))
+SELECT run, actor, seq FROM summed WHERE what = 'done' AND (nth = 0 OR size <> moved)
 UNION
 SELECT run, actor, max(seq) FROM numbered WHERE what = 'done' GROUP BY run, actor, file, nth HAVING count(*) > 1
 """

@@ -36,7 +36,11 @@ def _moved_within(file: File, _source: int, _target: int, _size: int) -> str:
 
 
 def _deleted(file: File) -> str:
-    return "the current file was deleted" if file.current else ""
+    if file.current:
+        return "the current file was deleted"
+    if file.deleted:
+        return "it was deleted a second time"
+    return "" if file.locked else "it was deleted while it was not locked"
 
 
 _DECIDING = frozenset({Ev.LOCK, Ev.UNLOCK})
@@ -53,7 +57,7 @@ def _explain(story: Story) -> Chain:
 _SQL = """
 WITH locks AS (
     SELECT run, actor, seq, t, file, 1 AS locked FROM lock_rows
-    UNION ALL SELECT run, actor, seq, t, file, 0 FROM unlock_rows),
+    UNION ALL SELECT run, actor, seq, t, file, 0 FROM unlock_rows UNION ALL SELECT run, actor, seq, t, file, 0 FROM file_delete_rows),
 turns AS (
     SELECT run, actor, seq, t, file, locked,
            coalesce(lag(locked) OVER (PARTITION BY run, actor, file ORDER BY seq), 0) AS before,
@@ -102,8 +106,8 @@ RULE = Rule(
     name="locked files",
     text=(
         "A file is locked once at a time; nothing is written to a locked one but by the collector, "
-        "and the collector writes to no other. The file that is appended to is neither locked nor "
-        "deleted."
+        "and the collector writes to no other. A file is deleted once, while it is locked. The file that is appended to is "
+        "neither locked nor deleted."
     ),
     sources=(
         "docs/reference/message-store.md#operations-on-a-locked-file",

@@ -26,18 +26,19 @@ from warrenmq.replay.rules.passes.queue_ledger import (
 )
 from warrenmq.replay.rules.rule import Exercised, Judge, Rule
 from warrenmq.trace.catalog import FOREVER
+from warrenmq.trace.events import Ev
 
 
 def _compare_lives(
     name: str, incarnations: list[Who], state: Lives, context: TraceContext, outcome: Outcome
 ) -> None:
     """Compare each incarnation with the next."""
-    owed = settled = transient = NO_IDS
+    confirmed = owed = gone = settled = transient = NO_IDS
     for number, who in enumerate(incarnations):
         life = state.lives.get(who) or Life()
         recovered = ids_with(life.marks, WAS_RECOVERED)
         damaged, confirmed_here = ids_with(life.marks, WAS_DAMAGED), ids_with(life.marks, OWED)
-        _count(outcome, DAMAGED, damaged)
+        _count(outcome, DAMAGED, without(damaged, gone))  # files of acked messages may be deleted by halves
         damaged_here, damaged_since = (
             both(damaged, confirmed_here),
             both(damaged, without(owed, confirmed_here)),
@@ -67,10 +68,17 @@ def _compare_lives(
             outcome.figures[EXERCISED, "C2"] += damaged.count(1)
             return
         outcome.figures[EXERCISED, "C2"] += SIZE - ids_with(life.states, KNOWN).count(0)
-        owed = both(ids_with(life.states, HELD), either(ids_with(life.marks, OWED), both(owed, recovered)))
-        known = ids_with(life.states, KNOWN)
+        # An ack that was not synced may be undone by a restart: then the message is owed as before.
+        confirmed = either(confirmed_here, both(confirmed, recovered))
+        held, known = ids_with(life.states, HELD), ids_with(life.states, KNOWN)
+        owed = both(held, confirmed)
+        gone = without(either(gone, known), held)
         settled = either(without(settled, known), _settled(life, context.actor_summary(who)))
         transient = either(without(transient, known), both(known, ids_with(life.marks, TRANSIENT)))
+        if context.actor_summary(who).count(
+            Ev.QUEUE_DELETED
+        ):  # it may be there again or not, and may begin anew
+            owed = settled = transient = NO_IDS
 
 
 def _has_no_successor(alone: Alone, _context: TraceContext, outcome: Outcome) -> bool:
@@ -82,6 +90,8 @@ def _has_no_successor(alone: Alone, _context: TraceContext, outcome: Outcome) ->
     outcome.figures[EXERCISED, "C2"] = damaged if is_last else alone.known
     if damaged:
         outcome.figures[INCIDENT, DAMAGED] = damaged
+        if alone.who != alone.incarnations[0]:
+            return False  # it may have been acked before
     return is_last or not (alone.walked.state != GONE).any()
 
 
@@ -133,7 +143,7 @@ known AS (
     SELECT l.scope, l.name, l.life, s.id, s.recovered, x.seq,
            CASE WHEN x.event IN (25, 27) OR (x.event = 24 AND x.flag & 2 = 2) THEN 1 ELSE 0 END AS gone,
            CASE WHEN x.seq < e.safe_to THEN 1 ELSE 0 END AS safely,
-           CASE WHEN s.recovered IS NULL AND p.flag & 1 = 0 THEN 1 ELSE 0 END AS transient
+           CASE WHEN s.recovered IS NULL AND coalesce(p.flag, 0) & 1 = 0 THEN 1 ELSE 0 END AS transient
     FROM last_steps AS s JOIN lives AS l ON l.run = s.run AND l.actor = s.actor
     JOIN ends AS e ON e.run = s.run AND e.actor = s.actor
     JOIN steps AS x ON x.run = s.run AND x.actor = s.actor AND x.id = s.id AND x.seq = s.seq
@@ -147,7 +157,9 @@ SELECT q.run, q.actor, q.seq FROM lives AS l JOIN queue_recovered_rows AS q ON q
 WHERE EXISTS (
     SELECT 1 FROM known AS k JOIN confirmed AS c ON c.scope = k.scope AND c.name = k.name AND c.id = k.id AND c.life <= k.life
     LEFT JOIN known AS later ON later.scope = k.scope AND later.name = k.name AND later.life = l.life AND later.id = k.id
-    WHERE k.scope = l.scope AND k.name = l.name AND k.life = l.life - 1 AND k.gone = 0 AND later.recovered IS NULL)
+    WHERE k.scope = l.scope AND k.name = l.name AND k.life = l.life - 1 AND k.gone = 0 AND later.recovered IS NULL
+      AND NOT EXISTS (SELECT 1 FROM lives AS b JOIN queue_deleted_rows AS x ON x.run = b.run AND x.actor = b.actor
+                      WHERE b.scope = k.scope AND b.name = k.name AND b.life = k.life))
 OR EXISTS (
     SELECT 1 FROM known AS k JOIN known AS b ON b.scope = k.scope AND b.name = k.name AND b.id = k.id
     WHERE k.scope = l.scope AND k.name = l.name AND k.life = l.life AND k.recovered IS NOT NULL AND b.life < k.life
@@ -157,7 +169,8 @@ OR EXISTS (
 UNION
 SELECT d.run, d.actor, d.seq FROM steps AS d JOIN lives AS l ON l.run = d.run AND l.actor = d.actor
 JOIN confirmed AS c ON c.scope = l.scope AND c.name = l.name AND c.id = d.id AND c.life <= l.life
-WHERE d.event = 27 AND d.flag & 15 = 4
+LEFT JOIN known AS k ON k.scope = l.scope AND k.name = l.name AND k.id = d.id AND k.life = l.life - 1
+WHERE d.event = 27 AND d.flag & 15 = 4 AND (c.life = l.life OR k.gone = 0)
 """
 
 RULE = Rule(
@@ -165,7 +178,7 @@ RULE = Rule(
     name="nothing confirmed is lost",
     text=(
         "A confirmed persistent message is acked, dropped, recovered by the next incarnation of its "
-        "queue, or still there, and its body is not found damaged; what was acked and synced does not "
+        "queue, or still there, unless the queue is deleted, and its body is not found damaged; what was acked and synced does not "
         "come back, and nothing transient does."
     ),
     sources=(

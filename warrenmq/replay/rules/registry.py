@@ -12,7 +12,7 @@ from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.rules.rule import Rule
 from warrenmq.trace.catalog import Run
 
-_ORDER = "TCQASDERW"
+_ORDER = "TCQXASDERW"
 """Of the letters of ids, in tables: mail and clocks first, then queues, the store, the whole."""
 
 

@@ -21,10 +21,10 @@ def _has_room(file: File, _msg: int, offset: int, _size: int) -> str:
     return ""
 
 
-def _left_for_its_reason(file: File, new_file: int, why: int, size: int) -> str:
+def _left_for_its_reason(file: File, new_file: int, old_file: int, why: int, size: int) -> str:
     """Check the reason of a roll-over against the file that is left; the other one is new."""
     if new_file == file.number:
-        return ""
+        return "left for itself" if old_file == new_file else ""
     if file.left:
         return "left a second time"
     if why == ROLL_LARGE and len(file.sizes) > 1:
@@ -50,6 +50,8 @@ records AS (
         SELECT DISTINCT run, actor, file, message FROM append_rows) AS each_message GROUP BY run, actor, file)
 SELECT r.run, r.actor, r.seq FROM roll_rows AS r JOIN limits ON limits.run = r.run
 WHERE r.reason IN (0, 1) AND r.old_size < size_limit AND r.old_file <> r.new_file
+UNION
+SELECT run, actor, seq FROM roll_rows WHERE old_file = new_file
 UNION
 SELECT r.run, r.actor, r.seq FROM roll_rows AS r JOIN records AS n ON n.run = r.run AND n.actor = r.actor AND n.file = r.old_file
 WHERE r.reason = 3 AND n.n > 1

@@ -25,7 +25,7 @@ def _late(key: Key, bucket: Bucket, context: TraceContext, outcome: Outcome) -> 
 _SQL = """
 SELECT r.run, r.actor, r.seq
 FROM receives AS r JOIN send_rows AS s ON s.run = r.run AND s.actor = r.sender AND s.seq = r.send
-WHERE s.t >= r.t
+WHERE s.t >= r.t AND (s.receiver IN (0, r.actor) OR r.event = 5)
 """
 
 RULE = Rule(

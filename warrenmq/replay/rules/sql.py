@@ -32,6 +32,8 @@ _OTHERS = COLUMNS[2:-1]
 """Stored columns whose meaning depends on the event."""
 _STORED = ", ".join(("run", "actor", "seq", "t", "event", "flag", *_OTHERS))
 _MOVES = (Ev.PUBLISH, Ev.RECOVERED, Ev.DELIVER, Ev.ACK, Ev.REQUEUE, Ev.DROP)
+COUNTED = (*_MOVES, Ev.CONFIRM, Ev.EXPIRY)
+"""Events of which a row speaks of several messages."""
 
 
 def views() -> dict[str, str]:
@@ -76,7 +78,7 @@ def tables(trace: Trace) -> sqlite3.Connection:
         database.execute(f"CREATE TEMP VIEW {name} AS {query}")
     most = max(
         database.execute(f"SELECT coalesce(max({column}), 1) FROM {event.name.lower()}_rows").fetchone()[0]  # noqa: S608
-        for event, column in ((Ev.PUBLISH, "sends"), *((event, "count") for event in _MOVES))
+        for event, column in ((Ev.PUBLISH, "sends"), *((event, "count") for event in COUNTED))
     )
     database.executemany("INSERT INTO numbers VALUES (?)", ((n,) for n in range(max(most, 1))))
     database.execute("CREATE TEMP TABLE moved AS SELECT * FROM steps")

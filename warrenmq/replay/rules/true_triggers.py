@@ -38,28 +38,42 @@ def _explain(story: Story) -> Chain:
 
 
 _SQL = """
-WITH changes AS (
+WITH opened AS (
+    SELECT run, actor, file, min(seq) AS seq FROM (
+        SELECT run, actor, file, seq FROM append_rows
+        UNION ALL SELECT run, actor, file, seq FROM file_state_rows
+        UNION ALL SELECT run, actor, new_file, seq FROM roll_rows) AS first
+    GROUP BY run, actor, file),
+changes AS (
     SELECT run, actor, seq, file, 'append' AS what, `offset` AS start, `offset` + size AS until, 0 AS trigger, 0 AS since FROM append_rows
     UNION ALL SELECT run, actor, seq, file, 'write', `offset`, `offset` + size, trigger, 0 FROM file_write_rows
     UNION ALL SELECT run, actor, seq, file, 'sync', synced_to, synced_to, trigger, size FROM file_sync_rows
     UNION ALL SELECT run, actor, seq, new_file, 'begin', 0, 0, 0, 0 FROM roll_rows
-    UNION ALL SELECT run, actor, min(seq), file, 'begin', min(`offset`), min(`offset`), 0, 0 FROM append_rows
-              GROUP BY run, actor, file),
+    UNION ALL SELECT f.run, f.actor, f.seq, f.file, CASE f.seq WHEN o.seq THEN 'begin' ELSE 'state' END, 0, f.file_size, 0, 0
+              FROM file_state_rows AS f JOIN opened AS o ON o.run = f.run AND o.actor = f.actor AND o.file = f.file
+    UNION ALL SELECT a.run, a.actor, a.seq - 1, a.file, 'begin', 0, a.`offset`, 0, 0
+              FROM append_rows AS a JOIN opened AS o ON o.run = a.run AND o.actor = a.actor AND o.file = a.file AND o.seq = a.seq),
 limits AS (
     SELECT run, max(write_buffer) AS buffer FROM run_start_rows GROUP BY run),
 seen AS (
     SELECT changes.*,
-           max(CASE WHEN what IN ('append', 'begin') THEN until END) OVER earlier AS appended_to,
-           max(CASE WHEN what IN ('write', 'begin') THEN until END) OVER earlier AS written_to,
-           max(CASE WHEN what IN ('sync', 'begin') THEN until END) OVER earlier AS synced_to,
-           max(CASE WHEN what = 'write' AND trigger = 4 THEN until END) OVER earlier AS left_at
+           max(CASE WHEN what IN ('append', 'begin', 'state') THEN seq END) OVER earlier AS appended,
+           max(CASE WHEN what IN ('write', 'begin') THEN seq END) OVER earlier AS written,
+           max(CASE WHEN what IN ('sync', 'begin') THEN seq END) OVER earlier AS synced
     FROM changes
     WINDOW earlier AS (PARTITION BY run, actor, file ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING))
-SELECT seen.run, actor, seq FROM seen JOIN limits ON limits.run = seen.run
-WHERE (what = 'write' AND (start <> written_to OR until <> appended_to
-                           OR (trigger = 1 AND until - start <= buffer AND buffer > 0)))
-   OR (what = 'append' AND start >= left_at)
-   OR (what = 'sync' AND (until > written_to OR until - synced_to <> since))
+SELECT seen.run, seen.actor, seen.seq
+FROM seen JOIN limits ON limits.run = seen.run
+LEFT JOIN changes AS a ON a.run = seen.run AND a.actor = seen.actor AND a.file = seen.file AND a.seq = seen.appended
+                          AND a.what IN ('append', 'begin', 'state')
+LEFT JOIN changes AS w ON w.run = seen.run AND w.actor = seen.actor AND w.file = seen.file AND w.seq = seen.written
+                          AND w.what IN ('write', 'begin')
+LEFT JOIN changes AS s ON s.run = seen.run AND s.actor = seen.actor AND s.file = seen.file AND s.seq = seen.synced
+                          AND s.what IN ('sync', 'begin')
+WHERE (seen.what = 'write' AND (seen.start <> w.until OR seen.until <> a.until
+                                OR (seen.trigger = 1 AND seen.until - seen.start <= buffer AND buffer > 0)))
+   OR (seen.what = 'append' AND w.what = 'write' AND w.trigger = 4)
+   OR (seen.what = 'sync' AND (seen.until > w.until OR seen.until - s.until <> seen.since))
 """
 
 RULE = Rule(

@@ -46,7 +46,8 @@ WITH delivered AS (
     FROM deliver_rows AS d JOIN numbers ON n < d.count WHERE d.consumer <> 0),
 held AS (
     SELECT g.run, g.actor, g.seq, d.id,
-           (SELECT min(s.seq) FROM steps AS s WHERE s.run = d.run AND s.actor = d.actor AND s.id = d.id AND s.seq > d.seq) AS next_step
+           (SELECT min(s.seq) FROM steps AS s WHERE s.run = d.run AND s.actor = d.actor AND s.id = d.id AND s.seq > d.seq
+              AND (s.event <> 27 OR s.flag & 15 = 1)) AS next_step
     FROM consumer_gone_rows AS g JOIN delivered AS d ON d.run = g.run AND d.actor = g.actor AND d.consumer = g.consumer AND d.seq < g.seq
     WHERE g.last_tag >= 0 AND d.tag > g.last_tag AND d.flags & 2 = 0),
 others AS (

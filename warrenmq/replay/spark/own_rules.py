@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from warrenmq.replay.drive.own_rules import SqlRule
-from warrenmq.replay.rules.sql import views
+from warrenmq.replay.rules.sql import COUNTED, views
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,7 +42,7 @@ def _asked(rows: DataFrame, query: str) -> DataFrame:
         "pseq, a, b, c FROM __rows__",
         "actors": "SELECT DISTINCT run, actor_id AS actor, concat_ws(' ', directory, vhost) AS scope, actor AS name, kind, "
         "coalesce(parent_id, 0) AS parent FROM __rows__",
-        "most": "SELECT coalesce(max(b), 1) AS n FROM stored WHERE event IN (20, 24, 25, 26, 27, 31)",
+        "most": f"SELECT coalesce(max(b), 1) AS n FROM stored WHERE event IN ({', '.join(str(int(event)) for event in COUNTED)})",  # noqa: S608 - of the schema alone
         "numbers": "SELECT explode(sequence(0, n - 1)) AS n FROM most",
         **views(),
     }

@@ -149,7 +149,11 @@ class Window:
         while lo < hi:
             if i >= len(blocks) or not blocks[i][0] <= lo < blocks[i][1]:
                 self.odd.append(Odd(lo, -1, kind, 0, seq, t))
-                return
+                while i < len(blocks) and blocks[i][0] <= lo:
+                    i += 1
+                if i == len(blocks) or blocks[i][0] >= hi:
+                    break
+                lo = blocks[i][0]
             block = blocks[i]
             end = min(hi, block[1])
             if block[1] - block[0] == 1 and self._is_fine(block, kind, fine):  # by far the commonest
@@ -372,7 +376,8 @@ waiting AS (
     FROM published AS p
     WHERE p.flags & 2 = 2 AND NOT EXISTS (
         SELECT 1 FROM confirm_rows AS c WHERE c.run = p.run AND c.actor = p.actor
-                  AND c.first_seq_id <= p.id AND c.first_seq_id + c.count > p.id)),
+                  AND c.first_seq_id <= p.id AND c.first_seq_id + c.count > p.id
+                  AND c.seq > p.seq)),
 owed AS (
     SELECT run, actor, together, min(seq) AS seq, max(synced) AS synced, max(coalesce(reported, 0)) AS reported, count(*) - count(synced) AS unsynced
     FROM waiting GROUP BY run, actor, together

@@ -102,6 +102,7 @@ class File:
     """Sum of `live`."""
     gone: bool = False
     """Deleted, or combined away."""
+    deleted: bool = False
 
     @property
     def size(self) -> int:
@@ -158,7 +159,7 @@ class File:
     def sync(self, safe: int, _since: int) -> None:
         self.safe = safe
 
-    def roll(self, new_file: int, why: int, _size: int) -> None:
+    def roll(self, new_file: int, _old_file: int, why: int, _size: int) -> None:
         if new_file == self.number:
             self.end = self.written = self.safe = 0
             self.opened = True
@@ -203,7 +204,8 @@ class File:
         self.threshold = mark
 
     def delete(self) -> None:
-        self.gone = True
+        self.gone = self.deleted = True
+        self.locked = False
 
     def know_size(self, _valid: int, size: int) -> None:
         """Take a file's size from FILE_STATE if no row has told it yet."""
@@ -223,7 +225,7 @@ STEPS: dict[int, tuple[Getter, Callable[..., None]]] = {
     Ev.FILE_WRITE: (FileWrite.getter("trigger", "offset", "size"), File.write),
     Ev.FILE_SYNC: (FileSync.getter("synced_to", "size"), File.sync),
     Ev.READ: (Read.getter("mark"), File.read),
-    Ev.ROLL: (Roll.getter("new_file", "reason", "old_size"), File.roll),
+    Ev.ROLL: (Roll.getter("new_file", "old_file", "reason", "old_size"), File.roll),
     Ev.STORE_WRITE: (StoreWrite.getter("message"), File.revive),
     Ev.STORE_REMOVE: (StoreRemove.getter("message"), File.release),
     Ev.REF_DROPPED: (RefDropped.getter("message"), File.release),

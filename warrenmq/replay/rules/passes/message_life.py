@@ -177,6 +177,7 @@ class Life:
                     self.ack_delays.append(t - self.delivered[place])
             elif event == RECOVER:
                 marks[place] = RECOVERED
+                self.messages[place] = msg
 
     def _grow(self, size: int) -> None:
         more = min(max(size, 2 * len(self.states), 64), SIZE) - len(self.states)
@@ -227,6 +228,7 @@ class Life:
             self.ack_delays.extend([t - since for since in self.delivered[place:end] if since])
         elif event == RECOVER:
             self.marks[place:end] = bytes((RECOVERED,)) * n
+            self.messages[place:end] = array("q", range(msg, msg + n) if msg else bytes(8 * n))
 
 
 def _mark_of(word: int) -> int:

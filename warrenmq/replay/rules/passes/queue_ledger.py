@@ -59,6 +59,7 @@ from warrenmq.replay.rules.passes.message_life import (
     LOST,
     MSG,
     NONE,
+    PUBLISHED,
     READY,
     RECOVERED,
     SEQ,
@@ -234,14 +235,19 @@ def counts_as_life(mark: ActorSummary) -> bool:
 
 
 def _message_at(place: int, lives: list[Life]) -> int:
-    """The message at a place of the latest life, if it is in the persistent store; it was published in one of them."""
+    """The message at a place of the latest life, if it is in the persistent store.
+
+    It was published in one of them, or in one that was killed before it wrote that row: then a recovery says which it is.
+    """
+    found = 0
     for life in lives:
         if place >= len(life.marks):
-            return 0
+            return found
         mark = life.marks[place]
-        if not mark & RECOVERED:
+        if mark & PUBLISHED:
             return life.messages[place] if mark & DURABLE and mark & STORED else 0
-    return 0
+        found = found or life.messages[place]
+    return found
 
 
 def ids_with(values: bytearray, table: bytes) -> bytes:

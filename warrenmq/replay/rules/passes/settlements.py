@@ -106,9 +106,13 @@ pairs AS (
     SELECT s.run, s.actor, s.seq, s.count, s.up_to, s.consumer, s.tag, s.named, d.consumer AS holder, d.tag AS held
     FROM settled AS s JOIN delivered AS d ON d.run = s.run AND d.actor = s.actor AND d.id = s.id
     WHERE d.seq = (SELECT max(x.seq) FROM delivered AS x
-                   WHERE x.run = s.run AND x.actor = s.actor AND x.id = s.id AND x.seq < s.seq))
+                   WHERE x.run = s.run AND x.actor = s.actor AND x.id = s.id AND x.seq < s.seq)
+      AND NOT EXISTS (SELECT 1 FROM steps AS e
+                      WHERE e.run = s.run AND e.actor = s.actor AND e.id = s.id AND e.seq > d.seq AND e.seq < s.seq
+                        AND (e.event IN (25, 26) OR (e.event = 27 AND e.flag & 15 = 1))))
 """
-"""Tables for the SQL of rules: each settled message (consumer, tag that was named) with its delivery (holder, held)."""
+"""Tables for the SQL of rules: each settled message (consumer, tag that was named) with its delivery (holder, held), if that was
+not settled before."""
 
 
 def step_of(word: int, names: int, up_to: int) -> int | None:

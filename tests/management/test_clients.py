@@ -1,0 +1,112 @@
+"""The requests of tools that manage a RabbitMQ, as they send them: Terraform's provider (rabbit-hole), rabbitmqadmin."""
+
+from urllib.parse import quote, unquote
+
+import pytest
+
+V = "t%20v"
+_GUEST = {"configure": ".*", "write": ".*", "read": ".*"}
+_POLICY = {
+    "vhost": "t v",
+    "pattern": ".*",
+    "apply-to": "queues",
+    "name": "p",
+    "priority": 0,
+    "definition": {"max-length": 9},
+}
+
+TERRAFORM = [
+    ("PUT", f"vhosts/{V}", {"description": "d", "tags": [], "tracing": False}, 201, None),
+    ("GET", f"vhosts/{V}", None, 200, {"name": "t v", "description": "d", "tracing": False}),
+    ("PUT", f"vhosts/{V}", {"tracing": True}, 400, {"error": "bad_request"}),
+    ("PUT", f"vhost-limits/{V}/max-queues", {"value": 10}, 204, None),
+    ("GET", f"vhost-limits/{V}", None, 200, [{"vhost": "t v", "value": {"max-queues": 10}}]),
+    ("DELETE", f"vhost-limits/{V}/max-connections", None, 204, None),
+    ("DELETE", f"vhost-limits/{V}/max-queues", None, 204, None),
+    ("GET", f"vhost-limits/{V}", None, 200, []),
+    ("PUT", "users/u", {"name": "u", "tags": "management,x", "password": "p"}, 201, None),
+    ("GET", "users/u", None, 200, {"name": "u", "tags": ["management", "x"]}),
+    ("PUT", "users/u", {"name": "u", "tags": "", "password": "p"}, 204, None),
+    ("PUT", f"permissions/{V}/u", {"configure": "", "write": ".*", "read": ""}, 201, None),
+    ("GET", f"permissions/{V}/u", None, 200, {"user": "u", "vhost": "t v", "configure": "", "write": ".*", "read": ""}),
+    ("DELETE", f"permissions/{V}/u", None, 204, None),
+    ("GET", f"permissions/{V}/u", None, 404, {"error": "Object Not Found"}),
+    ("PUT", f"permissions/{V}/guest", _GUEST, 201, None),
+    ("PUT", f"exchanges/{V}/ex", {"type": "topic", "durable": True, "auto_delete": False, "arguments": {}}, 201, None),
+    ("GET", f"exchanges/{V}/ex", None, 200, {"name": "ex", "type": "topic", "durable": True, "arguments": {}}),
+    ("PUT", f"queues/{V}/q%2F1", {"type": "", "durable": True, "arguments": {"x-message-ttl": 5000}}, 201, None),
+    ("GET", f"queues/{V}/q%2F1", None, 200, {"name": "q/1", "durable": True, "arguments": {"x-message-ttl": 5000}}),
+    ("PUT", f"policies/{V}/p", _POLICY, 201, None),
+    ("GET", f"policies/{V}/p", None, 200, _POLICY),
+    ("PUT", f"operator-policies/{V}/p", _POLICY, 201, None),
+    ("GET", f"operator-policies/{V}/p", None, 200, _POLICY),
+    ("DELETE", f"operator-policies/{V}/p", None, 204, None),
+    ("DELETE", f"policies/{V}/p", None, 204, None),
+    ("GET", f"policies/{V}/p", None, 404, {"error": "Object Not Found"}),
+    ("PUT", f"parameters/shovel/{V}/s", {"value": {"src-uri": "amqp://", "dest-uri": "amqp://"}}, 400, {"error": "bad_request"}),
+    ("PUT", f"parameters/federation-upstream/{V}/f", {"value": {"uri": "amqp://"}}, 400, {"error": "bad_request"}),
+    ("GET", f"parameters/shovel/{V}/s", None, 404, {"error": "Object Not Found"}),
+    ("DELETE", f"queues/{V}/q%2F1?", None, 204, None),
+    ("DELETE", "users/u", None, 204, None),
+    ("DELETE", f"vhosts/{V}", None, 204, None),
+    ("GET", f"vhosts/{V}", None, 404, {"error": "Object Not Found"}),
+]  # fmt: skip
+"""Create, read, update and delete of its resources, in that order."""
+
+ADMIN = [
+    ("PUT", "exchanges/%2F/a", {"vhost": "/", "name": "a", "type": "direct", "auto_delete": "false", "durable": "true",
+                                "internal": "false", "arguments": {}}, 201, None),
+    ("PUT", "queues/%2F/a", {"vhost": "/", "name": "a", "auto_delete": "false", "durable": "true", "arguments": {}}, 201, None),
+    ("POST", "bindings/%2F/e/a/q/a", {"vhost": "/", "source": "a", "destination": "a", "destination_type": "queue",
+                                      "routing_key": "", "arguments": {}}, 201, None),
+    ("GET", "bindings?columns=source,destination,routing_key&sort=source&sort_reverse=true", None, 200,
+     [{"source": "a", "destination": "a", "routing_key": ""}, {"source": "", "destination": "a", "routing_key": "a"}]),
+    ("POST", "exchanges/%2F/a/publish", {"vhost": "/", "exchange": "a", "name": "a", "routing_key": "", "properties": {},
+                                         "payload": "x", "payload_encoding": "string"}, 200, {"routed": True}),
+    ("POST", "queues/%2F/a/get", {"vhost": "/", "queue": "a", "count": "1", "ackmode": "ack_requeue_false",
+                                  "encoding": "auto"}, 200, [{"payload": "x", "routing_key": "", "exchange": "a"}]),
+    ("GET", "queues?columns=name,messages", None, 200, [{"name": "a", "messages": 0}]),
+    ("GET", "overview?columns=rabbitmq_version,queue_totals.messages,object_totals.queues", None, 200,
+     {"rabbitmq_version": "3.10.8", "queue_totals": {"messages": 0}, "object_totals": {"queues": 1}}),
+    ("PUT", "vhost-limits/%2F/max-queues", {"vhost": "/", "name": "max-queues", "value": 5}, 204, None),
+    ("DELETE", "vhost-limits/%2F/max-queues", None, 204, None),
+    ("DELETE", "bindings/%2F/e/a/q/a/~", None, 204, None),
+    ("DELETE", "queues/%2F/a/contents", None, 204, None),
+    ("DELETE", "queues/%2F/a", None, 204, None),
+    ("DELETE", "exchanges/%2F/a", None, 204, None),
+]  # fmt: skip
+
+
+def has(expected, found):
+    """True if an answer has at least these fields."""
+    if isinstance(expected, dict):
+        return isinstance(found, dict) and all(
+            key in found and has(each, found[key]) for key, each in expected.items()
+        )
+    if isinstance(expected, list):
+        return isinstance(found, list) and len(expected) == len(found) and all(map(has, expected, found))
+    return bool(expected == found)
+
+
+@pytest.mark.parametrize("requests", [TERRAFORM, ADMIN], ids=["terraform", "rabbitmqadmin"])
+def test_a_tools_requests_have_the_answers_that_it_expects(shared_api, requests):
+    for method, path, body, status, answer in requests:
+        found = shared_api(method, path, body)
+        assert found[0] == status, (method, path, found)
+        assert has(answer, found[1]), (method, path, found)
+
+
+@pytest.mark.parametrize("key", ["", "#", "a.*.b", "a b", "~", "a~b", "%23", "ü", "plain"])
+def test_a_bindings_location_leads_to_its_properties_key(shared_api, key):
+    """Terraform's provider keeps what it decodes from the last segment, and takes a binding that it does not find for deleted."""
+    pair = "bindings/%2F/e/amq.topic/q/bound"
+    assert shared_api("PUT", "queues/%2F/bound", {"durable": True})[0] in (201, 204)
+    assert shared_api("POST", pair, {"routing_key": "#", "arguments": {"other": 1}})[0] == 201
+    assert shared_api("POST", pair, {"routing_key": key, "arguments": {}})[0] == 201
+    kept = unquote(shared_api.headers["location"].rsplit("/", 1)[-1])
+    (found,) = [each for each in shared_api.get(pair) if each["properties_key"] == kept]
+    assert (found["routing_key"], found["arguments"]) == (key, {})
+    path = f"{pair}/{quote(kept, safe='')}"
+    assert shared_api.get(path) == found
+    assert shared_api("DELETE", path)[0] == 204
+    assert found not in shared_api.get(pair)
