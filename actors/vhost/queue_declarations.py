@@ -36,7 +36,8 @@ from warrenmq.queue.arguments import QueueArguments, as_classic
 from warrenmq.queue.asleep import NEVER_USED
 from warrenmq.queue.messages import Delete, Forwarded, NewArguments, Stat, VhostRecovered
 from warrenmq.routing.delayed import is_store
-from warrenmq.runtime import NO_REPLY
+from warrenmq.runtime import NO_REPLY, CallFailed
+from warrenmq.runtime.reasons import KILLED
 from warrenmq.runtime.shortage import shortage
 from warrenmq.seams.disk import is_full
 from warrenmq.supervisors import start_child, stop_child
@@ -320,7 +321,15 @@ class QueueDeclarations:
             unused_too_long=lambda: runtime.cast(mine, QueueUnused(record.name)), last_consumer_gone=auto_delete,
             tell_figures=lambda figures: vhost.figures.__setitem__(record.name, figures),
         )  # fmt: skip
-        start_child(runtime, self._queue_sup, spec, name=queue_name(record.name))
+        while True:
+            try:
+                start_child(runtime, self._queue_sup, spec, name=queue_name(record.name))
+            except CallFailed as failure:
+                if failure.reason != KILLED:
+                    raise
+                # Killed before it had started, when its supervisor does not restart it.
+            else:
+                return
 
     def _undo_start(self, record: QueueRecord) -> None:
         """Delete a queue to which nothing refers: a declaration for which there was no room or no thread, or a store of messages."""

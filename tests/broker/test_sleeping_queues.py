@@ -10,6 +10,7 @@ import pytest
 
 import warrenmq
 from tests.support.simulated import BOTH_PROFILES, SMALL, SimulatedHost
+from warrenmq.actors.queue.process import QueueProcess
 from warrenmq.replay.drive.engine import replay_trace
 from warrenmq.settings import Settings
 from warrenmq.trace.reader import open_trace
@@ -222,3 +223,22 @@ def test_a_kill_while_a_queue_is_first_used_is_no_damage(profile):
             if came:
                 assert host.open().stats().damage == (), f"operation {operation}"
     assert operation > 5
+
+
+def test_a_queue_that_is_killed_while_it_wakes_is_started_again(host, monkeypatch):
+    broker = host.open()
+    broker.declare_queue("q")
+    init, begun = QueueProcess.init, []
+
+    def killed_at_first(self, spec):
+        begun.append(spec.name)
+        if len(begun) < 4:
+            self.runtime.kill(self.actor_ref)
+        init(self, spec)
+
+    monkeypatch.setattr(QueueProcess, "init", killed_at_first)
+    broker.queue("q").publish(b"x").result()
+    assert begun == ["q"] * 4
+    restarts = {each.name: each.restarts for each in broker.stats().actors}
+    assert restarts["vhost_process"] == 0, "the queue's end is not the virtual host's"
+    broker.close()
