@@ -48,9 +48,10 @@ def ensure(name: str, extra: str, groups: Sequence[str] = ()) -> str:
 
 
 def run(python: str, *arguments: str, cwd: str | None = None) -> int:
-    """Run `python arguments...` and return its exit code."""
+    """Run `python arguments...` and return its exit code; modules are compiled once, not by each of its child processes."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     try:
-        return subprocess.call([python, *arguments], cwd=cwd)
+        return subprocess.call([python, *arguments], cwd=cwd, env=environment)
     except KeyboardInterrupt:
         return 130  # the child had the same Ctrl-C and has said what it had to say
 

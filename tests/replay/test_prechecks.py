@@ -66,7 +66,7 @@ def test_they_agree_where_rows_are_missing(agree, seed):
 def test_they_agree_on_mutations(agree, event):
     for number, mutation in enumerate(mutations()):
         if mutation[1] == event and (runs := mutated_somewhere(mutation)) is not None:
-            agree(runs, sizes=[(33, 1 << 17)[number % 2]])
+            agree(runs, sizes=[(257, 1 << 17)[number % 2]], piece=64)
 
 
 @pytest.mark.parametrize("seed", range(0, 60, 4))

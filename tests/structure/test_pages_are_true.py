@@ -59,6 +59,7 @@ NOT_OURS = re.compile(
 )
 
 
+@functools.cache
 def members():
     """Every class with the names in it, those of the classes it inherits from included, and every other name."""
     classes, names = {}, {each.name for each in fields(Settings)}
@@ -91,7 +92,7 @@ def defined(node):
 @functools.cache
 def has(name):
     """True if a name, or `Class.member`, is in the code."""
-    classes, names = MEMBERS
+    classes, names = members()
     first, *rest = name.removesuffix("()").split(".")
     if not rest or first not in classes:
         return first in names and all(each in names for each in rest)
@@ -102,9 +103,6 @@ def has(name):
             known.add(each)
             family += classes[each]
     return all(any(each in classes[one] for one in known) for each in rest)
-
-
-MEMBERS = members()
 
 
 @pytest.mark.parametrize("page", STORIES)
