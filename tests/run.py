@@ -22,7 +22,7 @@ HANG = 300
 """Seconds after which a test that still runs is taken for hung, also on a machine that is busy with much else."""
 
 if __name__ == "__main__":
-    python = project_venv.ensure("test", extra="all", groups=("dev", "docs"))
+    python = project_venv.ensure("all", groups=("dev", "docs"))
     node_client.ensure()
     options = ["-n", "logical", "--maxprocesses=4", "--dist=loadfile", f"--timeout={HANG}", "--durations=25"]
     sys.exit(project_venv.run(python, "-m", "pytest", *options, *sys.argv[1:], cwd=ROOT))

@@ -1,12 +1,12 @@
-"""A virtual environment for one purpose, made on first use and used again while it is up to date.
+"""The virtual environment of the README's commands, made on first use and used again while it is up to date.
 
 The README's two commands stand on this: they are typed in a fresh clone, on a machine that has Python (with `venv`
 and `pip`) and nothing else.  So this file imports the standard library only, and it must still be readable for an
 old Python, to be able to say that it is too old.
 
-An environment is up to date when its stamp file holds the hash of what went into it: pyproject.toml,
-constraints.txt, the requirements and the interpreter.  The stamp is written last, so that an installation that broke
-off is done again.
+All of them use the same one; each adds what it needs and is not there.  An extra is there while its stamp file holds the hash of what went
+in with it: pyproject.toml, constraints.txt and the interpreter.  The stamp is written last, so that an installation
+that broke off is done again.
 """
 
 from __future__ import annotations
@@ -21,26 +21,29 @@ from collections.abc import Sequence
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 OLDEST = (3, 11)
+FOLDER = ".venv-test"
+EVERYTHING = "all"
+"""The extra that holds all others."""
 
 
-def ensure(name: str, extra: str, groups: Sequence[str] = ()) -> str:
-    """The interpreter of `.venv-NAME`, which holds this project with `extra` and dependency groups.
+def ensure(extra: str, groups: Sequence[str] = ()) -> str:
+    """The interpreter of an environment that holds this project with `extra` and dependency groups.
 
     Ends the process with a sentence on stderr, and pip's own words above it, when it cannot be made.
     """
     if sys.version_info < OLDEST:
         sys.exit(f"warrenmq needs Python {OLDEST[0]}.{OLDEST[1]} or newer; this is {sys.version.split()[0]}")
-    requirements = ["-e", f".[{extra}]", *(each for group in groups for each in _group(group))]
-    folder = os.path.join(ROOT, ".venv-" + name)
+    folder = os.path.join(ROOT, FOLDER)
     python = os.path.join(folder, "bin", "python")
-    stamp, wanted = os.path.join(folder, "stamp"), _fingerprint(requirements)
-    if os.path.exists(python) and _read(stamp) == wanted:
+    stamp, wanted = os.path.join(folder, "stamp-" + extra), _fingerprint()
+    enough = [stamp, os.path.join(folder, "stamp-" + EVERYTHING)]
+    if os.path.exists(python) and any(_read(each) == wanted for each in enough):
         return python
     started = time.monotonic()
-    _say(f"setting up {os.path.relpath(folder)} (first use, or pyproject.toml or constraints.txt changed)")
+    _say(f"setting up {FOLDER} (first use, or pyproject.toml or constraints.txt changed)")
     _make(folder, python)
     _say("installing; pyspark is a 450 MB source archive, so this takes one to three minutes the first time")
-    _install(python, requirements)
+    _install(python, ["-e", f".[{extra}]", *(each for group in groups for each in _group(group))])
     with open(stamp, "w", encoding="ascii") as file:
         file.write(wanted)
     _say(f"ready after {time.monotonic() - started:.0f} s")
@@ -64,8 +67,8 @@ def _group(name: str) -> list[str]:
         return list(tomllib.load(file)["dependency-groups"][name])
 
 
-def _fingerprint(requirements: list[str]) -> str:
-    digest = hashlib.sha256(repr((sys.version, ROOT, requirements)).encode())
+def _fingerprint() -> str:
+    digest = hashlib.sha256(repr((sys.version, ROOT)).encode())
     for name in ("pyproject.toml", "constraints.txt"):
         with open(os.path.join(ROOT, name), "rb") as file:
             digest.update(file.read())

@@ -1,4 +1,4 @@
-"""The virtual environments behind the README's two commands: made once, made again when their recipe changes."""
+"""The virtual environment behind the README's two commands: made once, made again when its recipe changes."""
 
 import importlib.util
 import os
@@ -38,22 +38,32 @@ def project_venv(tmp_path, monkeypatch):
 
 
 def test_the_second_time_nothing_is_installed(project_venv):
-    first = project_venv.ensure("demo", extra="demo")
-    assert project_venv.ensure("demo", extra="demo") == first
+    first = project_venv.ensure("demo")
+    assert project_venv.ensure("demo") == first
     assert project_venv.installed == [["-e", ".[demo]"]]
 
 
+def test_the_commands_share_one_environment(project_venv):
+    """What the tests need is more than what the demo needs, and is added to it."""
+    assert len({project_venv.ensure("demo"), project_venv.ensure("all"), project_venv.ensure("demo")}) == 1
+    assert project_venv.installed == [["-e", ".[demo]"], ["-e", ".[all]"]]
+    project_venv.installed.clear()
+    os.remove(os.path.join(project_venv.ROOT, project_venv.FOLDER, "stamp-demo"))
+    project_venv.ensure("demo")
+    assert project_venv.installed == []
+
+
 def test_dependency_groups_are_read_from_pyproject(project_venv):
-    project_venv.ensure("test", extra="all", groups=("dev", "docs"))
+    project_venv.ensure("all", groups=("dev", "docs"))
     assert project_venv.installed == [["-e", ".[all]", "pytest>=8", "ruff", "mkdocs"]]
 
 
 @pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt"])
 def test_a_changed_recipe_installs_again(project_venv, tmp_path, name):
-    project_venv.ensure("demo", extra="demo")
+    project_venv.ensure("demo")
     with open(tmp_path / name, "a") as file:
         file.write("# changed\n")
-    project_venv.ensure("demo", extra="demo")
+    project_venv.ensure("demo")
     assert len(project_venv.installed) == 2
 
 
@@ -63,15 +73,20 @@ def test_an_installation_that_broke_off_is_done_again(project_venv, monkeypatch)
 
     with monkeypatch.context() as patch, pytest.raises(SystemExit):
         patch.setattr(project_venv, "_install", fail)
-        project_venv.ensure("demo", extra="demo")
-    project_venv.ensure("demo", extra="demo")
+        project_venv.ensure("demo")
+    project_venv.ensure("demo")
     assert len(project_venv.installed) == 1
 
 
 def test_an_old_python_gets_a_sentence(project_venv, monkeypatch):
     monkeypatch.setattr(project_venv.sys, "version_info", (3, 9, 2))
     with pytest.raises(SystemExit, match=r"needs Python 3\.11"):
-        project_venv.ensure("demo", extra="demo")
+        project_venv.ensure("demo")
+
+
+def test_child_processes_keep_compiled_modules(project_venv, monkeypatch):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    assert project_venv.run(sys.executable, "-c", "import sys; sys.exit(sys.dont_write_bytecode)") == 0
 
 
 def test_arguments_and_exit_codes_pass_through(project_venv):
