@@ -85,7 +85,7 @@ def test_a_planted_violation_is_printed_once_over_restarts(tmp_path, at):
     runs = planted(PLANTS[at][1])
     for run in runs:
         run.closed = True
-    watcher = live(tmp_path, runs)
+    watcher = live(tmp_path, runs, moments=2 + at % 2)
     assert watcher.violations() == replayed(tmp_path / "trace")
     watcher.watch.close()
 
@@ -105,7 +105,7 @@ def test_many_traces_at_once(tmp_path):
 
 
 def test_a_watch_that_comes_late_sees_all_at_once(tmp_path):
-    runs = side_by_side([*(planted(plant) for _, plant, _ in PLANTS[::6]), consistent_trace(1)])
+    runs = side_by_side([*(planted(plant) for _, plant, _ in PLANTS[::11]), consistent_trace(1)])
     for run in runs:
         run.closed = True
     for _ in grow(tmp_path / "trace", runs, 1):
