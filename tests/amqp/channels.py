@@ -84,6 +84,12 @@ class NamedUser:
     def may_read(self, name: str) -> bool:
         return ("read", name) not in self.may_not
 
+    def may_write_topic(self, exchange: str, key: str) -> bool:
+        return ("write topic", f"{exchange} {key}") not in self.may_not
+
+    def may_read_topic(self, exchange: str, key: str) -> bool:
+        return ("read topic", f"{exchange} {key}") not in self.may_not
+
 
 class ConnectionStub(Server):
     """A connection as channels see one; keeps the messages that they send it."""

@@ -275,6 +275,26 @@ def test_permissions(broker):
     )
 
 
+def test_topic_permissions(broker):
+    user = NamedUser("bob", frozenset(), {(f"{verb} topic", "amq.topic b") for verb in ("read", "write")})
+    client = Client(broker, user=user)
+    first = client.open(1)
+    first.declare("q")
+    first.call(Queue.Bind(queue="q", exchange="amq.topic", routing_key="a"), Queue.BindOk)
+    first.call(Queue.Bind(queue="q", exchange="amq.direct", routing_key="b"), Queue.BindOk)
+    first.publish("b", b"1", exchange="amq.direct")
+    first.publish("a", b"2", exchange="amq.topic")
+    first.call(Queue.Unbind(queue="q", exchange="amq.topic", routing_key="a"), Queue.UnbindOk)
+    first.publish("a", b"x", exchange="amq.topic", headers={"CC": ["b"]})
+    said = "ACCESS_REFUSED - access to topic 'b' in exchange 'amq.topic' in vhost '/' refused for user 'bob'"
+    first.closed(403, said)
+    for number, method in enumerate((Queue.Bind, Queue.Unbind), 2):
+        channel = client.open(number)
+        channel.send(method(queue="q", exchange="amq.topic", routing_key="b"))
+        channel.closed(403, said)
+    assert len(broker.queue("q")) == 2
+
+
 def test_confirms_count_from_the_first_publish_after_select(channel):
     channel.declare("q", durable=True)
     channel.publish("q", b"before", delivery_mode=2)

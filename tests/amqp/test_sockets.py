@@ -20,7 +20,7 @@ import warrenmq
 from tests.amqp.raw_client import RawClient
 from tests.support.limits import LIMIT
 from warrenmq.amqp import AmqpServer, serve
-from warrenmq.amqp.access.users import AuthenticatedUser
+from warrenmq.amqp.access.permissions import AuthenticatedUser
 from warrenmq.amqp.channel.context import ConnectionContext
 from warrenmq.amqp.channel.credit import ChannelFlow
 from warrenmq.amqp.channel.process import ChannelProcess

@@ -52,6 +52,11 @@ def test_users_policies_and_queues_are_changed(ctl, api, tmp_path):  # noqa: F81
     ctl("add_vhost", "v1")
     ctl("set_permissions", "-p", "v1", "bob", "", "", "")
     assert ctl("list_user_permissions", "bob") == "vhost\tconfigure\twrite\tread\n/\t^a\t^b\t.*\nv1\t\t\t\n"
+    ctl("set_topic_permissions", "bob", "amq.topic", "^a", ".*")
+    assert ctl("list_topic_permissions") == "user\texchange\twrite\tread\nbob\tamq.topic\t^a\t.*\n"
+    assert ctl("list_user_topic_permissions", "bob").splitlines()[1:] == ["/\tamq.topic\t^a\t.*"]
+    ctl("clear_topic_permissions", "bob")
+    assert ctl("list_topic_permissions") == ""
     ctl("change_password", "bob", "other")
     assert api.get("whoami", user="bob", password="other")["tags"] == ["monitoring", "management"]
     ctl("set_policy", "--priority", "3", "--apply-to", "queues", "short", "^jobs", '{"max-length": 2}')

@@ -1,5 +1,7 @@
 """The HTTP API: field names, status codes and texts as RabbitMQ 3.10.8 has them."""
 
+import ssl
+
 import pytest
 
 from warrenmq.management import messages
@@ -250,3 +252,66 @@ def test_an_alarm_fails_the_health_check(api, monkeypatch):
     assert (status, body["status"], body["alarms"][0]["resource"]) == (503, "failed", "memory")
     broker.set_vm_memory_high_watermark(1.0)
     assert api.get("health/checks/alarms") == {"status": "ok"}
+
+
+def test_a_user_writes_and_binds_the_topics_that_are_his(api):
+    api("PUT", "users/bob", {"password": "p", "tags": "management"})
+    api("PUT", "permissions/%2F/bob", {"configure": ".*", "write": ".*", "read": ".*"})
+    mine = {"user": "bob", "password": "p"}
+    api("PUT", "queues/%2F/q", {})
+    assert api("GET", "topic-permissions/%2F/bob")[0] == 404
+    row = {"exchange": "amq.topic", "write": "^{username}[.]", "read": "^(bob|{vhost})"}
+    assert api("PUT", "topic-permissions/%2F/bob", row)[0] == 201
+    assert api("PUT", "topic-permissions/%2F/bob", row)[0] == 204
+    assert api("PUT", "topic-permissions/%2F/nobody", row)[0] == 404
+    assert api("PUT", "topic-permissions/%2F/bob", {**row, "write": "("})[0] == 400
+    listed = [{"user": "bob", "vhost": "/", **row}]
+    for path in (
+        "topic-permissions",
+        "topic-permissions/%2F/bob",
+        "users/bob/topic-permissions",
+        "vhosts/%2F/topic-permissions",
+    ):
+        assert api.get(path) == listed
+    assert api.get("definitions")["topic_permissions"] == listed
+
+    def publish(key, exchange="amq.topic", **headers):
+        body = {
+            "properties": {"headers": headers},
+            "routing_key": key,
+            "payload": "x",
+            "payload_encoding": "string",
+        }
+        status, answer = api("POST", f"exchanges/%2F/{exchange}/publish", body, **mine)
+        return answer["reason"] if status != 200 else answer["routed"]
+
+    said = "ACCESS_REFUSED - access to topic '{}' in exchange 'amq.topic' in vhost '/' refused for user 'bob'"
+    assert publish("bobx") == said.format("bobx")
+    assert publish("bob.x") is False
+    assert publish("bob.x", CC=["else"]) == said.format("else")
+    assert publish("else", "amq.direct") is False
+    pair = "bindings/%2F/e/amq.topic/q/q"
+    assert api("POST", pair, {"routing_key": "alice.#"}, **mine)[1]["reason"] == said.format("alice.#")
+    assert api("POST", pair, {"routing_key": "/x"}, **mine)[0] == 201
+    assert api("POST", pair, {"routing_key": "alice.#"})[0] == 201
+    assert api("DELETE", f"{pair}/alice.%23", **mine)[0] == 401
+    assert api("DELETE", "topic-permissions/%2F/bob")[0] == 204
+    assert api.get("topic-permissions") == []
+    assert publish("alice.x") is True
+
+
+def test_certificates_that_expire_soon_are_told(api, certificate):
+    assert api.get("health/checks/certificate-expiration/1/months") == {"status": "ok"}
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*certificate)
+    context.load_verify_locations(certificate[0])
+    context.verify_mode = ssl.CERT_REQUIRED
+    _, port = api.server.listen("127.0.0.1", 0, context)
+    assert api.get("health/checks/certificate-expiration/0/days") == {"status": "ok"}
+    status, body = api("GET", "health/checks/certificate-expiration/100/years")
+    assert (status, body["reason"]) == (503, "Certificates expiring")
+    (row,) = body["expired"]
+    assert (row["port"], row["protocol"]) == (port, "amqps")
+    assert [row["certfile_expires_on"]] == row["cacertfile_expires_on"]
+    for path in ("1/fortnights", "-1/days", "x/days"):
+        assert api("GET", f"health/checks/certificate-expiration/{path}")[0] == 400

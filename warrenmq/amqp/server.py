@@ -86,6 +86,8 @@ class AmqpServer:
             undo.callback(runtime.stop_actor, self._sup)
             self.addresses: list[tuple[str, str, int]] = []
             """Protocol ("amqp" or "amqps"), host and port of each listener on the network."""
+            self.secured: dict[tuple[str, str, int], ssl.SSLContext] = {}
+            """The TLS context of each of them that has one."""
             self.host, self.port = host, port
             if directory is None:
                 self.host, self.port = self.listen(host, port, tls, sock)
@@ -100,7 +102,9 @@ class AmqpServer:
         """Listen at one more address, or with a socket that is listening; returns the address.  CallerError when it cannot be used."""
         with _cannot_listen(f"{host}:{port}"):
             found = self._io.listen(host, port, tls, self._accepted, self._read_limit(), sock)
-        self.addresses.append(("amqp" if tls is None else "amqps", *found))
+        self.addresses.append(address := ("amqp" if tls is None else "amqps", *found))
+        if tls is not None:
+            self.secured[address] = tls
         log.info("started AMQP listener", address=_url(*self.addresses[-1]))
         return found
 

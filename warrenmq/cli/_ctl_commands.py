@@ -62,6 +62,13 @@ LISTINGS: dict[str, Listing] = {
         "permissions for user {name}", "users/{name}/permissions", ("vhost", "configure", "write", "read"),
         arguments=("name",), of_vhost=False,
     ),
+    "list_topic_permissions": Listing(
+        "topic permissions for vhost {vhost}", "vhosts/{vhost}/topic-permissions", ("user", "exchange", "write", "read")
+    ),
+    "list_user_topic_permissions": Listing(
+        "topic permissions for user {name}", "users/{name}/topic-permissions", ("vhost", "exchange", "write", "read"),
+        arguments=("name",), of_vhost=False,
+    ),
     "list_policies": Listing(
         "policies for vhost {vhost}", "policies/{vhost}",
         ("vhost", "name", "pattern", "apply-to", "definition", "priority"),
@@ -186,6 +193,10 @@ def _permissions(args: argparse.Namespace) -> dict[str, str]:
     return {"configure": args.configure, "write": args.write, "read": args.read}
 
 
+def _topic_permissions(args: argparse.Namespace) -> dict[str, str]:
+    return {"exchange": args.exchange, "write": args.write, "read": args.read}
+
+
 ACTIONS: dict[str, Action] = {
     "add_user": Action("Adding user {name}", _put_user, ("name", "password")),
     "delete_user": Action("Deleting user {name}", _at("DELETE", "users", "{name}"), ("name",)),
@@ -200,6 +211,18 @@ ACTIONS: dict[str, Action] = {
     "clear_permissions": Action(
         "Clearing permissions for user {user} in vhost {vhost}",
         _at("DELETE", "permissions", "{vhost}", "{user}"),
+        ("user",),
+        of_vhost=True,
+    ),
+    "set_topic_permissions": Action(
+        "Setting topic permissions on {exchange} for user {user} in vhost {vhost}",
+        _at("PUT", "topic-permissions", "{vhost}", "{user}", body=_topic_permissions),
+        ("user", "exchange", "write", "read"),
+        of_vhost=True,
+    ),
+    "clear_topic_permissions": Action(
+        "Clearing topic permissions for user {user} in vhost {vhost}",
+        _at("DELETE", "topic-permissions", "{vhost}", "{user}"),
         ("user",),
         of_vhost=True,
     ),

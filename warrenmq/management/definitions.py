@@ -226,9 +226,7 @@ def export(site: Site, request: Request) -> Any:
              "product_name": site.node.properties["product"], "product_version": site.node.properties["version"]}  # fmt: skip
     if "vhost" in request.at:
         return about | of_broker(site.visible(request.account, request.at["vhost"]), with_vhost=False)
-    everything: dict[str, Any] = (
-        about | site.users.definitions() | {"topic_permissions": [], "global_parameters": []}
-    )
+    everything: dict[str, Any] = about | site.users.definitions() | {"global_parameters": []}
     for broker in site.brokers():
         for key, rows in of_broker(broker).items():
             everything.setdefault(key, []).extend(rows)

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus
 
 from warrenmq.actors.vhost.messages import Bind, DeclareExchange, DeleteExchange, Unbind
+from warrenmq.amqp.channel.access import is_topic
 from warrenmq.management.errors import bad_request, not_found
 from warrenmq.management.http import Reply, Route, encode, segment
-from warrenmq.management.inputs import arguments_of, flag, refused, texts
+from warrenmq.management.inputs import arguments_of, flag, refused, texts, topic_refused
 from warrenmq.routing import Binding, Destination, ExchangeSpec
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 
@@ -168,7 +169,7 @@ def bind(site: Site, request: Request) -> Any:
     if type(key) is not str:
         raise bad_request("routing_key must be a text")
     binding = Binding(to.name, source, key, arguments_of(body), to.type)
-    _check_ends(site, request, source, to)
+    _check_ends(site, request, binding)
     broker.client.calls.call_named(VHOST_PROCESS, Bind(binding))
     # encoded once more: clients decode the last segment and look for it among the properties keys
     location = f"{request.path.rstrip('/').rsplit('/', 1)[-1]}/{segment(properties_key(binding))}"
@@ -198,17 +199,19 @@ def show_binding(site: Site, request: Request) -> Any:
 def unbind(site: Site, request: Request) -> None:
     """DELETE of a binding's path."""
     broker, binding = _found(site, request)
-    _check_ends(site, request, binding.source, binding.to)
+    _check_ends(site, request, binding)
     broker.client.calls.call_named(VHOST_PROCESS, Unbind(binding))
 
 
-def _check_ends(site: Site, request: Request, source: str, to: Destination) -> None:
-    vhost = request.at["vhost"]
+def _check_ends(site: Site, request: Request, binding: Binding) -> None:
+    vhost, source, to, key = request.at["vhost"], binding.source, binding.to, binding.routing_key
     user = site.at_work(request.account, vhost)
     if not user.may_write(to.name):
         raise refused(to.type, to.name, vhost, request)
     if not user.may_read(source or "amq.default"):
         raise refused("exchange", source, vhost, request)
+    if is_topic(site.broker(vhost).vhost, source) and not user.may_read_topic(source, key):
+        raise topic_refused(key, source, vhost, request)
 
 
 def _ends(site: Site, request: Request) -> tuple[Broker, str, Destination]:

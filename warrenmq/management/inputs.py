@@ -17,6 +17,11 @@ def refused(kind: str, name: str, vhost: str, request: Request) -> AccessRefused
     return AccessRefused(text, reply_text=text)
 
 
+def topic_refused(key: str, exchange: str, vhost: str, request: Request) -> AccessRefused:
+    """Make the error for a missing permission of a routing key."""
+    return refused(f"topic '{key}' in exchange", exchange, vhost, request)
+
+
 def arguments_of(body: dict[str, Any]) -> dict[str, Any]:
     """Read the arguments of a declaration."""
     arguments = body.get("arguments", {})

@@ -8,11 +8,13 @@ from dataclasses import fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from warrenmq.amqp.channel.access import is_topic
 from warrenmq.errors import Nacked, Returned
 from warrenmq.management.errors import bad_request
 from warrenmq.management.http import Route
-from warrenmq.management.inputs import refused
+from warrenmq.management.inputs import refused, topic_refused
 from warrenmq.message.properties import Properties
+from warrenmq.routing.message_options import header_routes
 
 if TYPE_CHECKING:
     from warrenmq.management.http import Request
@@ -82,6 +84,11 @@ def publish(site: Site, request: Request) -> Any:
     properties = properties_of_json(body.get("properties", {}))
     if not user.may_write(name or "amq.default"):
         raise refused("exchange", name, vhost, request)
+    if is_topic(broker.vhost, exchange):
+        more = header_routes(properties.headers)
+        for each in (key, *more.cc, *more.bcc):
+            if not user.may_write_topic(exchange, each):
+                raise topic_refused(each, exchange, vhost, request)
     if properties.user_id is not None and properties.user_id != user.name:
         raise bad_request(
             f"user_id property set to '{properties.user_id}' but authenticated user was '{user.name}'"

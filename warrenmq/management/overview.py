@@ -227,13 +227,6 @@ def protocol_listener(site: Site, request: Request) -> Any:
     return _failed("No active listener", missing=name, protocols=protocols)
 
 
-def certificates(site: Site, _request: Request) -> Any:
-    """GET /api/health/checks/certificate-expiration: ok without TLS; certificates of listeners are not checked."""
-    if all(protocol != "amqps" for protocol, _, _ in site.server.addresses):
-        return {"status": "ok"}
-    raise HttpError(501, "not_implemented", "certificates are not looked into by this server")
-
-
 def single_node(_site: Site, _request: Request) -> Any:
     """GET /api/health/checks/node-is-...-critical: always ok, as no other node could take over."""
     return {"status": "ok", "reason": "single node cluster"}
@@ -271,7 +264,6 @@ ROUTES = (
     Route("GET", f"{_CHECKS}/virtual-hosts", virtual_hosts),
     Route("GET", f"{_CHECKS}/port-listener/{{port}}", port_listener),
     Route("GET", f"{_CHECKS}/protocol-listener/{{protocol}}", protocol_listener),
-    Route("GET", f"{_CHECKS}/certificate-expiration/{{within}}/{{unit}}", certificates),
     Route("GET", f"{_CHECKS}/node-is-mirror-sync-critical", single_node),
     Route("GET", f"{_CHECKS}/node-is-quorum-critical", single_node),
     Route("GET", "healthchecks/node", node_health),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from warrenmq.management import (
+    certificates,
     connections,
     definitions,
     exchanges,
@@ -17,7 +18,18 @@ from warrenmq.management import (
     vhosts,
 )
 
-_PARTS = (overview, vhosts, users, connections, exchanges, queues, messages, policies, definitions)
+_PARTS = (
+    overview,
+    certificates,
+    vhosts,
+    users,
+    connections,
+    exchanges,
+    queues,
+    messages,
+    policies,
+    definitions,
+)
 
 ROUTES = (
     *(replace(route, pattern=f"api/{route.pattern}") for part in _PARTS for route in part.ROUTES),

@@ -95,7 +95,9 @@ class ManagementServer:
         self._scheme = "http" if tls is None else "https"
         self._begins = site is None
         self.site = Site(server) if site is None else site
-        self.site.listeners.append((self._scheme, self.host, self.port))
+        self.site.listeners.append(address := (self._scheme, self.host, self.port))
+        if tls is not None:
+            self.site.secured[address] = tls
         loopback = ipaddress.ip_address(self.host).is_loopback
         self._application = Application(self.site, Router(ROUTES), loopback_only=loopback, names=(host,))
         config = uvicorn.Config(
@@ -132,7 +134,8 @@ class ManagementServer:
         self._uvicorn.should_exit = True
         self._thread.join()
         self._application.close()
-        self.site.listeners.remove((self._scheme, self.host, self.port))
+        self.site.listeners.remove(address := (self._scheme, self.host, self.port))
+        self.site.secured.pop(address, None)
         if self._begins:
             self.site.end()
         log.info("stopped management listener", address=self.url)

@@ -21,9 +21,11 @@ from warrenmq.management.errors import WITH, not_authorised, not_found
 from warrenmq.management.history import History
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterator, Mapping
 
-    from warrenmq.amqp.access.users import Account, AuthenticatedUser
+    from warrenmq.amqp.access.permissions import AuthenticatedUser
+    from warrenmq.amqp.access.users import Account
     from warrenmq.amqp.server import AmqpServer
     from warrenmq.broker.broker import Broker
     from warrenmq.management.history import Span
@@ -55,6 +57,8 @@ class Site:
         self.statistics = server.node.statistics
         self.listeners: list[tuple[str, str, int]] = []
         """Protocol ("http" or "https"), host and port of each of the API's own listeners."""
+        self.secured: dict[tuple[str, str, int], ssl.SSLContext] = {}
+        """The TLS context of each of them that has one."""
         self.name = f"rabbit@{platform.node()}"
         """The node's name."""
         self.version = COMPATIBLE_WITH[1]

@@ -82,10 +82,7 @@ def bulk_delete(site: Site, request: Request) -> None:
 
 def list_permissions(site: Site, request: Request) -> Any:
     """GET /api/permissions, /api/users/name/permissions, /api/vhosts/vhost/permissions."""
-    if "vhost" in request.at:
-        site.broker(request.at["vhost"])
-    if "name" in request.at:
-        _account(site, request)
+    _check_named(site, request)
     return site.users.permissions(user=request.at.get("name"), vhost=request.at.get("vhost"))
 
 
@@ -113,14 +110,32 @@ def clear_permission(site: Site, request: Request) -> None:
     site.users.clear_permissions(request.at["name"], request.at["vhost"])
 
 
-def topic_permissions(_site: Site, _request: Request) -> Any:
-    """GET /api/topic-permissions and variants: always empty."""
-    return []
+def list_topic_permissions(site: Site, request: Request) -> Any:
+    """GET /api/topic-permissions, /api/users/name/topic-permissions, /api/vhosts/vhost/topic-permissions."""
+    _check_named(site, request)
+    return site.users.topic_permissions(user=request.at.get("name"), vhost=request.at.get("vhost"))
 
 
-def no_topic_permissions(_site: Site, _request: Request) -> None:
-    """PUT /api/topic-permissions/vhost/user: rejected, as they are not supported."""
-    raise bad_request("topic permissions are not checked by this server; use the permissions of the exchange")
+def show_topic_permissions(site: Site, request: Request) -> Any:
+    """GET /api/topic-permissions/vhost/user: a row for each exchange."""
+    if found := list_topic_permissions(site, request):
+        return found
+    raise not_found()
+
+
+def set_topic_permissions(site: Site, request: Request) -> Any:
+    """PUT /api/topic-permissions/vhost/user."""
+    _check_named(site, request)
+    body, _ = request.fields("exchange", "write", "read")
+    values = texts(body, "exchange", "write", "read")
+    known = site.users.set_topic_permissions(request.at["name"], request.at["vhost"], *values)
+    return Reply(204 if known else 201)
+
+
+def clear_topic_permissions(site: Site, request: Request) -> None:
+    """DELETE /api/topic-permissions/vhost/user: those for all exchanges."""
+    show_topic_permissions(site, request)
+    site.users.clear_topic_permissions(request.at["name"], request.at["vhost"])
 
 
 # -- limits
@@ -148,6 +163,14 @@ def clear_limit(site: Site, request: Request) -> None:
     site.users.put_user(replace(account, limits=limits))
 
 
+def _check_named(site: Site, request: Request) -> None:
+    """HttpError 404 unless the virtual host and the user of the path are there."""
+    if "vhost" in request.at:
+        site.broker(request.at["vhost"])
+    if "name" in request.at:
+        _account(site, request)
+
+
 def _account(site: Site, request: Request) -> Account:
     try:
         return site.users.account(request.at["name"])
@@ -164,16 +187,17 @@ ROUTES = (
     Route("PUT", "users/{name}", put, "administrator"),
     Route("DELETE", "users/{name}", delete, "administrator"),
     Route("GET", "users/{name}/permissions", list_permissions, "administrator"),
-    Route("GET", "users/{name}/topic-permissions", topic_permissions, "administrator"),
+    Route("GET", "users/{name}/topic-permissions", list_topic_permissions, "administrator"),
     Route("GET", "permissions", list_permissions, "administrator"),
     Route("GET", "permissions/{vhost}/{name}", show_permission, "administrator"),
     Route("PUT", "permissions/{vhost}/{name}", set_permission, "administrator"),
     Route("DELETE", "permissions/{vhost}/{name}", clear_permission, "administrator"),
     Route("GET", "vhosts/{vhost}/permissions", list_permissions, "administrator"),
-    Route("GET", "topic-permissions", topic_permissions, "administrator"),
-    Route("GET", "topic-permissions/{vhost}/{name}", topic_permissions, "administrator"),
-    Route("PUT", "topic-permissions/{vhost}/{name}", no_topic_permissions, "administrator"),
-    Route("GET", "vhosts/{vhost}/topic-permissions", topic_permissions, "administrator"),
+    Route("GET", "topic-permissions", list_topic_permissions, "administrator"),
+    Route("GET", "topic-permissions/{vhost}/{name}", show_topic_permissions, "administrator"),
+    Route("PUT", "topic-permissions/{vhost}/{name}", set_topic_permissions, "administrator"),
+    Route("DELETE", "topic-permissions/{vhost}/{name}", clear_topic_permissions, "administrator"),
+    Route("GET", "vhosts/{vhost}/topic-permissions", list_topic_permissions, "administrator"),
     Route("GET", "user-limits", list_limits, "administrator"),
     Route("GET", "user-limits/{name}", list_limits, "administrator"),
     Route("PUT", "user-limits/{name}/{limit}", set_limit, "administrator"),

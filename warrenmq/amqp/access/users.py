@@ -5,9 +5,8 @@
      "vhosts":      [{"name": "/"}],
      "permissions": [{"user": "app", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"}]}
 
-A file with topic permissions is refused: they are not checked here, and ignoring them would grant more than their author
-meant.  Patterns are regular expressions that are searched for in a name; an empty one matches nothing
-(rabbit_auth_backend_internal).  The rest of such a file (queues, policies, ...) is for management/definitions.py.
+Permissions, with those of topics, are in permissions.py.  The rest of such a file (queues, policies, ...) is for
+management/definitions.py.
 
 Users can be changed while the server runs.  A change holds for connections that are open, too, except that a user who
 is deleted stays connected, as in RabbitMQ.
@@ -16,12 +15,17 @@ is deleted stays connected, as in RabbitMQ.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from warrenmq.amqp.access.passwords import DEFAULT_ALGORITHM, PasswordHash, hash_password
+from warrenmq.amqp.access.permissions import (
+    AuthenticatedUser,
+    Permissions,
+    TopicPermissions,
+    name_permissions,
+    topic_permissions,
+)
 from warrenmq.errors import NotFound, SettingsError
 
 if TYPE_CHECKING:
@@ -29,13 +33,8 @@ if TYPE_CHECKING:
     from re import Pattern
 
 DEFAULT_USER = "guest"
-TRUSTED_USER = "local"
-"""The name, in the log, of a client on the directory's own socket that gave none."""
-ADMINISTRATOR, IMPERSONATOR = "administrator", "impersonator"
-"""Tags: may ask for the state of the broker, may publish in another user's name."""
+_TOPIC_KEYS = ("user", "vhost", "exchange")
 USER_LIMITS = ("max-connections", "max-channels")
-_REMEMBERED = 256
-"""Names of exchanges and queues whose permission a connection remembers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,69 +62,6 @@ class Account:
         return None if value < 0 else value
 
 
-class Permissions(NamedTuple):
-    """The permissions of a user in a virtual host."""
-
-    configure: Pattern[str]
-    write: Pattern[str]
-    read: Pattern[str]
-
-
-class AuthenticatedUser:
-    """A user who is logged in to a virtual host (the protocol: context.User)."""
-
-    def __init__(
-        self,
-        name: str,
-        tags: frozenset[str],
-        permissions: Callable[[], Permissions | None],
-        max_channels: Callable[[], int | None],
-    ) -> None:
-        self.name = name
-        self.tags = tags
-        self.max_channels = max_channels
-        """The most channels that all his connections may have together; None = no limit."""
-        self._look_up = permissions
-        self._known: Permissions | None = None
-        self._may: tuple[Callable[[str], bool], ...] = ()
-
-    def may_configure(self, name: str) -> bool:
-        """Declare and delete the exchange or queue `name`."""
-        return self._current()[0](name)
-
-    def may_write(self, name: str) -> bool:
-        """Publish to the exchange, bind the queue or (as destination) the exchange `name`."""
-        return self._current()[1](name)
-
-    def may_read(self, name: str) -> bool:
-        """Consume from the queue, bind to the exchange `name`."""
-        return self._current()[2](name)
-
-    def _current(self) -> tuple[Callable[[str], bool], ...]:
-        permissions = self._look_up()
-        if permissions is not self._known or permissions is None:
-            self._known = permissions
-            self._may = (_refused,) * 3 if permissions is None else tuple(map(_remembered, permissions))
-        return self._may
-
-
-def _refused(_name: str) -> bool:
-    return False
-
-
-def trusted_user(name: str) -> AuthenticatedUser:
-    """A client on the directory's own socket, who may do everything: the files are open to it, too."""
-    everything = re.compile("")
-    permissions = Permissions(everything, everything, everything)
-    return AuthenticatedUser(
-        name, frozenset([ADMINISTRATOR, IMPERSONATOR]), lambda: permissions, lambda: None
-    )
-
-
-def _remembered(pattern: Pattern[str]) -> Any:
-    return lru_cache(_REMEMBERED)(lambda name: pattern.search(name) is not None)
-
-
 class Users:
     """The users of a server, with their permissions in each virtual host.
 
@@ -138,8 +74,10 @@ class Users:
         self.changed: Callable[[], None] = lambda: None
         self._accounts: dict[str, Account] = {}
         self._permissions: dict[tuple[str, str], Permissions] = {}
+        self._topics: dict[tuple[str, str, str], TopicPermissions] = {}
+        """By user, virtual host and exchange."""
         self._own: dict[tuple[str, ...], None] = {}
-        """What did not come from a file: ("user", name), ("vhost", name), ("permission", user, vhost)."""
+        """What did not come from a file: ("user", name), ("vhost", name), ("permission", user, vhost), ("topic", user, vhost, exchange)."""
 
     @classmethod
     def default(cls, name: str = DEFAULT_USER, password: str = DEFAULT_USER, tags: Iterable[str] = ("administrator",),
@@ -148,7 +86,7 @@ class Users:
         users = cls()
         users.vhosts.setdefault(vhost, {})
         users._accounts[name] = _account(name, hash_password(password), DEFAULT_ALGORITHM, tags)
-        users._permissions[name, vhost] = _permissions(name, vhost, permissions)
+        users._permissions[name, vhost] = name_permissions(name, vhost, permissions)
         return users
 
     @classmethod
@@ -181,8 +119,6 @@ class Users:
 
         Raises ValueError with what is wrong in them; nothing is changed then.
         """
-        if rows_of(definitions, "topic_permissions"):
-            raise ValueError("it has topic_permissions, which are not checked here; take them out")
         vhosts = {
             text_of(row, "name", "a vhost"): {
                 key: row[key] for key in ("description", "tags") if row.get(key)
@@ -195,11 +131,18 @@ class Users:
             user, vhost = (text_of(row, key, "a permission") for key in ("user", "vhost"))
             whose = f"the permission of {user!r} in {vhost!r}"
             texts = [text_of(row, key, whose) for key in Permissions._fields]
-            permissions[user, vhost] = _permissions(user, vhost, texts)
+            permissions[user, vhost] = name_permissions(user, vhost, texts)
+        topics = {}
+        for row in rows_of(definitions, "topic_permissions"):
+            user, vhost, exchange = (text_of(row, key, "a topic permission") for key in _TOPIC_KEYS)
+            whose = f"the topic permission of {user!r} for exchange {exchange!r} in {vhost!r}"
+            write, read = (text_of(row, key, whose) for key in ("write", "read"))
+            topics[user, vhost, exchange] = topic_permissions(user, vhost, exchange, write, read)
         for name, about in vhosts.items():
             self.vhosts[name] = about
         self._accounts |= {account.name: account for account in accounts}
         self._permissions |= permissions
+        self._topics |= topics
 
     def adopt(self, definitions: Any) -> None:
         """Add definitions that are the server's own, to be kept by it.  Raises ValueError."""
@@ -210,6 +153,8 @@ class Users:
         self._own |= {("vhost", row["name"]): None for row in rows_of(definitions, "vhosts")}
         for row in rows_of(definitions, "permissions"):
             self._own["permission", row["user"], row["vhost"]] = None
+        for row in rows_of(definitions, "topic_permissions"):
+            self._own["topic", row["user"], row["vhost"], row["exchange"]] = None
 
     def own_definitions(self) -> dict[str, Any]:
         """The definitions that did not come from a file."""
@@ -218,6 +163,9 @@ class Users:
             "vhosts": [{"name": name, **about} for name, about in self.vhosts.items() if ("vhost", name) in self._own],
             "permissions": [
                 each for each in self.permissions() if ("permission", each["user"], each["vhost"]) in self._own
+            ],
+            "topic_permissions": [
+                each for each in self.topic_permissions() if ("topic", *(each[key] for key in _TOPIC_KEYS)) in self._own
             ],
         }  # fmt: skip
 
@@ -235,17 +183,14 @@ class Users:
         """Delete a user and his permissions; NotFound."""
         if self._accounts.pop(name, None) is None:
             raise _no_user(name)
-        self._permissions = {key: each for key, each in self._permissions.items() if key[0] != name}
+        self._forget(0, name)
         self.changed()
 
     def set_permissions(self, user: str, vhost: str, configure: str, write: str, read: str) -> bool:
         """Give a user these permissions; False when he had none.  NotFound, ValueError for a pattern that is none."""
-        if user not in self._accounts:
-            raise _no_user(user)
-        if vhost not in self.vhosts:
-            raise no_vhost(vhost)
+        self._check(user, vhost)
         known = (user, vhost) in self._permissions
-        self._permissions[user, vhost] = _permissions(user, vhost, (configure, write, read))
+        self._permissions[user, vhost] = name_permissions(user, vhost, (configure, write, read))
         self._own["permission", user, vhost] = None
         self.changed()
         return known
@@ -257,6 +202,26 @@ class Users:
             raise NotFound(msg)
         self.changed()
 
+    def set_topic_permissions(self, user: str, vhost: str, exchange: str, write: str, read: str) -> bool:
+        """Give a user these permissions for the routing keys of an exchange; raises and returns as `set_permissions` does."""
+        self._check(user, vhost)
+        known = (user, vhost, exchange) in self._topics
+        self._topics[user, vhost, exchange] = topic_permissions(user, vhost, exchange, write, read)
+        self._own["topic", user, vhost, exchange] = None
+        self.changed()
+        return known
+
+    def clear_topic_permissions(self, user: str, vhost: str) -> None:
+        """Take a user's topic permissions in a virtual host: every routing key is allowed again."""
+        self._topics = {key: each for key, each in self._topics.items() if key[:2] != (user, vhost)}
+        self.changed()
+
+    def _check(self, user: str, vhost: str) -> None:
+        if user not in self._accounts:
+            raise _no_user(user)
+        if vhost not in self.vhosts:
+            raise no_vhost(vhost)
+
     def put_vhost(self, name: str, about: dict[str, Any]) -> None:
         """Have a virtual host."""
         self.vhosts[name] = about
@@ -266,8 +231,13 @@ class Users:
     def delete_vhost(self, name: str) -> None:
         """Forget a virtual host, and all permissions in it."""
         self.vhosts.pop(name, None)
-        self._permissions = {key: each for key, each in self._permissions.items() if key[1] != name}
+        self._forget(1, name)
         self.changed()
+
+    def _forget(self, at: int, name: str) -> None:
+        """Forget the permissions of a user (0), or in a virtual host (1)."""
+        self._permissions = {key: each for key, each in self._permissions.items() if key[at] != name}
+        self._topics = {key: each for key, each in self._topics.items() if key[at] != name}
 
     # -- looks
 
@@ -290,12 +260,21 @@ class Users:
             if user in (None, key[0]) and vhost in (None, key[1])
         ]  # fmt: skip
 
+    def topic_permissions(self, *, user: str | None = None, vhost: str | None = None) -> list[dict[str, str]]:
+        """The topic permissions, as `permissions` has the others."""
+        return [
+            {**dict(zip(_TOPIC_KEYS, key, strict=True)), "write": each.texts[0], "read": each.texts[1]}
+            for key, each in sorted(self._topics.items())
+            if user in (None, key[0]) and vhost in (None, key[1])
+        ]
+
     def definitions(self) -> dict[str, Any]:
         """All users and permissions as an exported definitions file has them."""
         return {
             "users": [account.definition() for account in self.accounts()],
             "vhosts": [{"name": name, **about} for name, about in self.vhosts.items()],
             "permissions": self.permissions(),
+            "topic_permissions": self.topic_permissions(),
         }
 
     def check_password(self, name: str, password: bytes) -> bool:
@@ -309,8 +288,9 @@ class Users:
             return None
         tags = frozenset(self._accounts[name].tags)
         return AuthenticatedUser(
-            name, tags, lambda: self._permissions.get((name, vhost)), lambda: self._max_channels(name)
-        )
+            name, tags, lambda: self._permissions.get((name, vhost)),
+            lambda exchange: self._topics.get((name, vhost, exchange)), lambda: self._max_channels(name),
+        )  # fmt: skip
 
     def _max_channels(self, name: str) -> int | None:
         account = self._accounts.get(name)
@@ -391,17 +371,6 @@ def _account(name: str, password_hash: str, algorithm: str, tags: Iterable[str])
         raise ValueError(msg) from why
     named = tuple(tag.strip() for tag in tags if tag.strip())
     return Account(name, password, password_hash, algorithm, named)
-
-
-def _permissions(user: str, vhost: str, texts: Iterable[str]) -> Permissions:
-    patterns = []
-    for key, text in zip(Permissions._fields, texts, strict=True):
-        try:
-            patterns.append(re.compile(text or "^$"))
-        except re.error as why:
-            msg = f"the {key} permission of {user!r} in {vhost!r} is no regular expression: {why}"
-            raise ValueError(msg) from why
-    return Permissions(*patterns)
 
 
 def _text(pattern: Pattern[str]) -> str:

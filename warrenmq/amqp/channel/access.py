@@ -1,6 +1,7 @@
 """Permission checks and queue lookup of a channel (rabbit_channel's check_ functions).
 
 permission            403    access to queue 'jobs' in vhost '/' refused for user 'guest'
+topic permission      403    access to topic 'a.b' in exchange 'amq.topic' in vhost '/' refused for user 'guest'
 exclusive queue       405    cannot obtain exclusive access to locked queue ...
 no such queue         404    no queue 'jobs' in vhost '/'
 queue "" before any   404    no previously declared queue
@@ -14,6 +15,9 @@ from typing import TYPE_CHECKING
 from warrenmq.amqp.wire.errors import ACCESS_REFUSED, NOT_FOUND, RESOURCE_LOCKED, AmqpError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from warrenmq.actors.vhost.vhost import Vhost
     from warrenmq.amqp.channel.context import ConnectionContext
     from warrenmq.directory.definitions import QueueRecord
 
@@ -54,6 +58,23 @@ class ChannelAccess:
         if not self._user.may_read(_permission_name(kind, name)):
             raise self._refused(kind, name)
 
+    def write_topics(self, exchange: str, keys: Iterable[str]) -> None:
+        """Raise unless the user may publish with these routing keys to this exchange, if it is a topic exchange."""
+        self._topics(exchange, keys, self._user.may_write_topic)
+
+    def read_topic(self, exchange: str, key: str) -> None:
+        """Raise unless the user may bind to this exchange with this routing key, if it is a topic exchange."""
+        self._topics(exchange, (key,), self._user.may_read_topic)
+
+    def _topics(self, exchange: str, keys: Iterable[str], may: Callable[[str, str], bool]) -> None:
+        if not is_topic(self._vhost, exchange):
+            return
+        for key in keys:
+            if not may(exchange, key):
+                where = self.name("exchange", exchange)
+                text = f"access to topic '{key}' in {where} refused for user '{self._user.name}'"
+                raise AmqpError(ACCESS_REFUSED, text)
+
     def _refused(self, kind: str, name: str) -> AmqpError:
         resource = self.name(kind, _permission_name(kind, name))
         return AmqpError(ACCESS_REFUSED, f"access to {resource} refused for user '{self._user.name}'")
@@ -88,6 +109,12 @@ class ChannelAccess:
         if not self.last_declared:
             raise AmqpError(NOT_FOUND, "no previously declared queue")
         return self.last_declared
+
+
+def is_topic(vhost: Vhost, exchange: str) -> bool:
+    """True if this is a topic exchange, for which there may be permissions of routing keys."""
+    spec = vhost.router.exchanges.get(exchange)
+    return spec is not None and spec.type == "topic"
 
 
 def _permission_name(kind: str, name: str) -> str:

@@ -45,6 +45,12 @@ class User(Protocol):
     def may_read(self, name: str) -> bool:
         """Consume from the queue, bind to the exchange `name`."""
 
+    def may_write_topic(self, exchange: str, key: str) -> bool:
+        """Publish to the topic exchange with this routing key."""
+
+    def may_read_topic(self, exchange: str, key: str) -> bool:
+        """Bind to the topic exchange with this routing key."""
+
 
 class Closing:
     """A flag that the connection is closing: set once by the connection, read by its channels in their threads."""

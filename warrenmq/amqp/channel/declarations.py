@@ -15,6 +15,7 @@ and the queue refuse, in RabbitMQ's words.  Needed permissions:
 | passive declares            |              |                        |                     |
 
 *) only with that other exchange, and only when it is new.
+Binding to a topic exchange needs the topic permission read for the routing key, too.
 """
 
 from __future__ import annotations
@@ -215,6 +216,7 @@ class ChannelDeclarations:
             access.not_default(destination)
         access.not_default(source)
         access.read("exchange", source)
+        access.read_topic(source, key)
         return Binding(destination, source, key, arguments, kind)
 
     def _check_other(self, arguments: dict[str, Any], argument: str, kind: str, name: str) -> None:

@@ -6,6 +6,7 @@
     4  the exchange is there         404
     5  it is not internal            403
     6  user-id, expiration, headers  406
+       topic permission              403
     7  a sequence number, in confirm mode or a transaction
     8  routed: to queues, which confirm; to no queue: returned if mandatory, and confirmed
 
@@ -92,6 +93,7 @@ class ChannelPublishing:
         try:
             self._router.check_publish(exchange)
             template = self._templates.of(method, raw_properties)
+            self._access.write_topics(exchange, (template.routing_key, *template.more_keys))
             first = self.confirms.take_seqnos(len(bodies)) if numbered else 0
             queues = self._router.route(exchange, template.routing_key, template.headers, template.more_keys)
         except CallerError as error:

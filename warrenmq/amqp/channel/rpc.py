@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack  # type: ignore[import-untyped]
 
-from warrenmq.amqp.access.users import ADMINISTRATOR
+from warrenmq.amqp.access.permissions import ADMINISTRATOR
 from warrenmq.amqp.channel.message import Envelope, opened
 from warrenmq.amqp.wire.codec import PUBLISH, decode_properties, raw_properties
 from warrenmq.amqp.wire.errors import ACCESS_REFUSED, AmqpError

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pamqp.commands import Connection
 
 from warrenmq.amqp.access.auth import EXTERNAL, MECHANISMS, START_OK, credentials
-from warrenmq.amqp.access.users import DEFAULT_USER, TRUSTED_USER, trusted_user
+from warrenmq.amqp.access.permissions import TRUSTED_USER, trusted_user
+from warrenmq.amqp.access.users import DEFAULT_USER
 from warrenmq.amqp.wire.codec import make
 from warrenmq.amqp.wire.errors import COMMAND_INVALID, INTERNAL_ERROR, NOT_ALLOWED, AmqpError
 
 if TYPE_CHECKING:
-    from warrenmq.amqp.access.users import AuthenticatedUser
+    from warrenmq.amqp.access.permissions import AuthenticatedUser
     from warrenmq.amqp.net.transport import Peer
     from warrenmq.amqp.node import Node, ServedVhost
 
