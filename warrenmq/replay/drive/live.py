@@ -8,7 +8,8 @@
 
 The context of a live trace is what was read so far, so `finish`, which a replay calls once, is called on states that go on
 to grow: no machine's `finish` changes its state.  Keys that no row speaks of are asked when something else happens that they
-look at: the names of actors with several incarnations always, a queue's ids when it has recovered, everything when a run ends.
+look at: the names of actors with several incarnations always, a queue's ids when it has recovered, what its consumers hold when it synced
+or stopped, everything when a run ends.
 
 A run has ended when it was closed, or, if it was killed, when the next boot of its node has begun and it was silent since: one
 data directory has one broker at a time.
@@ -210,7 +211,7 @@ class Live:
             yield from broken_chains(Catalog(self.runs, [], {}, [], 0, [(last, piece)]))
 
     def _take_actor_summaries(self) -> set[Place]:
-        """Returns the keys of queues that have recovered."""
+        """Returns the keys of queues that have recovered, or that synced or stopped, by when all had to be given back."""
         woken: set[Place] = set()
         parts = sorted(
             (((each.number, actor), seq, part) for each in self._batch for actor, seq, part in each.actors),
@@ -218,6 +219,8 @@ class Live:
         )
         for who, _, part in parts:
             self.actor_summaries.setdefault(who, ActorSummary()).merge(part)
+            if part.last_sync or part.closed is not None:
+                woken.add(("settles", who))
             if part.recovered is not None:
                 run = self.runs[who[0]]
                 name = run.scope, run.actor_name(who[1])
