@@ -103,7 +103,9 @@ def test_the_drive_is_steered_without_a_reload_and_its_address_makes_it_again(dr
     press(drive, "open the broker again")
     assert page.evaluate("globalThis.same")
     assert "token" not in page.url
-    end, link = page.evaluate(f"{RUN}.tape.last"), page.url
+    end = page.evaluate(f"{RUN}.tape.last")
+    drive.until(f"location.hash.includes(drive.run('modern').link + '&row={end}')")
+    link = page.url
     page.evaluate(f"{RUN}.go({rows + 1})")
     page.get_by_role("button", name=f"fork at row {rows + 1}").click()
     drive.until(f"{RUN}.tape.last < {end}")

@@ -70,6 +70,8 @@ class _Watched:
         self.drive = drive
         self._runs: list[Run] = []
         self.feed = Feed(self._runs, title)
+        self._written = 0
+        """Rows that the machine had written at the last look."""
         self._last = (0, 0)
         self._at_last = 0
         """Rows of the time `_last` that the feed has."""
@@ -77,6 +79,9 @@ class _Watched:
 
     def read(self) -> None:
         """Add the rows that were written since the last call."""
+        if self.drive.machine.rows == self._written:
+            return
+        self._written = self.drive.machine.rows
         with open_memory(self.drive.files()) as trace:
             self._runs[:] = trace.catalog.runs
             coming = rows_in_order(trace, since=self._last)

@@ -22,8 +22,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import chain
+from operator import sub
 from typing import Any
 
 from warrenmq.lens.tables import Key, Step
@@ -60,7 +62,8 @@ class Packer:
         self._times: list[int] = []
         self._actors: list[int] = []
         self._of: list[int] = []
-        self._columns: dict[int, list[list[int]]] = {}
+        self._values: dict[int, list[list[int]]] = {}
+        """Shape -> the numbers of each of its rows."""
 
     def __len__(self) -> int:
         """The number of rows not yet cut into a segment."""
@@ -70,10 +73,10 @@ class Packer:
         """Add a row; `number` is its number in the trace, from 1."""
         values = [step.message, number - step.cause if step.cause else 0]
         template, *fillers = step.caption
-        kinds = "".join([self._value(each, values) for each in fillers])
+        kinds = self._kinds(fillers, values)
         move: Any = 0
         if step.move is not None:
-            move = tuple([self._anchor(anchor, values) for anchor in step.move])
+            move = tuple([self._key(anchor, values) for anchor in step.move])
         changes = tuple([
             (table, self._key(key, values), *self._fields(new, old, values)) for table, key, new, old in step.changes
         ])  # fmt: skip
@@ -83,11 +86,11 @@ class Packer:
         if which is None:
             which = self._shapes[shape] = len(self._shapes)
             self._new_shapes.append(shape)
-        columns = self._columns.get(which)
-        if columns is None:
-            columns = self._columns[which] = [[] for _ in values]
-        for column, value in zip(columns, values, strict=True):
-            column.append(value)
+        rows = self._values.get(which)
+        if rows is None:
+            self._values[which] = [values]
+        else:
+            rows.append(values)
         if not self._n:
             self._t = self._before = row.t
         self._times.append(row.t - self._before)
@@ -96,25 +99,22 @@ class Packer:
         self._of.append(which)
         self._n += 1
 
-    def _value(self, value: Any, values: list[int]) -> str:
-        if isinstance(value, int) and -_EXACT < value < _EXACT:
-            values.append(value)
-            return "i"
-        values.append(self._word(str(value)))
-        return "s"
-
-    def _word(self, word: str) -> int:
-        found = self._words.get(word)
-        if found is None:
-            found = self._words[word] = len(self._words)
-            self._new_words.append(word)
-        return found
-
-    @staticmethod
-    def _anchor(anchor: str, values: list[int]) -> tuple[str, ...]:
-        parts, numbers = _parts(anchor)
-        values += numbers
-        return parts
+    def _kinds(self, fields: Iterable[Any], values: list[int]) -> str:
+        """Add values that are numbers or words; returns a letter for each."""
+        kinds = ""
+        for each in fields:
+            if isinstance(each, int) and -_EXACT < each < _EXACT:
+                values.append(each)
+                kinds += "i"
+            else:
+                word = str(each)
+                found = self._words.get(word)
+                if found is None:
+                    found = self._words[word] = len(self._words)
+                    self._new_words.append(word)
+                values.append(found)
+                kinds += "s"
+        return kinds
 
     @staticmethod
     def _key(key: Key, values: list[int]) -> Any:
@@ -129,17 +129,17 @@ class Packer:
         if new is None:
             return -1, ""
         if not isinstance(new, tuple):
-            return 0, self._value(new, values)
+            return 0, self._kinds((new,), values)
         if old is None:
-            return (1 << len(new)) - 1, "".join([self._value(each, values) for each in new])
-        mask, kinds = 0, ""
+            return (1 << len(new)) - 1, self._kinds(new, values)
+        if new == old:
+            return 1, self._kinds(new[:1], values)  # mask 0 means a value without fields
+        mask, fresh = 0, []
         for place, each in enumerate(new):
             if each != old[place]:
                 mask |= 1 << place
-                kinds += self._value(each, values)
-        return (
-            (mask, kinds) if mask else (1, self._value(new[0], values))
-        )  # mask 0 means a value without fields
+                fresh.append(each)
+        return mask, self._kinds(fresh, values)
 
     def segment(self) -> str:
         """Cut a segment: the rows added since the last one, as one line of JSON."""
@@ -152,20 +152,16 @@ class Packer:
             "words": self._new_words,
             "new": self._new_shapes,
             "columns": {
-                which: [_differences(column) for column in columns]
-                for which, columns in self._columns.items()
+                which: [_differences(column) for column in zip(*rows, strict=True)]
+                for which, rows in self._values.items()
             },
         }
         self._begin()
         return compact(packed)
 
 
-def _differences(numbers: Iterable[int]) -> list[int]:
-    before, found = 0, []
-    for number in numbers:
-        found.append(number - before)
-        before = number
-    return found
+def _differences(numbers: Sequence[int]) -> list[int]:
+    return list(map(sub, numbers, chain((0,), numbers)))
 
 
 def compact(value: Any) -> str:

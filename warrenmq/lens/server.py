@@ -43,7 +43,7 @@ _HEADERS = [
     (b"referrer-policy", b"no-referrer"),
     (b"cache-control", b"no-store"),
 ]
-_LOOK = 0.2
+_LOOK = 0.1
 """Seconds between two looks for rows that a page lacks."""
 _LONGEST = 10.0
 """Seconds of one stream of events."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from heapq import heappop, heappush
-from itertools import islice
+from itertools import islice, takewhile
 
 from warrenmq.errors import CallerError
 from warrenmq.lens.feed import Feed
@@ -21,7 +20,7 @@ from warrenmq.trace.tail import Place, Tail, read_parts
 
 WHOLE_ROWS = 200_000
 """Traces up to this are shown whole."""
-WINDOW_ROWS = 60_000
+WINDOW_ROWS = 30_000
 """Of a longer trace this many rows are shown, around the one that was asked for."""
 WARM_ROWS = 500_000
 """A window that begins later than this is shown without what was there before: to fold all of it would take seconds."""
@@ -139,12 +138,14 @@ class Follower:
         numbers = {key: place["n"] for key, place in now.items()}
         for chunk, columns in read_parts(parts, numbers):
             for row in map(Row._make, zip(*columns, strict=True)):
-                heappush(self._waiting, (chunk.run, row.t, chunk.actor, row))
+                self._waiting.append((chunk.run, row.t, chunk.actor, row))
+        self._waiting.sort()
         settled = {place["n"]: place["settled"] for place in now.values()}
-        rows: list[tuple[int, Row]] = []
-        while self._waiting and self._waiting[0][1] <= settled[self._waiting[0][0]]:
-            run, _, _, row = heappop(self._waiting)
-            rows.append((run, row))
+        rows = [
+            (run, row)
+            for run, _, _, row in takewhile(lambda each: each[1] <= settled[each[0]], self._waiting)
+        ]
+        del self._waiting[: len(rows)]
         self._place = now
         if rows:
             self.feed.add(rows)

@@ -7,7 +7,7 @@ if (given) sessionStorage.setItem("warrenmq-drive", given);
 const token = given ?? sessionStorage.getItem("warrenmq-drive") ?? "";
 const SIZES = [[300, "300 B"], [9_000, "9 kB"], [60_000, "60 kB"]], COUNTS = [1, 10, 100], OPERATIONS = [[0, "now"], [1, "before the next write"], [2, "before the 2nd write"], [3, "before the 3rd write"], [5, "before the 5th write"], [8, "before the 8th write"]];
 const chosen = { to: "", size: 300, count: 1, persistent: true, hold: false, operations: 0, actor: "", file: "" };
-let told = { runs: [], script: "" }, said = [], coming = Promise.resolve(), shown = 0;
+let told = { runs: [], script: "" }, said = [], coming = Promise.resolve(), shown = 0, written = 0;
 
 const frame = (profile) => document.getElementById(profile)?.contentWindow?.lens;
 const lenses = () => told.runs.map((run) => frame(run.profile)).filter(Boolean);
@@ -46,7 +46,7 @@ const drive = globalThis.drive = {
   moved: () => { cancelAnimationFrame(shown); shown = requestAnimationFrame(draw); },
 };
 
-function address() {
+function address() {  // not at every step: to write it takes the browser longer than to draw the picture
   const links = told.runs.map((run) => run.link).join(","), at = lenses().map((lens) => lens.state.at).join(",");
   if (links) history.replaceState(null, "", `#run=${links}${at ? "&row=" + at : ""}`);
 }
@@ -84,15 +84,17 @@ function desk() {
     part("What was chosen", el("ol.came", {}, (first?.came ?? []).map(([words, row], i) => el("li", { key: i }, el("button", { class: lens && lens.state.at === row ? "here" : "", title: "what it led to", on: { click: () => told.runs.forEach((run) => frame(run.profile)?.go(run.came[i]?.[1] ?? run.rows)) } }, named(words), el("span.no", {}, num(row))))).slice(-30)),
       past && el("p", {}, el("button.main", { on: { click: () => asking("fork", { rows: Object.fromEntries(told.runs.map((run) => [run.profile, Math.max(1, frame(run.profile).state.at)])) }) } }, `fork at row ${lenses().map((each) => num(each.state.at)).join(" and ")}`), el("span.note", {}, " another run, the same up to there"))),
     part("Profile", el("p.choice", { role: "group", "aria-label": "profile" }, [["classic", "classic"], ["modern", "modern"], ["classic+modern", "both, side by side"]].map(([value, words]) => el("button", { "aria-pressed": String(profiles === value), title: "from the script's beginning", on: { click: () => profiles !== value && asking("beside", { profiles: value.split("+") }) } }, words)))),
-    part("This run", el("p.note", {}, "The address of this page is this run: script, seed and choices. It makes the same rows wherever the lesson is served."), el("p", {}, el("button", { on: { click: () => navigator.clipboard.writeText(location.href).then(() => { said = ["Copied."]; draw(); }) } }, "copy the address"))),
+    part("This run", el("p.note", {}, "The address of this page is this run: script, seed and choices. It makes the same rows wherever the lesson is served."), el("p", {}, el("button", { on: { click: () => { address(); navigator.clipboard.writeText(location.href).then(() => { said = ["Copied."]; draw(); }); } } }, "copy the address"))),
   ];
 }
 
 function draw() {
+  cancelAnimationFrame(shown);
+  clearTimeout(written);
+  written = setTimeout(address, 200);
   patch(document.getElementById("desk"), desk());
   const rows = (hash.get("row") ?? "").split(",");
   patch(document.getElementById("runs"), told.runs.map((run, i) => el("iframe", { key: run.profile, id: run.profile, title: `the lens on the run under the ${run.profile} profile`, src: `view/${run.profile}/${rows[i] ? "#row=" + rows[i] : ""}` })));
-  address();
 }
 
 addEventListener("keydown", (event) => { if (!["SELECT", "INPUT"].includes(event.target.tagName) && !(event.target.tagName === "BUTTON" && [" ", "Enter"].includes(event.key))) for (const lens of lenses()) lens.key(event); });
@@ -105,3 +107,4 @@ if (links && links !== told.runs.map((run) => run.link).join(",")) {
 document.title = `the drive: ${told.script}`;
 document.body.dataset.ready = "1";
 draw();
+address();
