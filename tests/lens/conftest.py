@@ -62,6 +62,13 @@ class Watched:
             self.page.wait_for_timeout(20)
         raise AssertionError(f"it did not come true: {expression}")
 
+    def faults(self, where: Any, scheme: str) -> list[str]:
+        """What axe finds in the page, or in a frame of it, as it stands: contrast, labels, roles."""
+        axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+        self.page.emulate_media(color_scheme=scheme)
+        found = axe.run(where).response["violations"]
+        return [f"{each['id']}: {node['html'][:200]}" for each in found for node in each["nodes"]]
+
     def open(self, path: Any, row: int = 1) -> Any:
         """Open a saved page at a row."""
         self.page.goto(f"file://{path}#row={row}")

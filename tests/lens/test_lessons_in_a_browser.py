@@ -50,6 +50,8 @@ def test_every_lesson_is_walked_to_its_end_offline(site, watched):
         assert [
             [each.row, each.step.mark] for each in walked.steps if [each.row, each.step.mark] not in chapters
         ] == []
+        if lesson is lessons()[0]:
+            assert watched.faults(page, "dark") == []
         page.set_viewport_size({"width": 320, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth") <= 320, lesson.name
         page.set_viewport_size({"width": 1280, "height": 800})
@@ -131,3 +133,15 @@ def test_both_profiles_step_together(drive):
     page.keyboard.press("ArrowLeft")
     for each, row in zip(("classic", "modern"), at, strict=True):
         drive.until(f"document.querySelector('#{each}').contentWindow.lens.state.at === {row - 1}")
+
+
+def test_the_desk_and_the_lens_beside_it_are_accessible(drive):
+    page = drive.page
+    assert drive.faults(page, "light") == []
+    frame = next(each for each in page.frames if "/view/" in each.url)
+    frame.evaluate(
+        "lens.toggle('keys'); lens.toggle('why'); lens.select({kind: 'actor', id: lens.tape.row(1).actor})"
+    )
+    assert drive.faults(frame, "dark") == []
+    frame.evaluate("document.querySelector('select').removeAttribute('aria-label')")
+    assert "select-name" in " ".join(drive.faults(frame, "light"))

@@ -10,13 +10,17 @@ import pytest
 from tests.replay.hand_made import hand_made
 from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_union import side_by_side, write_directory
-from warrenmq.cli import main
+from warrenmq.cli import _reports, main
 from warrenmq.errors import CallerError
 from warrenmq.replay import replay, write_report
 from warrenmq.replay.report import report
 from warrenmq.replay.report.figures import plots
-from warrenmq.replay.report.plots import short_time
+from warrenmq.replay.report.picture import Picture
+from warrenmq.replay.report.plots import course, short_time
 from warrenmq.replay.report.summary import summary_lines
+from warrenmq.testing import SimulatedMachine
+from warrenmq.trace.events import Ev, Publish
+from warrenmq.trace.reader import open_memory, open_trace
 
 
 class Page(html.parser.HTMLParser):
@@ -95,6 +99,47 @@ def test_waits_are_on_the_page_and_on_the_terminal(tmp_path):
         "waiting   client-1: 20 ms for an alarm, once",
         "waiting   queue:q: 10 ms for msg_store_persistent, once",
     ]
+
+
+def test_an_outage_is_a_gap_in_the_plots():
+    picture = Picture(0.5, [0.0, 0.5, 1.0, 1.5, 2.0, 2.5], runs=[(0.0, 1.0), (2.0, 3.0)])
+    assert picture.outages() == [(1.0, 2.0)]
+    rate = course(picture, [4, 4, 0, 0, 4, 4], "rate", "blue")
+    assert rate["y"] == [4, 4, None, None, 4, 4]
+    delay = course(picture, [4, None, None, None, None, 4], "delay", "blue", joined=True)
+    assert (delay["x"], delay["y"]) == ([0.0, 1.0, 1.5, 2.5], [4, None, None, 4])
+    picture.runs.append((0.5, 2.5))  # a second broker, that lived meanwhile
+    assert picture.outages() == []
+
+
+def _taken_in(machine):
+    with open_memory(machine.sink.files()) as trace:
+        rows = (row for chunk in trace.catalog.chunks for row in trace.rows(chunk))
+        return sum(Publish.of(row).count for row in rows if row.event == Ev.PUBLISH)
+
+
+def test_messages_on_their_way_at_a_kill_are_named_so_and_long_traces_say_the_command(tmp_path, monkeypatch):
+    trace, page = tmp_path / "trace", tmp_path / "page.html"
+    with SimulatedMachine(3, traced=True) as machine:
+        queue = machine.sim.run(lambda: machine.open().declare_queue("jobs"))
+        machine.sim.run(lambda: queue.publish(b"one").result())
+        machine.sim.run(lambda: queue.publish_many([b"two", b"three"]))
+        while _taken_in(machine) < 3:
+            machine.sim.turn("queue:jobs")
+        machine.crash(power_cut=False)
+        machine.sim.run(lambda: machine.open().close())
+        machine.save_trace(trace)
+    monkeypatch.setattr(_reports, "MOST_ROWS", 10)
+    assert _reports.write_report_and_lens(replay(trace, engine="python"), str(page), str(trace)) is None
+    data = Page(page.read_text(encoding="utf-8")).data
+    assert dict(zip(data["queues"]["counts"], data["queues"]["rows"][0]["counts"], strict=True)) == {
+        "published": 3, "confirmed": 1, "delivered": 0, "acked": 0, "dropped": 0, "on its way at a kill": 2,
+    }  # fmt: skip
+    (kill,) = data["moments"]
+    assert kill["text"] == "The process went without a goodbye."
+    with open_trace(trace) as opened:
+        first = sum(chunk.rows for chunk in opened.catalog.chunks if chunk.run == 0)
+    assert kill["command"] == f"warrenmq lens {trace} --at {first}"
 
 
 def test_how_long_each_queues_messages_took_is_on_the_page_and_on_the_terminal(tmp_path, clean_trace):

@@ -62,9 +62,13 @@ def row_of(trace: Trace, actor: str, seq: int) -> int:
             chunk.seq_first <= seq < chunk.seq_end
             and trace.catalog.runs[chunk.run].actor_name(chunk.actor) == actor
         ):
-            t = trace.columns(chunk)[0][seq - chunk.seq_first]
-            return _rows_before(trace, chunk.run, t, exactly=True) + 1
+            return row_at(trace, chunk.run, trace.columns(chunk)[0][seq - chunk.seq_first])
     raise CallerError(f"no actor {actor!r} of this trace has written a row {seq}.")
+
+
+def row_at(trace: Trace, run: int, t: int) -> int:
+    """The number of the first row of a run that has this time or a later one."""
+    return _rows_before(trace, run, t, exactly=True) + 1
 
 
 def rows_from(trace: Trace, first: int) -> tuple[int, Iterator[tuple[int, Row]]]:

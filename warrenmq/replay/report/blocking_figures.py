@@ -8,7 +8,7 @@ from warrenmq.replay.report.plots import (
     Plot,
     axes,
     bars,
-    curve,
+    course,
     run_edges,
     short_time,
     time_in_words,
@@ -23,7 +23,7 @@ def mailboxes(picture: Picture) -> Plot | None:
     if not picture.mailboxes:
         return None
     data = [
-        curve(picture.seconds, box.depth, f"{name} ({short_time(box.wait)})", colour, line={"shape": "hv"},
+        course(picture, box.depth, f"{name} ({short_time(box.wait)})", colour, line={"shape": "hv"},
               customdata=box.in_and_out, hovertemplate="%{y:,} (%{customdata[0]:,} in, %{customdata[1]:,} out)")
         for (name, box), colour in zip(picture.mailboxes.items(), SERIES, strict=False)
     ]  # fmt: skip
@@ -42,7 +42,7 @@ def waiting(picture: Picture) -> Plot | None:
         return None
     colours = _colours(picture)
     data = [
-        curve(picture.seconds, [round(n, 4) for n in line], towards, colours[towards], stackgroup="all",
+        course(picture, [round(n, 4) for n in line], towards, colours[towards], stackgroup="all",
               line={"shape": "hv", "width": 1})
         for towards, line in picture.waiting.items()
     ]  # fmt: skip

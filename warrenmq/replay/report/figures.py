@@ -20,7 +20,7 @@ from warrenmq.replay.report.plots import (
     Plot,
     axes,
     bars,
-    curve,
+    course,
     run_edges,
     time_in_words,
 )
@@ -59,7 +59,7 @@ def plots(picture: Picture) -> list[Plot]:
 def _rates(picture: Picture) -> Plot | None:
     if not any(picture.totals.values()):
         return None
-    data = [curve(picture.seconds, [round(r, 1) for r in picture.flows[name]], name, colour)
+    data = [course(picture, [round(r, 1) for r in picture.flows[name]], name, colour)
             for name, colour in FLOWS.items()]  # fmt: skip
     return Plot(
         "Messages per second",
@@ -74,7 +74,7 @@ def _depth(picture: Picture) -> Plot | None:
     if not picture.depth:
         return None
     data = [
-        curve(picture.seconds, line, name, colour, line={"shape": "hv"})
+        course(picture, line, name, colour, line={"shape": "hv"})
         for (name, line), colour in zip(picture.depth.items(), SERIES, strict=False)
     ]
     return Plot(
@@ -92,16 +92,16 @@ def _delays_over_time(picture: Picture) -> Plot | None:
     for (name, delays), colour in zip(picture.delays.items(), (GREEN, AMBER, VIOLET), strict=False):
         for line, label, dash in ((delays.median, "median", "solid"), (delays.p99, "p99", "dot")):
             data.append(
-                curve(
-                    picture.seconds,
+                course(
+                    picture,
                     [None if value is None else value * 1000 for value in line],
                     f"{name}, {label}",
                     colour,
+                    joined=True,
                     line={"dash": dash},
-                    connectgaps=True,
                 )
             )
-    layout = axes("seconds", "ms (log)", hovermode="x unified")
+    layout = axes("seconds", "ms (log)", hovermode="x unified", shapes=run_edges(picture))
     layout["yaxis"] = {"title": {"text": "ms"}, "type": "log", "dtick": 1}
     return Plot("Delays over time", "Time until the confirm, the first delivery and the ack, at the moment "
                 "it ended.", data, layout)  # fmt: skip
@@ -206,13 +206,11 @@ def _disk(picture: Picture) -> Plot | None:
         name for name in picture.on_disk if any(picture.on_disk[name]) or any(picture.live.get(name, ()))
     ]
     for name, colour in zip(names, SERIES, strict=False):
-        data.append(
-            curve(picture.seconds, [n / 1e6 for n in picture.on_disk[name]], f"{name}: files", colour)
-        )
+        data.append(course(picture, [n / 1e6 for n in picture.on_disk[name]], f"{name}: files", colour))
         if name in picture.live:
             data.append(
-                curve(
-                    picture.seconds,
+                course(
+                    picture,
                     [n / 1e6 for n in picture.live[name]],
                     f"{name}: live records",
                     colour,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -132,3 +133,20 @@ class Picture:
     restarts: list[Restart] = field(default_factory=list)
     runs: list[tuple[float, float]] = field(default_factory=list)
     """First and last second of each run."""
+    unconfirmed: dict[str, int] = field(default_factory=dict)
+    """Queue -> messages that its processes owed a confirm when they were killed, crashed, or went with the broker."""
+
+    def outages(self) -> list[tuple[float, float]]:
+        """The times in which no run lived, as (begin, end) in seconds, of those that are longer than a point."""
+        found: list[tuple[float, float]] = []
+        end = math.inf
+        for first, last in sorted(self.runs):
+            if first - end > self.width:
+                found.append((end, first))
+            end = last if end == math.inf else max(end, last)
+        return found
+
+    def is_down(self) -> list[bool]:
+        """For each point: True if no run lived in all of it."""
+        outages = self.outages()
+        return [any(begin <= at and at + self.width <= end for begin, end in outages) for at in self.seconds]

@@ -39,6 +39,25 @@ def curve(x: Sequence[float], y: Sequence[Any], name: str, colour: str, **more: 
     }
 
 
+def course(
+    picture: Picture,
+    values: Sequence[float | None],
+    name: str,
+    colour: str,
+    *,
+    joined: bool = False,
+    **more: Any,
+) -> dict[str, Any]:
+    """A line over time with a gap where no run lived; `joined`: points without a value are passed over."""
+    x: list[float] = []
+    y: list[float | None] = []
+    for at, value, is_down in zip(picture.seconds, values, picture.is_down(), strict=True):
+        if is_down or value is not None or not joined:
+            x.append(at)
+            y.append(None if is_down else value)
+    return curve(x, y, name, colour, **more)
+
+
 def bars(x: Sequence[Any], y: Sequence[Any], name: str, colour: str, **more: Any) -> dict[str, Any]:
     """Bars of one colour."""
     return {"type": "bar", "x": x, "y": y, "name": name, "marker": {"color": colour}, **more}
@@ -50,12 +69,19 @@ def axes(x: str, y: str, **more: Any) -> dict[str, Any]:
 
 
 def run_edges(picture: Picture) -> list[dict[str, Any]]:
-    """A thin vertical line where a run of the broker begins, the first one aside."""
-    return [
+    """A thin vertical line where a run of the broker begins, the first one aside, and a grey field where none lived."""
+    edges = [
         {"type": "line", "xref": "x", "yref": "paper", "x0": start, "x1": start, "y0": 0, "y1": 1,
          "line": {"color": GREY, "width": 1, "dash": "dot"}}
         for start, _ in picture.runs[1:]
     ]  # fmt: skip
+    fields = [
+        {"type": "rect", "xref": "x", "yref": "paper", "x0": begin, "x1": end, "y0": 0, "y1": 1, "layer": "below",
+         "fillcolor": GREY, "opacity": 0.14, "line": {"width": 0},
+         "label": {"text": "no broker", "textposition": "middle center", "font": {"size": 11, "color": GREY}}}
+        for begin, end in picture.outages()
+    ]  # fmt: skip
+    return edges + fields
 
 
 def time_in_words(width: float) -> str:

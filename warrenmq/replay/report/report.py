@@ -39,13 +39,14 @@ Plain = dict[str, Any]
 
 
 class Moment(NamedTuple):
-    """A kill, a crash or a mark, with the page that shows it row by row."""
+    """A kill, a crash or a mark, with the page that shows it row by row, or the command that opens one."""
 
     run: int
     seconds: float
     """Since the first row of the run."""
     text: str
-    link: str
+    link: str = ""
+    command: str = ""
 
 
 class ReportUnavailable(CallerError):
@@ -91,7 +92,7 @@ def report_data(replayed: Replayed, picture: Picture, moments: Sequence[Moment] 
             for row in result.missing
         ]),
         "rules": [rule._asdict() for rule in replayed.rules],
-        "queues": _queues(result),
+        "queues": _queues(result, picture),
         "plots": [plot._asdict() for plot in plots(picture)],
     }  # fmt: skip
 
@@ -113,7 +114,13 @@ def _moments(moments: Sequence[Moment], picture: Picture) -> list[Plain]:
     for each in moments:
         at = (picture.runs[each.run][0] if each.run < len(picture.runs) else 0.0) + each.seconds
         found.append(
-            {"at": f"{at:,.2f} s", "share": round(at / whole, 4), "text": each.text, "link": each.link}
+            {
+                "at": f"{at:,.2f} s",
+                "share": round(at / whole, 4),
+                "text": each.text,
+                "link": each.link,
+                "command": each.command,
+            }
         )
     return found
 
@@ -171,14 +178,17 @@ def _chains(result: Result) -> Iterable[Plain]:
         }
 
 
-def _queues(result: Result) -> Plain:
-    """The figures of each queue, with the delays of its messages."""
+def _queues(result: Result, picture: Picture) -> Plain:
+    """The figures of each queue, with the delays of its messages, and what was on its way to a confirm at a kill."""
+    killed = picture.unconfirmed
     rows = [
         {
             "name": queue.name,
-            "counts": [queue.counts.get(what, 0) for what in COUNTS],
+            "counts": [queue.counts.get(what, 0) for what in COUNTS]
+            + ([killed.get(queue.name, 0)] if killed else []),
             "times": [queue.time(kind, percentile) for kind in KINDS for percentile in PERCENTILES],
         }
         for queue in queue_delays(result.figures)
     ]
-    return {"counts": COUNTS, "kinds": list(KINDS.values()), "percentiles": PERCENTILES, **_first(rows)}
+    counts = [*COUNTS, "on its way at a kill"] if killed else COUNTS
+    return {"counts": counts, "kinds": list(KINDS.values()), "percentiles": PERCENTILES, **_first(rows)}

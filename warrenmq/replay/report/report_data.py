@@ -14,6 +14,7 @@ from warrenmq.replay.report.series import Axis, decisions, delays, depth, flows,
 from warrenmq.replay.report.store_files import owner
 from warrenmq.trace.catalog import Catalog, Run
 from warrenmq.trace.events import (
+    WANTS_CONFIRM,
     ActorStop,
     ChildExit,
     Escalate,
@@ -27,6 +28,7 @@ Store = tuple[int, int]
 
 RUNNING = "still running"
 PROCESS_DIED = "the process died"
+_DEATHS = frozenset({Reason.KILLED.name, Reason.CRASH.name, PROCESS_DIED})
 
 
 def build(measures: Measures, catalog: Catalog) -> Picture:
@@ -155,12 +157,26 @@ def lives(
                 picture.restarts.append(
                     RestartMark(at, supervisor, child, restart.restarts, restart.intensity, gave_up=gave_up)
                 )
+    owed = _owed(measures)
     for (run, actor), born in births.items():
         entry = runs[run].actors.get(actor)
         end, how = ends.get((run, actor), (last[run], RUNNING if run in clean else PROCESS_DIED))
         name = runs[run].actor_name(actor)
         picture.lives.append(Life(name, entry.kind if entry else "", born, max(end, born), how))
+        if owed[run, actor] > 0 and how in _DEATHS:
+            picture.unconfirmed[name] = picture.unconfirmed.get(name, 0) + owed[run, actor]
     picture.runs = [(first[run], last[run]) for run in sorted(first)]
+
+
+def _owed(measures: Measures) -> Counter[tuple[int, int]]:
+    """(run, queue's actor) -> messages that were taken in for a confirm and have none at the end."""
+    owed: Counter[tuple[int, int]] = Counter()
+    for key, tally in measures.tallies.items():
+        if key.event == Ev.PUBLISH and key.flag & WANTS_CONFIRM:
+            owed[key.run, key.actor] += tally.count
+        elif key.event == Ev.CONFIRM:
+            owed[key.run, key.actor] -= tally.count
+    return owed
 
 
 def _reason(flag: int) -> str:
