@@ -57,6 +57,11 @@ def plain(text: str) -> str:
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
+def counted(count: int, noun: str) -> str:
+    """1 message, 2 messages."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def size(count: int) -> str:
     """12.3 MB; bytes below a thousand as they are."""
     number = float(count)

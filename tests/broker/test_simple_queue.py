@@ -129,6 +129,26 @@ def test_items_can_be_looked_at_and_given_back(tmp_path: Path, monkeypatch: pyte
         waiting.join()
 
 
+def test_any_number_of_items_may_be_got_and_not_be_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simple_queue, "MOST_AHEAD", 5)
+    with warrenmq.Queue(tmp_path, codec="json") as items:
+        items.put_many(range(12))
+        assert [items.get(timeout=5) for _ in range(12)] == [*range(12)]
+        with pytest.raises(queue.Empty):
+            items.get(timeout=0.01)
+        with pytest.raises(queue.Empty):
+            items.get_nowait()
+        late = threading.Timer(0.05, items.put, ["late"])
+        late.start()
+        assert items.get() == "late"
+        for _ in range(13):
+            items.task_done()
+        items.put("last")
+        assert items.get(timeout=5) == "last"
+
+
 def test_an_item_can_be_delayed_and_counts_when_its_time_has_come(tmp_path):
     with warrenmq.Queue(tmp_path, codec="json") as q:
         q.put("later", delay=3600)

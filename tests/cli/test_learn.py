@@ -131,6 +131,13 @@ def test_what_is_wrong_is_one_sentence_and_exit_2(arguments, text, said, tmp_pat
     assert complaint.count("\n") == 1
 
 
+def test_the_stop_of_a_quoted_error_is_the_sentences_own(tmp_path, capsys):
+    (tmp_path / "scenario.py").write_text("raise ValueError('Not so.')", encoding="utf-8")
+    (tmp_path / "lesson.md").write_text(TEXT, encoding="utf-8")
+    assert main(["learn", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.endswith("ValueError: Not so.\n")
+
+
 def test_a_lesson_is_served_with_its_lens_and_its_drive():
     lesson = find_lesson("flying-counter")
     # in a thread: a browser of another test may keep a loop in this one

@@ -19,8 +19,10 @@ class Strict:
         self.queues = ["there"]
         self.exchanges: list[str] = []
         self.bound: list[tuple[str, str]] = []
+        self.looked: list[str] = []
 
     def queue(self, name: str) -> None:
+        self.looked.append(name)
         if name not in self.queues:
             raise NotFound(name)
 
@@ -63,6 +65,7 @@ def test_queues_find_a_place_whatever_the_target_says() -> None:
     called = declare(target, Definitions({queue.name: queue for queue in wanted}), notes)
     assert called == {"there": "there", "new": "new", "odd": "odd", "amq.x": "recovered-amq.x"}
     assert target.queues == ["there", "new", "odd", "recovered-amq.x"]
+    assert "new" not in target.looked  # a broker logs an error for each name that is not there
     assert [note.split(" (")[0] for note in notes] == [
         "queue 'odd' was declared without its arguments",
         "queue 'recovered-amq.x' was declared without its arguments",

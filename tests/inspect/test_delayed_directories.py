@@ -33,6 +33,16 @@ def test_all_of_them_are_there_and_none_has_expired(tmp_path):
     assert counts == {"amq.delayed": (2, []), "amq.delayed.x": (2, []), "q": (1, [])}
 
 
+def test_what_waits_has_not_been_delivered_though_a_later_message_has(tmp_path):
+    with warrenmq.open(tmp_path / "data") as broker:
+        queue = broker.declare_queue("q")
+        queue.publish(b"in an hour", delay=AN_HOUR).result(LIMIT)
+        queue.publish(b"soon", delay=0.01).result(LIMIT)
+        queue.get(timeout=LIMIT).ack()
+    found = {queue["name"]: queue["messages"] for queue in check(tmp_path / "data")[1]["queues"]}
+    assert [message["redelivered"] for message in found["amq.delayed"]] == [False]
+
+
 def test_a_recovery_keeps_their_times(tmp_path):
     filled(tmp_path / "data")
     report = recover(str(tmp_path / "data"), str(tmp_path / "new"), time.time_ns() // 1_000)

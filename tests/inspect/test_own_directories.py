@@ -130,4 +130,4 @@ def test_the_printed_report_says_the_same(tmp_path):
     status, out = say("peek", str(tmp_path), "copies", "--limit", "1")
     assert status == 0
     assert "all -> key" in out
-    assert "... 1 messages shown" in out
+    assert "... 1 message shown" in out

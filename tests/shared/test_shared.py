@@ -45,6 +45,13 @@ def test_the_first_owns_the_directory_and_the_socket_is_for_its_user_alone(pair:
     assert not (pair.path / SOCKET).exists()
 
 
+def test_the_owners_close_is_no_error_of_the_attached(pair: Pair, logs: list[dict[str, object]]) -> None:
+    pair.attached.declare_queue("q")
+    pair.owner.close()
+    pair.attached.queue("q").publish(b"goes on").result(LIMIT)
+    assert [each for each in logs if each["log_level"] == "error"] == []
+
+
 def test_a_handle_of_either_is_the_same_kind_of_thing(pair: Pair) -> None:
     for broker in pair.owner, pair.attached:
         assert isinstance(broker, warrenmq.Broker)

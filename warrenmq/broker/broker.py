@@ -523,11 +523,12 @@ class Exchange(Named):
 class QueueHandle(Named):
     """A declared queue; `len(queue)` is how many messages are ready.  Any number of handles may stand for one queue."""
 
-    def __init__(self, broker: Broker, name: str) -> None:
+    def __init__(self, broker: Broker, name: str, *, ack_in_time: bool = True) -> None:
+        """`ack_in_time`: consumer_timeout holds for what `get` returns."""
         self._broker = broker
         self.name = name
         self._getter = broker.client.next_consumer_id()
-        self._ack_deadline = ack_deadline(broker.settings)
+        self._ack_deadline = ack_deadline(broker.settings) if ack_in_time else None
 
     def publish(self, body: bytes, *, properties: Properties | None = None, persistent: bool = True,
                 mandatory: bool = False, timeout: float | None = None,

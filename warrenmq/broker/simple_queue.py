@@ -21,7 +21,7 @@ import msgpack  # type: ignore[import-untyped]
 
 from warrenmq.backing_queue.rates import MOST_AHEAD
 from warrenmq.broker.arguments import check_bodies
-from warrenmq.broker.broker import MOST_PEEKED, Broker, open  # noqa: A004
+from warrenmq.broker.broker import MOST_PEEKED, Broker, QueueHandle, open  # noqa: A004
 from warrenmq.broker.consumer import Consumer
 from warrenmq.checks import flag, is_a, number_of_seconds, seconds, shown, text, whole, wrong_value
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError, Blocked
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 NAME = "queue"
 ON_ITS_WAY = 1.0
 """Seconds that a get without blocking waits for an item that is known to be there."""
+
+LOOK_AGAIN = 0.1
+"""Seconds that a get asks the queue itself, before it looks whether the consumer has an item again."""
 
 
 def _bytes(item: object) -> object:
@@ -83,7 +86,8 @@ class Queue:
             raise ArgumentValueError(msg)
         self._encoder, self._decode = known
         self._broker: Broker = open(path, settings=settings)
-        self._queue = self._broker.declare_queue(NAME)
+        self._broker.declare_queue(NAME)
+        self._queue = QueueHandle(self._broker, NAME, ack_in_time=False)
         self._consumer = Consumer(
             self._broker.client,
             NAME,
@@ -150,7 +154,7 @@ class Queue:
         try:
             if not block:  # an item that is there may still be on its way to us
                 timeout = ON_ITS_WAY if self.qsize() else 0.0
-            delivery = self._consumer.get(timeout)
+            delivery = self._next(timeout)
         finally:
             self._taking.release()
         if delivery is None:
@@ -160,6 +164,18 @@ class Queue:
         with self._all_done:
             self._in_hands += 1
         return self._decode(delivery.body)
+
+    def _next(self, timeout: float | None) -> Delivery | None:
+        """The next delivery.  While so many items are in hands that the consumer gets no more, they are asked for one by one."""
+        while self._in_hands >= MOST_AHEAD:
+            wait = LOOK_AGAIN if timeout is None else min(timeout, LOOK_AGAIN)
+            if (delivery := self._consumer.get(0.0) or self._queue.get(wait)) is not None:
+                return delivery
+            if timeout is not None:
+                timeout -= wait
+                if timeout <= 0:
+                    return None
+        return self._consumer.get(timeout)
 
     def get_nowait(self) -> Any:
         """An item if there is one, else queue.Empty."""

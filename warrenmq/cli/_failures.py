@@ -72,8 +72,9 @@ def of_the_system(error: OSError) -> str:
 
 
 def _sentence(text: str) -> str:
-    """The text as one line, line breaks in names escaped."""
-    return " ".join(text.split())
+    """The text as one line, with one full stop if it ends with that of a quoted error and its own."""
+    line = " ".join(text.split())
+    return line[:-1] if line.endswith("..") and not line.endswith("...") else line
 
 
 def _defect(error: BaseException) -> str:

@@ -11,6 +11,7 @@ from warrenmq.cli._live import owners_looks, show_messages
 from warrenmq.cli._parsers import add_verb, whole
 from warrenmq.cli._reading import add_directory, add_files, complain, note_broker, now
 from warrenmq.errors import NotFound, PreconditionFailed
+from warrenmq.terminal import counted
 
 if TYPE_CHECKING:
     from warrenmq.inspect.inspection import Inspection, Row, VhostInspection
@@ -81,7 +82,7 @@ def _of_files(args: argparse.Namespace) -> int:
     for folder in folders:
         for row in vhost.rows(folder, bodies=True):
             if shown == limit:
-                print(f"... {limit} messages shown; --limit shows more")
+                print(f"... {counted(limit, 'message')} shown; --limit shows more")
                 return complain(inspection, problems)
             problems += not row.normal
             if row.reason is None:

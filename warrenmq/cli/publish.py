@@ -12,6 +12,7 @@ from warrenmq.cli._endpoint import add_endpoint
 from warrenmq.cli._parsers import add_verb, real
 from warrenmq.errors import CallerError, NotFound
 from warrenmq.routing.delayed import LONGEST_DELAY
+from warrenmq.terminal import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         if args.url
         else _to_directory(args.data, args.queue, lines, args.delay)
     )
-    print(f"{published} messages published to {args.queue}", file=sys.stderr)
+    print(f"{counted(published, 'message')} published to {args.queue}", file=sys.stderr)
     return 0
 
 

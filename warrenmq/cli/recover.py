@@ -95,13 +95,13 @@ def _as_dict(report: Report) -> dict[str, Any]:
 
 
 def _print(report: Report) -> None:
-    from warrenmq.terminal import plain
+    from warrenmq.terminal import counted, plain
 
     several = len({queue.vhost for queue in report.queues}) > 1
     for queue in report.queues:
         already = f", {queue.already} were there already" if queue.already else ""
         where = f" (vhost {plain(queue.vhost)})" if several or queue.vhost != "/" else ""
-        print(f"{plain(queue.name)}{where}: {queue.moved} messages moved{already}")
+        print(f"{plain(queue.name)}{where}: {counted(queue.moved, 'message')} moved{already}")
         for reason, count in sorted(queue.salvaged.items()):
             print(f"  {count} of them RabbitMQ itself would lose: {reason}")
         for reason, count in sorted(queue.not_recovered.items()):
@@ -123,4 +123,4 @@ def _print(report: Report) -> None:
     for note in report.notes:
         print(f"note: {plain(note)}")
     moved = sum(queue.moved for queue in report.queues)
-    print(f"{moved} messages of {len(report.queues)} queues moved to {report.to}")
+    print(f"{counted(moved, 'message')} of {counted(len(report.queues), 'queue')} moved to {report.to}")

@@ -141,7 +141,8 @@ class VhostInspection:
                 for entry in index.entries():
                     if unknown and entry.persistent:
                         self._findings.note(queue.path, 0, NO_QUEUE_KNOWN)
-                    row = Row(entry, index.redelivered(entry), None, None, entry.salvaged)
+                    redelivered = not is_store(queue.name or "") and index.redelivered(entry)
+                    row = Row(entry, redelivered, None, None, entry.salvaged)
                     yield self._settled(queue, row, files, bodies=bodies)
         finally:
             if "stores" in vars(self):  # else they were not used yet

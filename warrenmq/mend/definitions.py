@@ -212,21 +212,27 @@ def have_queue(target: Target, wanted: QueueRecord, notes: list[str]) -> str:
     """Have a durable queue and return its name, which is another one where this one is the broker's to give."""
     name = wanted.name
     try:
-        target.queue(name)
-    except NotFound:
-        pass
-    else:
-        return name
-    try:
         target.declare_queue(name, auto_delete=wanted.auto_delete, arguments=wanted.arguments)
     except AccessRefused:
+        if _has_queue(target, name):
+            return name
         return have_queue(target, QueueRecord(f"recovered-{name}", arguments=wanted.arguments), notes)
     except PreconditionFailed as why:
+        if _has_queue(target, name):  # declared otherwise
+            return name
         if not wanted.arguments:
             raise
         notes.append(_without("queue", wanted, why))
         return have_queue(target, QueueRecord(name, auto_delete=wanted.auto_delete), notes)
     return name
+
+
+def _has_queue(target: Target, name: str) -> bool:
+    try:
+        target.queue(name)
+    except NotFound:
+        return False
+    return True
 
 
 def _have_exchange(target: Target, wanted: ExchangeRecord, notes: list[str]) -> bool:

@@ -30,6 +30,7 @@ from warrenmq.queue_index.v1.journal import FILE_NAME as JOURNAL
 from warrenmq.queue_index.v1.segment import EXTENSION, MARK, PERSISTENT, PUBLISH
 from warrenmq.queue_index.v2 import qi, qs
 from warrenmq.queue_index.v2.reader import header_problem, live_entries
+from warrenmq.terminal import counted
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -76,7 +77,7 @@ class Version1:
             if segment.on_disk:
                 changes.remove(path, "; ".join([*why, "no message in it is left; removed"]))
             return
-        why.append(f"written anew with its {len(live)} messages")
+        why.append(f"written anew with its {counted(len(live), 'message')}")
         first = segment.number * self._entry_count
         changes.replace(path, self._records(live, segment.delivered, first), "; ".join(why))
 
@@ -147,7 +148,7 @@ class Version2:
         entries_anew = b"".join(
             _packed(keep.get(first + position)) for position in range(min(last + 1, count))
         )
-        why.append(f"written anew with its {len(keep)} messages")
+        why.append(f"written anew with its {counted(len(keep), 'message')}")
         changes.replace(path, [qi.pack_header(qi.MAGIC, first, first + count), entries_anew], "; ".join(why))
         return list(keep.values())
 

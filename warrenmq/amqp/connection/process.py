@@ -379,7 +379,9 @@ class ConnectionProcess(Server):
         does = after_error(self._phase, error.code)
         if does == "ignore":
             return
-        log.error("error on AMQP connection", connection=self._peer, user=self._user, phase=self._phase.value,
+        # that the owner of a directory closes is no error of the processes that share it: one of them goes on in its place
+        say = log.info if self._node.trusted and error.code == CONNECTION_FORCED else log.error
+        say("error on AMQP connection", connection=self._peer, user=self._user, phase=self._phase.value,
                   error=error.reply_text)  # fmt: skip
         if does != "drop":
             self._end_channels()
