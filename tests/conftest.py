@@ -34,8 +34,7 @@ def pytest_xdist_make_scheduler(config, log):
     """
     from xdist.scheduler import LoadFileScheduling
 
-    cluster = "tests/spark/test_cluster.py"  # starts processes of its own
-    first = ("tests/spark", cluster, "tests/broker/test_power_cut.py", "tests/fuzz/test_fuzz_opening.py")
+    first = ("tests/spark", "tests/broker/test_power_cut.py", "tests/fuzz/test_fuzz_opening.py")
 
     class ByFile(LoadFileScheduling):
         def _assign_work_unit(self, node):
@@ -46,7 +45,7 @@ def pytest_xdist_make_scheduler(config, log):
 
         def _split_scope(self, nodeid):
             scope = super()._split_scope(nodeid)
-            return "tests/spark" if scope.startswith("tests/spark/") and scope != cluster else scope
+            return "tests/spark" if scope.startswith("tests/spark/") else scope
 
     return ByFile(config, log)
 

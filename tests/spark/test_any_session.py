@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 
 import pytest
 
-from tests.support.source_tree import ROOT
+from warrenmq.cli import main
 from warrenmq.errors import CallerError
 from warrenmq.replay import check, read
 from warrenmq.replay.drive import engine
@@ -60,11 +58,11 @@ def test_a_small_trace_takes_few_tasks_in_any_session(default_session, small_tra
     rows.unpersist()
     assert len(found) == len(expected)
     assert tasks < 80
-    files = len(index_trace(spark, small_trace).sizes)
+    index = index_trace(spark, small_trace)
+    files = len(index.sizes)
     result, tasks = tasks_of(spark, lambda: replay(spark, small_trace))
     assert result.violations == expected
     assert tasks < 40 + 8 * files
-    index = index_trace(spark, small_trace)
     _, tasks = tasks_of(spark, lambda: measure_rows(load_rows(spark, index), index.catalog))
     assert tasks < 40 + 12 * files
 
@@ -139,26 +137,10 @@ def test_rows_that_are_no_rows_of_a_trace_are_refused_in_a_sentence(spark):
     assert "\n" not in str(raised.value)
 
 
-REPLAYS = """
-import os, sys
-from warrenmq.cli import main
-for python in sys.argv[2:]:
-    os.environ["PYSPARK_PYTHON"] = python
-    print(main(["replay", sys.argv[1], "--master", "local[1]"]))
-"""
-"""In one process, so that one JVM does for all."""
-
-
-@pytest.mark.slow
-def test_workers_with_another_python_are_one_sentence(small_trace):
-    pythons = [sys._base_executable, "/nowhere/python"]
-    done = subprocess.run(
-        [sys.executable, "-c", REPLAYS, small_trace, *pythons], env=os.environ | {"PYTHONPATH": ROOT},
-        capture_output=True, text=True, check=False, cwd=ROOT,
-    )  # fmt: skip
-    assert done.stdout.split() == ["2", "2"], done.stderr
-    lines = [line for line in done.stderr.splitlines() if not line.startswith("WARNING: ")]  # the JVM's own
-    assert len(lines) == len(pythons)
-    for line in lines:
-        assert line.startswith("warrenmq replay: ")
-        assert "PYSPARK_PYTHON" in line
+@pytest.mark.parametrize("python", [sys._base_executable, "/nowhere/python"])
+def test_workers_with_another_python_are_one_sentence(spark, small_trace, monkeypatch, capfd, python):
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", python)
+    assert main(["replay", small_trace]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("warrenmq replay: ")
+    assert "PYSPARK_PYTHON" in line

@@ -21,7 +21,7 @@ def test_four_times_the_rows_and_files_collect_little_more(spark, tmp_path, monk
     monkeypatch.setattr(levels, "SLICES", 10)
 
     collected, events = [], []
-    for name, rows in (("small", 20_000), ("large", 80_000)):
+    for name, rows in (("small", 5_000), ("large", 20_000)):
         trace = tmp_path / name
         events.append(write_large(trace, rows))
         with collecting() as bytes_of:
