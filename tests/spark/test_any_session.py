@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -75,6 +76,23 @@ def test_read_and_sparks_own_readers_give_the_same_rows(spark, clean_trace):
         read(spark, clean_trace).selectExpr(*content).collect()
         == read_through_spark(spark, clean_trace).selectExpr(*content).collect()
     )
+
+
+def test_a_trace_in_another_file_system_is_read_by_spark_alone(spark, small_trace, capsys):
+    """viewfs is Hadoop's own: like s3a, abfs and hdfs it is nothing that Python can open."""
+    spark.conf.set("fs.viewfs.mounttable.cloud.link./bucket", Path(small_trace).parent.as_uri())
+    address = f"viewfs://cloud/bucket/{Path(small_trace).name}"
+    content = ["count(*)", "sum(cast(xxhash64(*) as decimal(38)))"]
+    only = {"ev": "PUBLISH"}
+    assert (
+        read(spark, address, only=only).selectExpr(*content).collect()
+        == read(spark, small_trace, only=only).selectExpr(*content).collect()
+    )
+    assert main(["replay", address]) == 0
+    assert "verdict ok" in capsys.readouterr().out
+    assert main(["replay", "viewfs://cloud/bucket/missing"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "missing" in line
 
 
 def test_read_takes_filters_and_columns_to_the_blocks(spark, clean_trace, capsys):

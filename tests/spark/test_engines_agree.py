@@ -30,6 +30,18 @@ def agree(one, other):
     assert one.chains == other.chains
 
 
+def test_between_stages_only_a_machines_own_summary_is_binary():
+    import pyarrow as pa
+
+    from warrenmq.replay.spark.stage_columns import OUTCOMES, SUMMARIES, fact_of, fact_struct
+
+    assert [field.name for field in (*SUMMARIES, *OUTCOMES) if pa.types.is_binary(field.type)] == ["summary"]
+    fact = OUTCOMES.field("fact").type
+    assert [field.name for field in fact] == ["run", "actor", "message"]
+    held = ((1, 7), 1 << 40)
+    assert fact_of(pa.array([fact_struct(held)], fact)[0].as_py()) == held
+
+
 def test_they_agree_on_a_clean_trace(spark, clean_trace):
     found = replay(clean_trace, engine="spark", picture=False).result
     assert found.verdict == "ok"

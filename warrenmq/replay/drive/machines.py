@@ -52,7 +52,9 @@ Key = tuple[int | str, ...]
 Summary = Any
 State = Any
 
-Fact = tuple[str, Key, Summary]
+Held = tuple[Who, int]
+"""A queue that held a message at the clean end of its run: (queue, message)."""
+Fact = tuple[str, Key, Held]
 """A summary from one key to another, whose machine is of a later stage: (machine, key, summary)."""
 
 FigureKey = tuple[str | int, ...]

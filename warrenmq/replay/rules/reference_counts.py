@@ -28,7 +28,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 from warrenmq.replay.drive.columns import Bools, Ints, Rows, Unit, group_starts, np, parts_of
-from warrenmq.replay.drive.machines import STATE, Finding, Key, Machine, Outcome
+from warrenmq.replay.drive.machines import STATE, Finding, Held, Key, Machine, Outcome
 from warrenmq.replay.drive.precheck import OpenRows, Precheck, joined
 from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.replay.explain.story import count_chain
@@ -48,8 +48,6 @@ _UNKNOWN = -1 << 40
 
 Entries = tuple[Who, list[int]]
 """The store; flat (event << 8 | flag, msg, references, seq, t)."""
-Held = tuple[Who, int]
-"""A queue that held a message at the clean end of its run, as the ledger says; (queue, message)."""
 
 
 class _Counted(Shared[T], of=(Ev.STORE_WRITE, Ev.STORE_REMOVE, Ev.REF_DROPPED)):

@@ -31,8 +31,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
+from pyspark.sql.types import DataType, StructType
 
 from warrenmq.replay.drive.columns import units_of
 from warrenmq.replay.drive.driver import InMemory, Keys, conclude, drive
@@ -48,6 +48,7 @@ from warrenmq.replay.spark.jobs import described
 from warrenmq.replay.spark.partitions import ROWS_OF_KEYS, partitions
 from warrenmq.replay.spark.source import Batches, Pieces, TraceIndex, index_trace, map_pieces
 from warrenmq.replay.spark.stage_columns import (
+    FACT,
     OUTCOMES,
     SUMMARIES,
     OutcomeRow,
@@ -55,6 +56,8 @@ from warrenmq.replay.spark.stage_columns import (
     actor_struct,
     actor_summary_of,
     batches,
+    fact_of,
+    fact_struct,
     found_of,
     found_rows,
     pack,
@@ -74,6 +77,7 @@ _FIRST, _LAST = -1, (1 << 31) - 1
 """In place of a run, these sort marks of a key before its summaries, and facts behind them."""
 _ORDER = ("machine", "key", "run", "actor", "seq", "nth", "summary", "fact")
 _ACTORS = pa.schema([SUMMARIES.field(name) for name in ("run", "actor", "seq", "actor_summary")])
+_FACT = from_arrow_type(FACT)
 _EVIDENCE = pa.schema([("found", pa.binary())])
 
 
@@ -216,12 +220,12 @@ def _input(
         sf.col("seq") if from_piece else sf.lit(0).cast("long").alias("seq"),
         sf.col("nth") if from_piece else (sf.lit(0) if nth is None else nth).alias("nth"),
         _or_null(summary, "binary").alias("summary"),
-        _or_null(fact, "string").alias("fact"),
+        _or_null(fact, _FACT).alias("fact"),
         _or_null(needs_full_check, "boolean").alias("needs_full_check"),
     )  # fmt: skip
 
 
-def _or_null(column: Column | None, kind: str) -> Column:
+def _or_null(column: Column | None, kind: DataType | str) -> Column:
     return sf.lit(None).cast(kind) if column is None else column
 
 
@@ -323,7 +327,7 @@ class Conclude:
         keys = Keys(self._machines, InMemory())
         found = conclude(keys, self._places(keys, rows_in(given)), self._context, facts.append)
         for nth, (machine, key, fact) in enumerate(facts):
-            yield OutcomeRow(machine, pack(key), nth, pack(fact))
+            yield OutcomeRow(machine, pack(key), nth, fact_struct(fact))
         yield from found_rows(found)
 
     def _places(self, keys: Keys, rows: Iterable[dict[str, Any]]) -> Iterator[Place]:
@@ -343,7 +347,7 @@ class Conclude:
 
 def _summary(row: dict[str, Any]) -> Any:
     if row["fact"] is not None:
-        return unpack(row["fact"])
+        return fact_of(row["fact"])
     return pickle.loads(row["summary"])  # noqa: S301 - our own tasks'
 
 

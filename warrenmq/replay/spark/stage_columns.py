@@ -5,8 +5,8 @@
     outcomes      facts, findings, figures, files of stores, and the keys that need a full check; one kind a row, the other columns
                   are null
 
-`summary` alone is binary: it is the machine's own, a pickle of tuples and arrays.  Keys and facts are tuples of numbers and strings,
-in JSON, so that equal ones are equal strings.
+`summary` alone is binary: it is the machine's own, a pickle of tuples and arrays.  Keys are tuples of numbers and strings, in JSON, so
+that equal ones are equal strings.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from warrenmq.replay.drive.findings import Found
-from warrenmq.replay.drive.machines import FigureKey, FileEnd, Finding
+from warrenmq.replay.drive.machines import FigureKey, FileEnd, Finding, Held
 from warrenmq.replay.drive.trace_context import ActorSummary
 from warrenmq.trace.schema import COLUMNS, Row
 
@@ -47,12 +47,15 @@ _FILE = pa.struct([
     *((name, pa.int64()) for name in FileEnd._fields[:-1]), ("locked", pa.bool_()),
 ])  # fmt: skip
 
+FACT = pa.struct([*_OF_ACTOR, ("message", pa.int64())])
+"""A queue that held a message at the clean end of its run."""
+
 SUMMARIES = pa.schema([
     ("machine", pa.string()), ("key", pa.string()), *_OF_ACTOR, ("seq", pa.int64()), ("nth", pa.int32()),
     ("summary", pa.binary()), ("actor_summary", _ACTOR_SUMMARY),
 ])  # fmt: skip
 OUTCOMES = pa.schema([
-    ("machine", pa.string()), ("key", pa.string()), ("nth", pa.int32()), ("fact", pa.string()),
+    ("machine", pa.string()), ("key", pa.string()), ("nth", pa.int32()), ("fact", FACT),
     ("needs_full_check", pa.bool_()), ("finding", _FINDING), ("figure", _FIGURE), ("file", _FILE),
 ])  # fmt: skip
 
@@ -79,7 +82,7 @@ class OutcomeRow(NamedTuple):
     key: str | None = None
     nth: int | None = None
     """Keeps the order of the facts of one key."""
-    fact: str | None = None
+    fact: dict[str, int] | None = None
     needs_full_check: bool | None = None
     finding: dict[str, Any] | None = None
     figure: dict[str, Any] | None = None
@@ -87,7 +90,7 @@ class OutcomeRow(NamedTuple):
 
 
 def pack(values: Sequence[Any]) -> str:
-    """A key or a fact, as JSON."""
+    """A key, as JSON."""
     return json.dumps(values, default=int)  # of numpy's integers
 
 
@@ -179,6 +182,17 @@ def _finding(struct: dict[str, Any]) -> Finding:
         struct["rule"], struct["subject"], struct["text"], tuple((each["run"], each["actor"], each["seq"]) for each in struct["rows"]),
         struct["t"], tuple((each["run"], each["actor"]) for each in struct["needs"]), tuple(struct["about"]),
     )  # fmt: skip
+
+
+def fact_struct(held: Held) -> dict[str, int]:
+    """A fact as a struct."""
+    (run, actor), message = held
+    return {"run": run, "actor": actor, "message": message}
+
+
+def fact_of(struct: dict[str, int]) -> Held:
+    """The inverse."""
+    return (struct["run"], struct["actor"]), struct["message"]
 
 
 def actor_struct(summary: ActorSummary) -> dict[str, Any]:
