@@ -4,7 +4,7 @@
 
     backlog    200,000 messages of 1 KB in one queue, the process killed: to the first message
     large      10 million of 100 bytes, the same; wants 3 GB of disk, and is measured only when it is asked for
-    queues     5,000 queues of ten messages of 100 bytes: opened after a clean stop and after a kill, and stopped
+    queues     5,000 queues of ten messages of 100 bytes: opened after a clean stop, after a kill then, and after one while all are in use
     kills      249,000 messages of 200 to 6,000 bytes, published and acked in 234 queues over 30 lives that all end in a kill
 
 Every open is a process of its own, and `first` counts from the call of `open` to the first delivery, without Python's own start.
@@ -68,15 +68,19 @@ def fill_backlog(directory: str, profile: str, count: int, size: int) -> None:
     killed()
 
 
-def fill_queues(directory: str, profile: str, count: int) -> None:
-    """`count` queues of ten messages, and a clean stop."""
+def fill_queues(directory: str, profile: str, count: int, end: str) -> Numbers | None:
+    """`count` queues of ten messages, and a clean stop or a kill."""
     broker = warrenmq.open(directory, settings=Settings(profile=profile))
     confirms = [
         broker.declare_queue(f"q{number}").publish_many([os.urandom(100)] * TEN) for number in range(count)
     ]
     for confirm in confirms:
         confirm.result(CLOSE_TIMEOUT)
+    if end == "kill":
+        return {}
+    before, started = cpu(), time.perf_counter()
     broker.close(CLOSE_TIMEOUT)
+    return {"stop": time.perf_counter() - started, "stop_cpu": cpu() - before}
 
 
 def live_once(directory: str, profile: str, life: int) -> None:
@@ -153,11 +157,16 @@ def large(directory: str, profile: str) -> dict[str, Numbers]:
 
 def queues(directory: str, profile: str) -> dict[str, Numbers]:
     """Many queues with a few messages each."""
-    child("fill_queues", directory, profile, QUEUES)
+    first_stop = child("fill_queues", directory, profile, QUEUES, "stop")
     read = child("read_all", directory)
     stopped = child("measure_open", directory, profile, "q77", "stop") | read
     child("measure_open", directory, profile, "q77", "kill")
-    return {"after a stop": stopped, "after a kill": child("measure_open", directory, profile, "q77", "stop")}
+    found = {"all in use": first_stop, "after a stop": stopped}
+    found["after a kill"] = child("measure_open", directory, profile, "q77", "stop")
+    shutil.rmtree(directory)
+    child("fill_queues", directory, profile, QUEUES, "kill")
+    found["killed in use"] = child("measure_open", directory, profile, "q77", "stop")
+    return found
 
 
 def kills(directory: str, profile: str) -> dict[str, Numbers]:

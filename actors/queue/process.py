@@ -133,7 +133,6 @@ class QueueProcess(Server):
         """Recover the queue's directory, all of it, before the first message is handled."""
         self.spec = spec
         self.log = Log("warrenmq.queue", queue=spec.name)
-        self._before = spec.before
         self._credit = CreditFlow(CreditSpec(*spec.settings.credit_flow_default_credit), weak_senders=True)
         self._sleep_after = spec.settings.queue_sleep_after / 1000
         self._looks = not self._sleep_after
@@ -167,7 +166,7 @@ class QueueProcess(Server):
             settings=spec.settings, disk=disk, directory=spec.directories[0], stores=self._clients,
             rooms=[client.room for client in self._clients.values()], credit=self._credit,
             has_dead_letter_exchange=lambda: self._dead_letters.exchange is not None,
-            monotonic_ns=runtime.monotonic_ns, wall_ns=runtime.wall_ns, before=self._before, found_expiring=found.expires, is_up=spec.is_up(), log=self.log,
+            monotonic_ns=runtime.monotonic_ns, wall_ns=runtime.wall_ns, before=spec.before, found_expiring=found.expires, is_up=spec.is_up(), log=self.log,
             delay_of=delay_of, rows=rows,
         ))  # fmt: skip
         self._effects = self._state.effects
@@ -324,19 +323,17 @@ class QueueProcess(Server):
         asleep = None if self._forwarded or self.actor_inbox.length() else self._state.asleep()
         if asleep is None:
             return
-        self._before = asleep.counts
         try:
-            self._stop_cleanly()
-            if self.actor_inbox.close_empty(ASLEEP):
-                self.spec.falls_asleep(asleep)
-                raise Stop(ASLEEP)
+            self._state.vq.index.sync(Trigger.CLOSE)
         except OSError as error:
             if not is_full(error):
                 raise
-        for timer in self._timers.values():
-            timer.cancel()
-        self._recover()  # mail came meanwhile, or there is no room for the terms: it is awake again
-        self._carry_out()
+            return
+        if self.actor_inbox.close_empty(ASLEEP):  # else mail came meanwhile
+            # Noted first: however this ends, the queue can be woken.  The stores see the end by their monitors, and hold nothing to drop.
+            self.spec.falls_asleep(asleep)
+            self._close_files()
+            raise Stop(ASLEEP)
 
     # -- the end
 
@@ -380,7 +377,7 @@ class QueueProcess(Server):
         vq = state.vq
         vq.drop_transient_pending()
         if not self.spec.durable:
-            vq.index.delete()
+            self._close_files()
             self._carry_out()
             self._persistent.delete()
         else:
@@ -389,12 +386,22 @@ class QueueProcess(Server):
             vq.index_synced()
             self._carry_out()
             self._persistent.terminate()
-            messages = vq.ready + vq.unacked
-            for directory, terms in zip(self.spec.directories, vq.terminate(), strict=True):
-                save_terms(self._disk, directory, terms)
-            if state.rows is not None:
-                state.rows.closed(messages, vq.next_seq_id)
+            self._close_files()
         self._transient.delete()
+
+    def _close_files(self) -> None:
+        """The end of a clean stop; everything is synced."""
+        state, vq = self._state, self._state.vq
+        if not self.spec.durable:
+            vq.index.delete()
+            return
+        messages = vq.ready + vq.unacked
+        # What a store holds for a queue, the queue claims at each start, so that a trace of that run has both ends of each reference.
+        asleep = None if vq.uses_store else state.rest()
+        for directory, terms in zip(self.spec.directories, vq.terminate(), strict=True):
+            save_terms(self._disk, directory, terms._replace(asleep=asleep))
+        if state.rows is not None:
+            state.rows.closed(messages, vq.next_seq_id)
 
     def _nack_all(self, reason: object) -> None:
         """The process is dead: called in the thread that found it so."""

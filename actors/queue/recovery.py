@@ -135,7 +135,8 @@ def recover(
         next_deliver = clean.next_deliver_seq_id if clean is not None and clean_stop else found.next_seq_id
         if trace is not None and walked is not None:
             found.store_messages = walked.store_messages
-        vq.recovered(found.low, found.count, found.next_seq_id, next_deliver, found.lost)
+        store_end = 1 + max(walked.store_messages, default=-1) if walked is not None else 0
+        vq.recovered(found.low, found.count, found.next_seq_id, next_deliver, found.lost, store_end)
         return vq, found
 
     if spec.arguments.max_priority is None:

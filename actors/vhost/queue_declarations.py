@@ -191,7 +191,7 @@ class QueueDeclarations:
     def _have_asleep(self, record: QueueRecord) -> None:
         vhost = self._vhost
         vhost.note_overflow(record.name, vhost.policies.queue_arguments(record, vhost.name))
-        vhost.sleeps(record.name)
+        vhost.sleeps(record.name, NEVER_USED)
         self._is_there(record.name)
 
     def _is_there(self, name: str) -> None:
@@ -200,12 +200,15 @@ class QueueDeclarations:
 
     def wake(self, name: str) -> None:
         """Start the process of a queue that sleeps."""
-        vhost = self._vhost
-        record = vhost.record(name)
-        if record is not None and name in vhost.asleep:
-            self._process.runtime.retire(queue_name(name))  # no restart
+        vhost, runtime = self._vhost, self._process.runtime
+        record, asleep = vhost.record(name), vhost.asleep.get(name)
+        if record is not None and asleep is not None:
+            with suppress(ActorDeadError):
+                runtime.stop_actor(runtime.whereis(queue_name(name)))  # it may still be closing its files
+            runtime.retire(queue_name(name))  # no restart
             self._start(record)
-            del vhost.asleep[name]  # last: who does not find it here finds its process
+            if vhost.asleep[name] is asleep:  # else it sleeps again
+                del vhost.asleep[name]  # last: who does not find it here finds its process
 
     def forward(self, message: Forward) -> None:
         """Publish for a queue to another one, which slept."""
@@ -223,8 +226,11 @@ class QueueDeclarations:
         """Have a queue go by what a changed policy says: one that sleeps will when it is used, if it may go on sleeping."""
         vhost = self._vhost
         vhost.note_overflow(record.name, arguments)
-        if record.name in vhost.asleep and vhost.may_sleep(record):
-            return
+        asleep = vhost.asleep.get(record.name)
+        if asleep is not None and vhost.may_sleep(record):
+            may_be_too_many = arguments.max_length is not None or arguments.max_length_bytes is not None
+            if not (asleep.counts.ready and may_be_too_many):
+                return
         self.wake(record.name)
         if not self._process.cast(queue_name(record.name), NewArguments(arguments)) and not vhost.may_sleep(
             record
@@ -260,7 +266,7 @@ class QueueDeclarations:
             self._delete(record, if_unused=not isinstance(message, OwnerGone), if_empty=False)
         except PreconditionFailed:
             pass
-        except (Blocked, OSError) as why:
+        except (Blocked, ResourceError, OSError) as why:
             if isinstance(why, OSError) and not is_full(why):
                 raise
             self._process.send_after(
@@ -347,6 +353,8 @@ class QueueDeclarations:
             # folder without a queue, which the next start removes, and never a queue without its messages.
             self._exchanges.write_deletion(queues=[name], exchanges=gone)
 
+        if (asleep := vhost.asleep.get(name)) is not None and asleep.counts.ready:
+            self.wake(name)
         try:
             reply = self._process.call(queue_name(name), Delete(if_unused, if_empty, commit), timeout=None)
         except ActorDeadError:

@@ -11,16 +11,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from warrenmq.directory.damage_log import DamageLog
-from warrenmq.directory.recovery_terms import FILE_NAME as TERMS
-from warrenmq.directory.recovery_terms import parse as parse_terms
 from warrenmq.directory.recovery_terms import paths_to_sync
 from warrenmq.errors import NotFound, ResourceLocked
 from warrenmq.queue.arguments import QueueArguments
-from warrenmq.queue.asleep import FIGURES_OF_NEVER_USED, NEVER_USED
+from warrenmq.queue.asleep import FIGURES_OF_NEVER_USED, NEVER_USED, Asleep
 from warrenmq.routing.delayed import is_store
-from warrenmq.vhost.last_stops import LastStops
+from warrenmq.vhost.last_stops import LastStops, asleep_since
 from warrenmq.vhost.policies import LIMITS, LIMITS_NAME, Policies
-from warrenmq.vhost.queue_folders import NAMING_FILES
 from warrenmq.vhost.unknown_folders import sort_out
 
 if TYPE_CHECKING:
@@ -32,15 +29,11 @@ if TYPE_CHECKING:
     from warrenmq.directory.definitions import Definitions, QueueRecord
     from warrenmq.directory.layout import VhostDirectory
     from warrenmq.node.resources import Resources
-    from warrenmq.queue.asleep import Asleep
     from warrenmq.queue.messages import QueueFigures
     from warrenmq.routing import Router
     from warrenmq.runtime import Name
     from warrenmq.seams.disk import Disk
     from warrenmq.settings import Settings
-
-
-_OF_AN_EMPTY_QUEUE = {*NAMING_FILES, TERMS}
 
 
 def queue_name(name: str) -> Name:
@@ -65,6 +58,8 @@ class Vhost:
     """Exclusive queue -> the connection that it belongs to; those of the face are not here."""
     asleep: dict[str, Asleep] = field(default_factory=dict)
     """Queues that have no process and need none: `Wake` starts it."""
+    fallen_asleep: set[str] = field(default_factory=set)
+    """Those of them that had a process since the start: the terms of their stop are not synced yet."""
     figures: dict[str, Callable[[], QueueFigures]] = field(default_factory=dict)
     """Queue -> what reads its figures, from any thread."""
     kept_folders: list[str] = field(default_factory=list)
@@ -104,46 +99,53 @@ class Vhost:
         records, with_folder = self.definitions.queues.values(), self.definitions.with_folder
         there = {f"{self.directory.queues}/{name}" for name in self.disk.listdir(self.directory.queues)}
         self.asleep.clear()
+        self.fallen_asleep.clear()
         for record in [*records, *self.transient_queues.values()]:
             used = record.durable and (
                 record.name in with_folder or not there.isdisjoint(self.folders(record))
             )
-            if self.may_sleep(record) and (not used or self._is_empty(record)):
-                self.sleeps(record.name)
+            if not self.may_sleep(record):
+                continue
+            if (asleep := self._asleep_since(record) if used else NEVER_USED) is not None:
+                self.sleeps(record.name, asleep)
         self.last_stops.look(
             folder for record in records if record.name not in self.asleep for folder in self.folders(record)
         )
 
-    def _is_empty(self, record: QueueRecord) -> bool:
-        """True if nothing is in a queue's folders, and nothing was at its last stop."""
-        for folder in self.folders(record):
-            names = {*self.disk.listdir(folder)}
-            if not names or any(self.disk.size(f"{folder}/{name}") for name in names - _OF_AN_EMPTY_QUEUE):
-                return False
-            if TERMS in names:
-                terms = parse_terms(self.disk.read(f"{folder}/{TERMS}"))
-                if terms is None or any(size for _, size, _ in terms.files):
-                    return False
-        return True
+    def _asleep_since(self, record: QueueRecord) -> Asleep | None:
+        """The memory of a used queue that may go on sleeping; None for one that has to be opened."""
+        version = (
+            self.policies.queue_arguments(record, self.name).queue_version or self.settings.queue_version
+        )
+        terms = [asleep_since(self.disk, folder, version) for folder in self.folders(record)]
+        first = terms[0]
+        if first is None or first.asleep is None or None in terms:
+            return None
+        ready, size = first.asleep
+        if not ready:
+            return NEVER_USED
+        return Asleep(NEVER_USED.counts._replace(ready=ready, ready_bytes=size), first.next_seq_id)
 
     def may_sleep(self, record: QueueRecord) -> bool:
         """True if a queue has nothing to do by itself: no x-expires to look after, nor delayed messages."""
         return not is_store(record.name) and self.policies.queue_arguments(record, self.name).expires is None
 
-    def sleeps(self, name: str) -> None:
-        """Have a queue sleep that was not used yet."""
-        self.asleep[name] = NEVER_USED
-        self.figures[name] = FIGURES_OF_NEVER_USED
+    def sleeps(self, name: str, asleep: Asleep) -> None:
+        """Have a queue sleep."""
+        self.asleep[name] = asleep
+        self.figures[name] = FIGURES_OF_NEVER_USED if asleep is NEVER_USED else asleep.figures
 
     def falls_asleep(self, name: str, asleep: Asleep) -> None:
         """Have a queue sleep that was used; called by its process, at its end."""
-        self.asleep[name] = asleep
-        self.figures[name] = asleep.figures
+        self.fallen_asleep.add(name)
+        self.sleeps(name, asleep)
 
     def make_stops_safe(self) -> None:
         """Have the terms of all queues that were stopped in order survive a power cut."""
-        awake = [record for name, record in self.definitions.queues.items() if name not in self.asleep]
-        paths = paths_to_sync(self.disk, (folder for record in awake for folder in self.folders(record)))
+        stopped = [
+            record for name, record in self.definitions.queues.items() if name not in self.asleep or name in self.fallen_asleep
+        ]  # fmt: skip
+        paths = paths_to_sync(self.disk, (folder for record in stopped for folder in self.folders(record)))
         if paths:
             self.disk.sync_many(paths)
         self.definitions.note_folders(

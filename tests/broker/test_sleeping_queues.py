@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -62,18 +63,156 @@ def test_a_queue_that_nobody_uses_sleeps_and_is_the_same_when_it_wakes(host):
         queue.publish(b"%d" % number).result()
         delivery = queue.get()
         host.sleep(5)
-        assert awake(broker) == {"q": 0}, "it holds a message, or somebody does"
+        assert awake(broker) == {"q": 0}, "somebody holds a message"
         delivery.ack()
         host.sleep(5)
         assert awake(broker) == {}
         assert broker.local().vhost.figures["q"]().published == number + 1
     broker.close()
     broker = host.open()
-    assert awake(broker) == ({} if host.settings.queue_version == 2 else {"q": 0}), "its journal is not empty"
-    host.sleep(5)
     assert awake(broker) == {}
     assert broker.queue("q").get() is None
     broker.close()
+
+
+LARGE = bytes(5_000)  # it goes to the store
+HELD = [b"0", LARGE, b"2", LARGE + b"3"]
+
+
+def delivered(queue):
+    found = []
+    while (delivery := queue.get()) is not None:
+        found.append((delivery.body, delivery.redelivered))
+        delivery.ack()
+    return found
+
+
+def with_messages(broker, name="q", **options):
+    queue = broker.declare_queue(name, **options)
+    queue.publish_many(HELD).result()
+    queue.get().nack()
+    return queue
+
+
+@pytest.mark.parametrize(
+    ("end", "arguments"),
+    [
+        *product(("none", "clean", "crash", "power cut", "store killed", "published"), ({},)),
+        *product(("none", "clean"), ({"x-max-priority": 2}, {"x-max-length-bytes": 100_000})),
+    ],
+)
+def test_a_queue_sleeps_with_its_messages(host, end, arguments):
+    broker = host.open()
+    queue = with_messages(broker, arguments=arguments)
+    broker.declare_queue("small", arguments=arguments).publish_many([b"1", b"2"]).result()
+    host.sleep(5)
+    assert awake(broker) == {}
+    if end == "clean":
+        broker.close()
+        broker = host.open()
+    elif end in ("crash", "power cut"):
+        host.crash(power_cut=end == "power cut")
+        broker = host.open()
+    elif end == "store killed":
+        host.sim.kill(broker.local().runtime.whereis("msg_store_persistent"))
+        host.sleep(0.5)
+    assert len(broker.queue("small")) == 2
+    if end != "power cut":
+        assert "small" not in awake(broker), "a start opens those with messages in a store alone"
+    queue = broker.queue("q")
+    figures = broker.local().vhost.figures["q"]()
+    assert (len(queue), figures.ready, queue.info().ready) == (4, 4, 4)
+    if "x-max-length-bytes" in arguments:
+        assert figures.ready_bytes == sum(map(len, HELD))
+    if end == "published":
+        queue.publish(b"4").result()
+        assert awake(broker) == {"q": 0}
+    expected = [(body, number == 0) for number, body in enumerate(HELD)]
+    found = delivered(queue)
+    assert found[:4] == expected or (end == "power cut" and [body for body, _ in found] == HELD)
+    host.sleep(5)
+    assert (awake(broker), len(queue)) == ({}, 0)
+    broker.close()
+    broker = host.open()
+    assert broker.stats().damage == ()
+    assert [body for body, _ in delivered(broker.queue("small"))] == [b"1", b"2"]
+    broker.close()
+
+
+@pytest.mark.parametrize("timeout", [None, 0.5])
+def test_a_get_that_finds_nothing_and_one_without_ack_keep_no_queue_awake(host, timeout):
+    broker = host.open()
+    queue = broker.declare_queue("q")
+    queue.publish(b"x").result()
+    assert (queue.get(no_ack=True).body, queue.get(timeout)) == (b"x", None)
+    host.sleep(5)
+    assert awake(broker) == {}
+    broker.close()
+
+
+def test_a_queue_stays_awake_with_messages_that_no_stop_keeps_or_that_expire(host):
+    broker = host.open()
+    broker.declare_queue("transient").publish(b"x", persistent=False).result()
+    broker.declare_queue("not durable", durable=False).publish(b"x").result()
+    broker.declare_queue("expires").publish(b"x", expiration="30000").result()
+    host.sleep(5)
+    assert awake(broker).keys() == {"transient", "not durable", "expires"}
+    for name in awake(broker):
+        broker.queue(name).get().ack()
+        broker.queue(name).publish(b"y").result()
+    host.sleep(5)
+    assert awake(broker).keys() == {"not durable"}
+    broker.close()
+
+
+def test_a_queue_that_sleeps_with_messages_is_deleted_with_them(host):
+    broker = host.open()
+    queue, kept = with_messages(broker), with_messages(broker, "kept")
+    host.sleep(5)
+    with pytest.raises(warrenmq.PreconditionFailed, match="4 ready messages"):
+        queue.delete(if_empty=True)
+    assert queue.delete() == 4
+    host.sleep(5)
+    assert [store.messages for store in broker.stats().stores if store.name == "msg_store_persistent"] == [2]
+    assert kept.purge() == 4
+    broker.close()
+
+
+def test_a_policy_shortens_a_queue_that_sleeps(host):
+    broker = host.open()
+    with_messages(broker)
+    host.sleep(5)
+    broker.set_policy("p", "q", {"message-ttl": 100_000})
+    assert awake(broker) == {}, "that is for messages to come"
+    broker.set_policy("p", "q", {"max-length": 1})
+    assert [body for body, _ in delivered(broker.queue("q"))] == HELD[-1:]
+    broker.close()
+
+
+def test_counts_of_returns_are_kept_while_a_queue_sleeps(host):
+    broker = host.open()
+    queue = with_messages(broker, arguments={"x-delivery-limit": 1})
+    host.sleep(5)
+    assert awake(broker) == {}
+    queue.get().nack()
+    assert [body for body, _ in delivered(queue)] == HELD[1:]
+    broker.close()
+
+
+def test_a_change_to_the_files_of_a_queue_that_sleeps_is_found_by_a_start():
+    with SimulatedHost(5, SLEEPY["modern"]) as host:
+        broker = host.open()
+        with_messages(broker)
+        host.sleep(5)
+        (folder,) = folders(host, broker)
+        path = f"{broker.local().vhost.directory.queues}/{folder}/0.qi"
+        broker.close()
+        data = bytearray(host.disk.read(path))
+        data[70] ^= 1
+        host.disk.replace(path, bytes(data))
+        broker = host.open()
+        assert path.endswith(broker.stats().damage[0].file)
+        assert awake(broker) == {"q": 0}
 
 
 def test_a_queue_with_a_consumer_stays_awake_and_one_of_a_time_goes_in_its_time(host):

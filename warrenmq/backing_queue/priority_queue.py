@@ -126,6 +126,16 @@ class PriorityQueue:
         counts = [queue.ready_bytes for queue in self._queues]
         return None if counts[0] is None else sum(count for count in counts if count is not None)
 
+    @property
+    def all_stays(self) -> bool:
+        """See VariableQueue."""
+        return all(queue.all_stays for queue in self._queues)
+
+    @property
+    def uses_store(self) -> bool:
+        """See VariableQueue."""
+        return any(queue.uses_store for queue in self._queues)
+
     def count_bytes(self) -> None:
         """See VariableQueue."""
         for queue in self._queues:

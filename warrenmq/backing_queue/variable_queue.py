@@ -93,6 +93,10 @@ class VariableQueue(ABC):
         """One more than the largest sequence id ever delivered."""
         self._transient_threshold = 0
         """Transient messages below were published before this process began: they are gone."""
+        self._transient_end = 0
+        """Messages from here on are persistent."""
+        self._store_end = 0
+        """Bodies of persistent messages from here on are not in the store."""
         self._requeued: set[int] = set()
         """Ready again after a delivery: redelivered when they leave; looked up, never walked."""
         self.to_remove: list[bytes] = []
@@ -107,9 +111,10 @@ class VariableQueue(ABC):
         """`reduce_memory_use` had more to do than one step may; the next step follows with BumpReduceMemoryUse."""
 
     def recovered(
-        self, low: int, count: int, next_seq_id: int, next_deliver_seq_id: int, lost: Sequence[int] = ()
-    ) -> None:
-        """Take over the messages that the index found: all are on disk.  `lost` are the damaged ones."""
+        self, low: int, count: int, next_seq_id: int, next_deliver_seq_id: int, lost: Sequence[int] = (), store_end: int = 0
+    ) -> None:  # fmt: skip
+        """Take over the messages that the index found: all are on disk.  `lost` are the damaged ones; those from `store_end` on are in the index's own files."""
+        self._store_end = store_end
         self.lost += lost
         self.next_seq_id = self._transient_threshold = next_seq_id
         self._delivered_below = self.next_deliver_seq_id = next_deliver_seq_id
@@ -179,7 +184,10 @@ class VariableQueue(ABC):
         if persistent:
             if stored:
                 self._write_bodies(records, stored, self._persistent_store)
+                self._store_end = self.next_seq_id
             self.index.publish_many(first, records, True)
+        else:
+            self._transient_end = self.next_seq_id
         self.rates.arrived += len(records)
         if self.ready_bytes is not None:
             self.ready_bytes += sum(len(body) for publication in publications for body in publication.bodies)
@@ -411,6 +419,18 @@ class VariableQueue(ABC):
         return [
             self.index.terminate(next_seq_id=self.next_seq_id, next_deliver_seq_id=self.next_deliver_seq_id)
         ]
+
+    @property
+    def all_stays(self) -> bool:
+        """True if each ready message is persistent, so that a clean stop loses none."""
+        front = self.front()
+        return not front or front[0][0] >= self._transient_end
+
+    @property
+    def uses_store(self) -> bool:
+        """True if the body of a persistent message may be in the store."""
+        end, front = self._store_end, self.front() if self._store_end else ()
+        return bool(front and front[0][0] < end) or any(seq < end for seq in self._pending)
 
     def drop_transient_pending(self) -> None:
         """At a clean stop: unacked transient messages go, unacked persistent ones stay on disk."""

@@ -1,11 +1,12 @@
 """The recovery terms of a queue, written at a clean stop (RabbitMQ's recovery.dets, one file a queue).
 
-    recovery.terms    | crc32 of the rest (u32) | msgpack [version, next_seq_id, next_deliver_seq_id, segments, files] |
+    recovery.terms    | crc32 of the rest (u32) | msgpack [version, next_seq_id, next_deliver_seq_id, segments, files, asleep] |
 
 `segments` is a list of [number, unacked], None for an index of version 1 (RabbitMQ's v2_index_state).  `files` is a list of
 [name, size, checksum] of the index's files as the stop left them; the checksum (CRC-32) is None but for .qi files, whose
 entries have none of their own.  With it a file that was cut, changed or removed meanwhile is noticed, and the terms are not
-believed.  Either may be missing at the end: terms of older versions are believed without.
+believed.  `asleep` is [messages, bytes or None] of a queue that need not be opened at the next start, None of another.  Each may be
+missing at the end: terms of older versions are believed without.
 
 A start removes them, durably, before the queue writes anything (vhost/last_stops.py).  Terms that cannot be read count as missing.
 
@@ -39,6 +40,9 @@ class Terms(NamedTuple):
     """Number of each segment, and how many messages in it were not acked; None when they were not counted."""
     files: tuple[tuple[str, int, int | None], ...] = ()
     """Name, bytes and checksum, if it has one, of each file of the index; empty when they were not listed."""
+    asleep: tuple[int, int | None] | None = None
+    """Messages of the queue, of all its priorities, and the bytes of their bodies if they were counted; None when the next start must open
+    it, be it for messages that expire."""
 
 
 def save_terms(disk: Disk, directory: str, terms: Terms) -> None:
@@ -54,7 +58,9 @@ def save_terms(disk: Disk, directory: str, terms: Terms) -> None:
             files.append(
                 (name, disk.size(path), zlib.crc32(disk.read(path)) if name.endswith(_CHECKED) else None)
             )
-    counted = [terms.segments, files] if files else [] if terms.segments is None else [terms.segments]
+    counted: list[object] = [terms.segments, files, terms.asleep]
+    while counted and counted[-1] in (None, []):
+        counted.pop()
     data: bytes = msgpack.packb([_VERSION, *terms[:2], *counted])
     file = disk.open(f"{directory}/{FILE_NAME}", create=True)
     try:
@@ -76,11 +82,13 @@ def parse(stored: bytes) -> Terms | None:
         return None
     match msgpack.unpackb(stored[4:]):
         case [version, int() as next_seq_id, int() as next_deliver_seq_id, *more] if (
-            version == _VERSION and len(more) < 3
+            version == _VERSION and len(more) <= 3
         ):
-            segments, files = [*more, None, None][:2]
+            segments, files, asleep = [*more, None, None, None][:3]
             counts = None if segments is None else tuple((number, unacked) for number, unacked in segments)
-            return Terms(next_seq_id, next_deliver_seq_id, counts, tuple(tuple(each) for each in files or ()))
+            return Terms(
+                next_seq_id, next_deliver_seq_id, counts, tuple(tuple(each) for each in files or ()), asleep and tuple(asleep)
+            )  # fmt: skip
     return None
 
 

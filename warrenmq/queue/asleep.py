@@ -1,12 +1,13 @@
 """Asleep: what is remembered of a queue that has no process, because it was not used yet or has not been for long.
 
-It is empty, its files are as after a clean stop, and its declaration is in the definitions; what is here answers who only wants to
-look.  Whoever wants more has the vhost process start a process for it (`Wake`).
+Its files, messages included, are as after a clean stop, and its declaration is in the definitions; what is here answers requests that
+only look.  For all others the vhost process starts a process for it (`Wake`).
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from warrenmq.backing_queue.parts import QueueMemory
@@ -30,16 +31,18 @@ class Asleep(NamedTuple):
 
     def answer(self, request: Any) -> Any:
         """Answer a request that only looks, or NEEDS_PROCESS."""
+        ready = self.counts.ready
         match request:
             case Stat():
-                return Declared(0, 0)
+                return Declared(ready, 0)
             case Info():
-                return QueueInfo(0, 0, 0, _NO_MEMORY, False, self.next_seq_id, self.damaged)
+                memory = replace(_NO_MEMORY, delta=ready)
+                return QueueInfo(ready, 0, 0, memory, False, self.next_seq_id, self.damaged)
             case ListConsumers():
                 return []
             case Drain():
                 return None
-            case Purge():
+            case Purge() if not ready:
                 return 0
         return NEEDS_PROCESS
 

@@ -273,6 +273,9 @@ class QueueConsumers:
 
     def stop_waiting(self, sender: Waiting) -> bool:
         """Forget a get that waits; False if it has its message."""
-        before = len(self.getters)
-        self.getters = [each for each in self.getters if each[0] is not sender]
-        return len(self.getters) < before
+        for place, (waiting, consumer) in enumerate(self.getters):
+            if waiting is sender:
+                del self.getters[place]
+                self._forget_if_done(consumer)
+                return True
+        return False

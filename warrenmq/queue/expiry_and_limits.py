@@ -152,6 +152,14 @@ class ExpiryAndLimits:
         self._go_ahead = True
         self.trim()
 
+    @property
+    def will_expire(self) -> bool:
+        """True if the first message has an expiry, or one may that is not acked and would be the first after a stop."""
+        if not self.may_expire:
+            return False
+        head = self._vq.front()
+        return self._vq.unacked > 0 or bool(head and expiry_of(head[0]))
+
     def _surplus(self) -> int:
         vq = self._vq
         if self._limits == (None, None) or not vq.ready:

@@ -97,6 +97,9 @@ FLUSH_STEP_EVERY = 512
 """Messages published between two steps of a journal flush while the mailbox does not run dry: the flush keeps pace
 without stopping the queue."""
 
+MOST_ASLEEP = 16_384
+"""Messages with which a queue may sleep: it is opened in a few milliseconds, in which no other queue can be."""
+
 WAITS = object()
 """The answer of `call` to a request that is answered later, by a Reply."""
 _CAST_STORE = CastStore()
@@ -216,16 +219,29 @@ class QueueState:
     def asleep(self) -> Asleep | None:
         """The part of it that is remembered while it sleeps; None if it may not sleep.
 
-        It may when it is empty, nobody waits for it, and all of its promises are kept.
+        It may when nobody waits for it, all of its promises are kept, and its files say all else.
         """
         vq = self.vq
         if (
-            vq.ready or vq.unacked or vq.to_remove or self.unconfirmed or self.buffer.count or self.effects
-            or self.consumers.in_use or self.drain.waiting or self.expiry.runs or self.delays is not None
-            or self.index_sync.is_full
+            vq.unacked or vq.to_remove or self.unconfirmed or self.buffer.count or self.effects
+            or self.consumers.in_use or self.drain.waiting or self.index_sync.is_full or self.rest() is None
         ):  # fmt: skip
             return None
         return Asleep(self.figures(), vq.next_seq_id, self.drops.damaged)
+
+    def rest(self) -> tuple[int, int | None] | None:
+        """Messages that its files will hold after a stop, and the bytes of their bodies if they are counted; None if a process is needed.
+
+        It is for what happens by itself, and for a queue that takes long to open.
+        """
+        vq = self.vq
+        count = vq.ready + vq.unacked
+        if (
+            count > MOST_ASLEEP or self.expiry.runs or self.delays is not None or self.front.will_expire
+            or (vq.unacked and vq.ready_bytes is not None) or not vq.all_stays
+        ):  # fmt: skip
+            return None
+        return count, vq.ready_bytes
 
     def begin(self) -> list[int]:
         """The first call, after recovery; returns the sequence ids of messages that recovery found damaged."""

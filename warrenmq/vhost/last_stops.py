@@ -5,7 +5,8 @@
     2  one sync for all folders: the terms are gone, and what a crash left is safe before anything is read
     3  each index is walked, once: for its queue, and for the message store, which counts its references after a crash
 
-A queue that is declared, or whose process starts again, has the same done for its folder alone.
+A queue that is declared, or whose process starts again, has the same done for its folder alone.  Of one that sleeps nothing is
+taken before it wakes (`asleep_since`).
 
 Source: rabbit_recovery_terms and rabbit_variable_queue:init; docs/reference/classic-queue.md#start-and-recovery.
 """
@@ -16,18 +17,23 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from warrenmq.directory.quarantine import set_aside
-from warrenmq.directory.recovery_terms import FILE_NAME, changes_since, parse, twins
+from warrenmq.directory.recovery_terms import FILE_NAME, Terms, changes_since, parse, twins
 from warrenmq.errors import CorruptFile
-from warrenmq.queue_index.versions import to_make_safe, walk
+from warrenmq.queue.return_counts import NAME as RETURN_COUNTS
+from warrenmq.queue_index.versions import files_of, to_make_safe, walk
+from warrenmq.vhost.queue_folders import NAMING_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from warrenmq.directory.damage_log import DamageLog
-    from warrenmq.directory.recovery_terms import Terms
     from warrenmq.queue_index.protocol import Walked
     from warrenmq.seams.disk import Disk
     from warrenmq.settings import Settings
+
+_NOT_OF_THE_INDEX = {FILE_NAME, RETURN_COUNTS, *NAMING_FILES}
+_NO_STOP = Terms(0, 0)
+"""Of a queue that was killed before it held anything."""
 
 
 class LastStop(NamedTuple):
@@ -114,3 +120,26 @@ class LastStops:
                     disk, self._quarantine, f"{folder.rpartition('/')[2]}-{name}", data, [(0, len(data))]
                 )
         return None if changes else terms
+
+
+def asleep_since(disk: Disk, folder: str, version: int) -> Terms | None:
+    """The terms of the stop since which a queue sleeps, from its (first) folder; None if the queue has to be opened.
+
+    It may sleep on when its terms say so and its files are as they left them, of this version of the index; or when nothing is in
+    them, and nothing was at the stop.
+    """
+    names = disk.listdir(folder)
+    sizes = {name: disk.size(f"{folder}/{name}") for name in names if name not in _NOT_OF_THE_INDEX}
+    terms = parse(disk.read(f"{folder}/{FILE_NAME}")) if FILE_NAME in names else _NO_STOP
+    if not names or terms is None:
+        return None
+    if not any(sizes.values()) and not any(size for _, size, _ in terms.files):
+        return terms._replace(asleep=(0, None))
+    if (
+        terms.asleep is None
+        or sizes.keys() != {name for name, _, _ in terms.files}
+        or (terms.asleep[0] and files_of(names, 3 - version))
+        or any(changes_since(terms, sizes, lambda name: disk.read(f"{folder}/{name}")))
+    ):
+        return None
+    return terms

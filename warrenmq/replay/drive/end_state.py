@@ -161,9 +161,6 @@ def _untrue(context: TraceContext, found: Found) -> Iterator[Finding]:
             closed = QueueClosed.of(mark.closed)
             said = {"messages": closed.messages, "next sequence id": closed.next_seq_id}
             made = {"messages": queue["ready"] + queue["unacked"], "next sequence id": queue["next_seq_id"]}
-            if mark.count(Ev.QUEUE_RECOVERED) > 1:
-                # it could not fall asleep as the disk was full, and opened its files again as after a crash, at a new segment
-                made["next sequence id"] = max(closed.next_seq_id, made["next sequence id"])
         else:
             its = counts.get(who, Counter())
             ended = StoreClosed.of(mark.closed)
