@@ -229,7 +229,7 @@ class Settings:
     """One sync for what many queues and stores want durable at the same time (docs/confirms.md#the-commit-log)."""
 
     scheduler: str = _setting("threads", Choice(("threads", "pool")))
-    """What runs the actors: threads, one each; pool, a few for all, and threads that wait (docs/runtime.md)."""
+    """What runs the actors: threads, one each; pool, a few for all, and threads that wait (docs/runtime.md).  `warrenmq serve` has pool unless told otherwise."""
 
     msg_store_file_size_limit: int = _setting(16_777_216, Size(4_096, 1 << 40))
     """A message file that has reached this size is closed and the next one begun."""
@@ -242,7 +242,7 @@ class Settings:
     queue_sync_interval: int = _setting(200, Integer(1, _MINUTE))
     """Longest time that actions without a confirm, as acks, stay unsynced (RabbitMQ's constant SYNC_INTERVAL)."""
     queue_sleep_after: int = _setting(60_000, Integer(0, 24 * _HOUR))
-    """An empty queue that nobody used for this long gives up its process until it is needed; 0: never (docs/runtime.md)."""
+    """A queue that nobody used for this long gives up its process until it is needed; 0: never (docs/runtime.md)."""
     msg_store_credit_disc_bound: tuple[int, int] = _setting((4_000, 800), Pair(falling=True))
     """Messages a queue may send to the store unanswered, and how many the store answers together."""
     msg_store_io_batch_size: int = _setting(4_096, Integer(1, 1 << 20))
