@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import random
 import resource
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ import warrenmq
 from tests.amqp.raw_client import RawClient
 from tests.support.limits import LIMIT
 from tests.support.simulated import BOTH_PROFILES, SimulatedHost
+from tests.support.source_tree import ROOT
 from warrenmq.amqp import serve
 from warrenmq.runtime import Server, Simulation, Threads
 from warrenmq.runtime.shortage import no_thread
@@ -126,6 +129,59 @@ def test_the_first_use_of_a_queue_without_file_descriptors_is_refused(tmp_path: 
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         assert labels(broker) == before
         assert new.get() is None
+
+
+LIMITED = """
+import resource, sys, warrenmq
+from warrenmq.amqp import serve
+
+data, scheduler = sys.argv[1:]
+with warrenmq.open(data, settings={"scheduler": scheduler}) as broker, serve(broker, port=0) as server:
+    there, other = broker.declare_queue("there"), broker.declare_queue("other")
+    for queue in (there, other):
+        queue.publish(b"x" * 5000).result(30)
+    large = bytes(40 << 20)
+    pages = int(open("/proc/self/statm").read().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (60 << 20), -1))
+    for number in range(12):  # more than any supervisor would restart
+        for publish in (lambda: there.publish(large), lambda: there.publish_many([large[: 8 << 20]] * 5)):
+            try:
+                publish()
+            except warrenmq.ResourceError as error:
+                assert str(error).startswith("there is no memory for messages of 41943040 bytes; free some"), error
+            else:
+                sys.exit("it was taken")
+        other.publish(b"y").result(30)
+    print(server.port, flush=True)
+    sys.stdin.read()
+    assert [each.name for each in broker.stats().actors if each.restarts] == []
+    print(len(there), len(other))
+"""
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "pool"])
+def test_a_message_for_which_there_is_no_memory_is_refused_under_a_limit_of_the_system(
+    tmp_path: Path, scheduler: str
+) -> None:
+    command = [sys.executable, "-c", LIMITED, str(tmp_path), scheduler]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with pika.BlockingConnection(
+            pika.ConnectionParameters("127.0.0.1", int(process.stdout.readline()))
+        ) as client:
+            there = client.channel()
+            there.confirm_delivery()
+            refused = client.channel()
+            refused.confirm_delivery()
+            with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="there is no memory"):
+                refused.basic_publish("", "there", bytes(40 << 20))
+            there.basic_publish("", "there", b"z")
+        process.stdin.close()
+        assert process.stdout.read() == "2 13\n"
+    assert process.returncode == 0
 
 
 class _Child(Server):

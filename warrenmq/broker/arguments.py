@@ -25,6 +25,7 @@ from warrenmq.checks import is_a, mapping, short_text, shown, text, whole, wrong
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError, PreconditionFailed
 from warrenmq.message.properties import Properties
 from warrenmq.message.typed_headers import TypedHeaders
+from warrenmq.seams.memory import LARGE, check_room
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,6 +81,8 @@ def body(value: Any, largest: int) -> bytes:
             f"a message's body has {len(found)} bytes and max_message_size is {largest}; split it, or raise the setting",
             reply_text=f"message size {len(found)} is larger than configured max size {largest}",
         )
+    if len(found) >= LARGE:
+        check_room(len(found))
     return found
 
 
@@ -87,9 +90,11 @@ def bodies(values: Iterable[Any], largest: int) -> list[bytes]:
     """The bodies of several messages; what the iterable raises is raised."""
     check_bodies(values)
     found: list[Any] = list(values)
-    if not found or (set(map(type, found)) == {bytes} and max(map(len, found)) <= largest):
-        return found
-    return [body(each, largest) for each in found]
+    if found and (set(map(type, found)) != {bytes} or max(map(len, found)) > largest):
+        found = [body(each, largest) for each in found]
+    if (size := sum(map(len, found))) >= LARGE:
+        check_room(size)
+    return found
 
 
 def check_bodies(values: object) -> None:

@@ -66,7 +66,7 @@ from warrenmq.routing import Binding, ExchangeSpec
 from warrenmq.routing.delayed import LATER
 from warrenmq.runtime import Pool, Runtime, Threads
 from warrenmq.seams.disk import RealDisk
-from warrenmq.seams.memory import RealMemory
+from warrenmq.seams.memory import LARGE, RealMemory
 from warrenmq.settings import Settings
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 from warrenmq.trace.marks import mark
@@ -178,6 +178,7 @@ class Broker:
         self._calls: Calls = client.calls
         self.alarms: AlarmTable = engine.resources.alarms
         self._largest = settings.max_message_size
+        self._large = min(LARGE, self._largest)
         self._exclusive_queues: list[str] = []
         """Those of this Broker, which go when it is closed."""
         try:
@@ -215,7 +216,7 @@ class Broker:
                 return self._publish_later(
                     exchange, routing_key, [body], properties, persistent, timeout, due
                 )
-        if type(body) is not bytes or len(body) > self._largest:
+        if type(body) is not bytes or len(body) > self._large:
             body = check.body(body, self._largest)
         if (
             type(exchange) is not str or len(exchange) > SURELY_SHORT or type(routing_key) is not str or not routing_key.isascii()

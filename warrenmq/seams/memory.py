@@ -13,6 +13,7 @@ RabbitMQ itself takes the machine's memory even in a container, unless total_mem
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import resource
 import subprocess
@@ -20,11 +21,29 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Protocol
 
+from warrenmq.errors import ResourceError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+LARGE = 1 << 20
+"""Bytes of messages from which it is worth looking whether there is room for them."""
+_COPIES = 3
+"""Of a message, on its way from its publisher to the disk."""
 MEMORY_SIZE_FOR_UNKNOWN_OS = 1 << 30
 """Assumed where the operating system does not say (RabbitMQ's constant)."""
+
+
+def check_room(size: int) -> None:
+    """Raise ResourceError if there is no memory for messages of so many bytes, LARGE or more, and the copies that are made of them.
+
+    Asked before anything is sent: a queue or a store that runs out of memory while it takes them in has to be restarted, and others with it.
+    """
+    try:
+        mmap.mmap(-1, _COPIES * size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
+    except (OSError, MemoryError) as error:
+        msg = f"there is no memory for messages of {size} bytes; free some, or raise the limit of this process, and try again"
+        raise ResourceError(msg) from error
 
 
 class Memory(Protocol):

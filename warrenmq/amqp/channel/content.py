@@ -16,6 +16,7 @@ from warrenmq.amqp.wire import batch
 from warrenmq.amqp.wire.codec import PUBLISH, PUBLISH_START, decode_header, decode_method
 from warrenmq.amqp.wire.errors import PRECONDITION_FAILED, UNEXPECTED_FRAME, AmqpError
 from warrenmq.amqp.wire.frames import BODY, HEADER, METHOD
+from warrenmq.seams.memory import LARGE, check_room
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,6 +103,9 @@ class ContentAssembler:
             # Before the body has come, where RabbitMQ looks when it is complete: it need not be kept.
             self.flush()
             raise self._too_large(self._size)
+        if self._size >= LARGE:
+            self.flush()
+            check_room(self._size)
         if self._size:
             self._expected = BODY
         else:
