@@ -127,9 +127,9 @@ def _forgets_confirms(original: Callable) -> Callable:
 
 
 def _flags_nothing(original: Callable) -> Callable:
-    def recovered(self, low, count, next_seq_id, next_deliver_seq_id, lost):
+    def recovered(self, low, count, next_seq_id, next_deliver_seq_id, lost, store_end):
         del next_deliver_seq_id
-        original(self, low, count, next_seq_id, 0, lost)
+        original(self, low, count, next_seq_id, 0, lost, store_end)
 
     return recovered
 
