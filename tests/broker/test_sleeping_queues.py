@@ -381,3 +381,17 @@ def test_a_queue_that_is_killed_while_it_wakes_is_started_again(host, monkeypatc
     restarts = {each.name: each.restarts for each in broker.stats().actors}
     assert restarts["vhost_process"] == 0, "the queue's end is not the virtual host's"
     broker.close()
+
+
+def test_messages_of_a_queue_that_was_declared_again_survive_a_log_that_ends_with_its_deletion():
+    with SimulatedHost(5, SMALL) as host:
+        broker = host.open()
+        path = broker.local().vhost.directory.definitions
+        broker.declare_queue("q").publish(b"old").result()
+        broker.queue("q").delete()
+        end = host.disk.size(path)
+        broker.declare_queue("q").publish(b"new").result()
+        host.crash(power_cut=True)
+        host.disk.replace(path, host.disk.read(path)[:end])
+        broker = host.open()
+        assert [body for body, _ in delivered(broker.queue("q"))] == [b"new"]

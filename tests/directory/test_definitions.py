@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from random import Random
@@ -13,7 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warrenmq.directory.definition_frames import check_storable
-from warrenmq.directory.definitions import BindingRecord, Definitions, ExchangeRecord, QueueRecord
+from warrenmq.directory.definition_frames import frame as frame_of
+from warrenmq.directory.definitions import (
+    BindingRecord,
+    Definitions,
+    ExchangeRecord,
+    QueueRecord,
+    queue_frame,
+)
 from warrenmq.errors import PreconditionFailed
 from warrenmq.testing import SimulatedDisk
 
@@ -340,3 +348,54 @@ def test_a_batch_of_deletions_is_atomic_wherever_the_power_fails(seed: int) -> N
             disk.power_cut()
         after = state(opened(disk))
         assert after == ({}, {}, []) or (after == before and not finished)
+
+
+def test_a_queue_that_is_declared_again_is_appended_and_survives_a_cut_behind_its_deletion() -> None:
+    disk = new_disk()
+    definitions = opened(disk)
+    definitions.put_queues([JOBS, QueueRecord("other")])
+    operations = []
+    disk.before_op = lambda op, path: operations.append((op, path))
+    for generation in (1, 2):
+        old = definitions.queues["jobs"]
+        definitions.delete(queues=["jobs"])
+        assert definitions.deletes("jobs", old)
+        definitions.put_queue(JOBS)
+        assert definitions.queues["jobs"].generation == generation
+    assert {path for _, path in operations} == {PATH}, "it is not written anew"
+    definitions.close()
+    new = opened(disk)
+    assert (new.queues["jobs"], new.queues["jobs"].generation, new.gone) == (JOBS, 2, {})
+    new.close()
+    file = disk.open(PATH)
+    file.truncate(0)
+    file.append(b"".join(frames_of_a_cut_log(JOBS)))
+    file.close()
+    for _ in range(2):  # the second time from the log that the first one wrote
+        found = opened(disk)
+        assert found.gone == {"jobs": 1}
+        assert [
+            found.deletes("jobs", record)
+            for record in (JOBS, None, replace(JOBS, generation=1), replace(JOBS, generation=2))
+        ] == [True, True, True, False]
+        found.close()
+
+
+def frames_of_a_cut_log(record: QueueRecord) -> list[bytes]:
+    """A log that ends with the second deletion of a queue: that it was declared again is cut off."""
+    return [queue_frame(replace(record, generation=1)), frame_of("gone", [record.name], [])]
+
+
+def test_a_log_of_many_changes_is_written_anew_before_it_is_long() -> None:
+    disk = new_disk()
+    definitions = opened(disk)
+    definitions.put_queue(QueueRecord("there"))
+    longest = 0
+    for _ in range(1_500):
+        definitions.put_queue(JOBS)
+        definitions.delete(queues=["jobs"])
+        longest = max(longest, disk.size(PATH))
+    assert 60_000 < longest < 70_000
+    definitions.put_queue(JOBS)
+    definitions.close()
+    assert [*opened(disk).queues] == ["there", "jobs"]

@@ -4,21 +4,21 @@ An append-only log of changes; the state is what remains after all of them.  A c
 made it returns.  The log is a run of frames (definition_frames.py), each a version, a kind and fields:
 
     kind                   fields
-    queue                  name, durable, exclusive, auto_delete, arguments
+    queue                  name, durable, exclusive, auto_delete, arguments, generation (missing: 0)
     exchange               name, type, auto_delete, internal, arguments
     binding, no binding    source, destination, routing_key, arguments, destination_type (version 1: always a queue)
-    gone                   queues, exchanges: names of what was deleted in one go, be it all of it or nothing
+    gone                   queues, exchanges: names of what was deleted in one go, be it all of it or nothing; the queues' generations
     no queue, no exchange  name, the same of one (version 1)
     parameter              component, name, value: a policy, an operator policy, limits (vhost/policies.py)
     no parameter           component, name
     folders                names of queues that had a folder when this was written
 
-Opening writes the log anew with nothing but the state.  Frames that make no sense are copied to the quarantine and skipped.
+Opening writes the log anew with nothing but the state, and so does a change when the log has grown to twice that.  Frames that make
+no sense are copied to the quarantine and skipped.
 
 A "gone" frame is more than a change: it proves that the queue's folder may go (queue_folders.py), which an interrupted
-deletion left behind.  So it stays in the log until the folder is gone for certain (`settle`), and no frame that declares
-the queue again may follow it in the same file, for a log that is cut between the two would prove the wrong thing:
-`put_queue` then writes the log anew.
+deletion left behind.  So it stays in the log until the folder is gone for certain (`settle`).  It proves nothing of the queue that is
+declared under that name next, which has the next generation, in its folder as well: so the log may be cut between the two.
 
 A deleted queue or exchange takes its bindings along.  What is not durable is not for this file.
 """
@@ -26,8 +26,10 @@ A deleted queue or exchange takes its bindings along.  What is not durable is no
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from decimal import InvalidOperation
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from warrenmq.directory.definition_frames import VERSION, frame, frames, pack, unpack
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
     from warrenmq.seams.disk import Disk
 
 KNOWN_VERSIONS = (1, VERSION)
+_SHORT = 1 << 16
+"""Bytes that a log may grow by, however short it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,8 @@ class QueueRecord:
     exclusive: bool = False
     auto_delete: bool = False
     arguments: dict[str, Any] = field(default_factory=dict, hash=False)
+    generation: int = field(default=0, compare=False)
+    """One more than that of the deleted queue of this name that the log still names; not the declarer's business."""
 
 
 @dataclass(frozen=True)
@@ -105,10 +111,15 @@ class Declared:
         """Oldest first."""
         self.parameters: dict[tuple[str, str], Any] = {}
         """(component, name) -> value."""
-        self.gone: dict[str, None] = {}
-        """Queues that were deleted and not declared again."""
+        self.gone: dict[str, int] = {}
+        """Queues that were deleted and not declared again -> their generation."""
         self.with_folder: set[str] = set()
         """Queues that are known to have had a folder: if it is not there, it is lost.  A queue gets its folder when it is first used."""
+
+    def deletes(self, queue: str, declared: QueueRecord | None) -> bool:
+        """True if the log says that a queue was deleted; `declared` is what its folder says of it."""
+        generation = self.gone.get(queue)
+        return generation is not None and (declared is None or declared.generation <= generation)
 
     def replay(self, log: bytes) -> list[Damage]:
         """Apply all frames of a log; returns what makes no sense in it."""
@@ -157,12 +168,12 @@ class Declared:
                 msg = f"there are no definitions of kind {kind!r}"
                 raise ValueError(msg)
 
-    def _drop(self, queues: list[str], exchanges: list[str]) -> None:
+    def _drop(self, queues: list[str], exchanges: list[str], generations: Sequence[int] = ()) -> None:
         gone = {"queue": dict.fromkeys(queues), "exchange": dict.fromkeys(exchanges)}
-        for name in queues:
-            self.queues.pop(name, None)
+        for name, generation in zip_longest(queues, generations, fillvalue=0):
+            record = self.queues.pop(name, None)
             self.with_folder.discard(name)
-            self.gone[name] = None
+            self.gone[name] = generation if record is None else record.generation
         for name in exchanges:
             self.exchanges.pop(name, None)
         self.bindings = {
@@ -204,20 +215,15 @@ class Definitions(Declared):
     def put_queues(self, records: Collection[QueueRecord]) -> None:
         """Declare queues, with one sync for all."""
         assert all(record.durable for record in records)
-        declared = b"".join(map(queue_frame, records))
-        again = [record.name for record in records if record.name in self.gone]
-        if not again:
-            self._file.append(declared)
-            self._file.datasync()
-        else:
-            for name in again:
-                del self.gone[name]
-            try:
-                self._write_anew(declared)
-            except OSError:
-                self.gone.update(dict.fromkeys(again))
-                raise
-        self.queues.update((record.name, record) for record in records)
+        gone = self.gone
+        records = [
+            replace(record, generation=gone[record.name] + 1) if record.name in gone else record for record in records
+        ]  # fmt: skip
+        self._append(b"".join(map(queue_frame, records)))
+        for record in records:
+            gone.pop(record.name, None)
+            self.queues[record.name] = record
+        self._shorten()
 
     def note_folders(self, queues: Iterable[str]) -> None:
         """Remember that these queues have a folder."""
@@ -244,9 +250,20 @@ class Definitions(Declared):
         self._change("no parameter", component, name)
 
     def _change(self, kind: str, *fields: Any) -> None:
-        self._file.append(frame(kind, *fields))
-        self._file.datasync()
+        self._append(frame(kind, *fields))
         self._apply(kind, *fields)
+        self._shorten()
+
+    def _append(self, data: bytes) -> None:
+        self._file.append(data)
+        self._file.datasync()
+        self._added += len(data)
+
+    def _shorten(self) -> None:
+        """Write the log anew if most of it may be changes that do not count any more."""
+        if self._added > max(self._length, _SHORT):
+            with suppress(OSError):  # it is as right as it was
+                self._write_anew()
 
     # -- opening
 
@@ -259,10 +276,12 @@ class Definitions(Declared):
             self.gone.clear()
             self._write_anew()
 
-    def _write_anew(self, more: bytes = b"") -> None:
-        """Replace the log by one that says what is declared now, and `more`."""
+    def _write_anew(self) -> None:
+        """Replace the log by one that says what is declared now."""
+        data = b"".join(snapshot(self))
+        self._length, self._added = len(data), 0
         try:
-            self._disk.replace(self._path, b"".join([*snapshot(self), more]))
+            self._disk.replace(self._path, data)
         finally:  # it may be another file even after an error, and what is appended to the old one would be lost
             self._file.close()
             self._file = self._disk.open(self._path)
@@ -277,13 +296,15 @@ class Definitions(Declared):
             set_aside(
                 self._disk, quarantine, self._path.rpartition("/")[2], data, [each[:2] for each in damage]
             )
-        self._disk.replace(self._path, b"".join(snapshot(self)))
+        data = b"".join(snapshot(self))
+        self._disk.replace(self._path, data)
+        self._length, self._added = len(data), 0
 
 
 def snapshot(declared: Declared) -> Iterator[bytes]:
     """A log that says this and nothing else."""
     if declared.gone:
-        yield frame("gone", [*declared.gone], [])
+        yield frame("gone", [*declared.gone], [], [*declared.gone.values()])
     yield from map(queue_frame, declared.queues.values())
     for exchange in declared.exchanges.values():
         yield frame("exchange", *_exchange_fields(exchange))
@@ -301,7 +322,8 @@ def queue_frame(record: QueueRecord) -> bytes:
 
 
 def _queue_fields(record: QueueRecord) -> tuple[Any, ...]:
-    return record.name, record.durable, record.exclusive, record.auto_delete, record.arguments
+    fields = record.name, record.durable, record.exclusive, record.auto_delete, record.arguments
+    return (*fields, record.generation) if record.generation else fields
 
 
 def _exchange_fields(record: ExchangeRecord) -> tuple[Any, ...]:

@@ -316,7 +316,9 @@ def _is_kept(
         return not (whole and folder in folders_of(vhost.name or "/", declared.gone))
     sizes = file_sizes(findings, queue.path)
     fate = fate_of_named(
-        deleted=told.name in declared.gone, only_a_name=only_a_name(sizes, told), log_is_whole=whole
+        deleted=declared.deletes(told.name, told.record),
+        only_a_name=only_a_name(sizes, told),
+        log_is_whole=whole,
     )
     if fate is Fate.REMOVED:
         return False

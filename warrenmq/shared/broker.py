@@ -12,6 +12,7 @@ from warrenmq.broker.broker import Broker, QueueHandle
 from warrenmq.broker.stats import Stats
 from warrenmq.checks import seconds
 from warrenmq.errors import Error, PreconditionFailed
+from warrenmq.seams.memory import LARGE
 from warrenmq.settings import Settings
 from warrenmq.shared.client import SharedClient
 from warrenmq.shared.links import Links, OpenArguments, Owned
@@ -48,6 +49,7 @@ class SharedBroker(Broker):
         self.alarms = SharedAlarms(links)
         self.check_open = client.engine.check_open
         self._largest = settings.max_message_size
+        self._large = min(LARGE, self._largest)
         self._exclusive_queues = []
         forks.register(self)
 

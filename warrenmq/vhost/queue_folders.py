@@ -124,7 +124,8 @@ def folders_of(vhost: str, queues: Iterable[str]) -> set[str]:
 def keep_definition(disk: Disk, folder: str, record: QueueRecord) -> None:
     """Have a queue's declaration in its (first) folder as well.
 
-    It is not synced: it matters only when definitions.log is damaged, and is written again at every start.
+    It matters only when definitions.log is damaged.  That of a queue whose name the log says is gone is synced: a log that is cut
+    behind that would have its folder removed.
     """
     path, data = f"{folder}/{DEFINITION}", queue_frame(record)
     if disk.exists(path) and disk.read(path) == data:
@@ -133,6 +134,8 @@ def keep_definition(disk: Disk, folder: str, record: QueueRecord) -> None:
     try:
         file.truncate(0)
         file.append(data)
+        if record.generation:
+            file.datasync()
     finally:
         file.close()
 

@@ -72,7 +72,9 @@ def sort_out(
         name = told.get(folder)
         if name is not None:
             fate = fate_of_named(
-                deleted=name.name in gone, only_a_name=only_a_name(sizes, name), log_is_whole=whole
+                deleted=definitions.deletes(name.name, name.record),
+                only_a_name=only_a_name(sizes, name),
+                log_is_whole=whole,
             )
         else:
             there = contents(disk, path, directory.settings)
