@@ -29,7 +29,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import InvalidOperation
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from warrenmq.directory.definition_frames import VERSION, frame, frames, pack, unpack
@@ -170,7 +169,7 @@ class Declared:
 
     def _drop(self, queues: list[str], exchanges: list[str], generations: Sequence[int] = ()) -> None:
         gone = {"queue": dict.fromkeys(queues), "exchange": dict.fromkeys(exchanges)}
-        for name, generation in zip_longest(queues, generations, fillvalue=0):
+        for name, generation in zip(queues, generations or [0] * len(queues), strict=True):
             record = self.queues.pop(name, None)
             self.with_folder.discard(name)
             self.gone[name] = generation if record is None else record.generation
