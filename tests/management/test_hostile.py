@@ -20,6 +20,9 @@ def status(answer):
     [
         (b"GET /api/overview HTTP/1.1\r\nHost: evil.example\r\n\r\n", 421),
         (b"GET /api/overview HTTP/1.1\r\nHost: localhost.evil.example:15672\r\n\r\n", 421),
+        (b"GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n", 421),
+        (b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n", 400),
+        (b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n", 405),
         (b"GET /api/overview HTTP/1.1\r\nHost: localhost\r\n\r\n", 401),
         (b"GET /api/overview HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer abc\r\n\r\n", 401),
         (b"GET /api/overview HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic !!!\r\n\r\n", 401),
@@ -44,6 +47,14 @@ def test_bad_requests_are_answered(shared_api, sent, answered):
         sent = sent.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1)
     assert status(shared_api.bytes(sent, shut=sent[:1] in (b"A", b"\x16"))) == answered
     assert shared_api.get("whoami")["name"] == "guest"
+
+
+@pytest.mark.parametrize("pattern", ["(", "a{99999999999}", "(" * 3_000])
+def test_a_pattern_that_cannot_be_compiled_is_refused(shared_api, pattern):
+    row = {"configure": "", "exchange": "amq.topic", "write": pattern, "read": ""}
+    for path in ("permissions/%2F/guest", "topic-permissions/%2F/guest"):
+        status, body = shared_api("PUT", path, row)
+        assert (status, "is no regular expression" in body["reason"]) == (400, True)
 
 
 def test_a_head_that_does_not_come_is_not_waited_for(api, monkeypatch):

@@ -131,6 +131,6 @@ def topic_permissions(user: str, vhost: str, exchange: str, write: str, read: st
 def _compiled(text: str, what: str) -> Pattern[str]:
     try:
         return re.compile(text or "^$")
-    except re.error as why:
+    except (re.error, OverflowError, RecursionError) as why:
         msg = f"{what} is no regular expression: {why}"
         raise ValueError(msg) from why
