@@ -29,21 +29,21 @@ def default_session(spark):
         spark.conf.set(name, value)
 
 
-def tasks_of(spark, does):
-    """The result of `does`, and the number of its tasks."""
-    spark.sparkContext.setJobGroup("counted", "")
+def tasks_of(spark, group, does):
+    """The result of `does`, the number of its tasks, and the descriptions of its jobs."""
+    spark.sparkContext.setJobGroup(group, "the user's own")
     try:
         given = does()
     finally:
         tracker = spark.sparkContext.statusTracker()
-        stages = {
-            stage
-            for job in tracker.getJobIdsForGroup("counted")
-            for stage in tracker.getJobInfo(job).stageIds
-        }
-        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+        jobs = tracker.getJobIdsForGroup(group)
+        stages = {stage for job in jobs for stage in tracker.getJobInfo(job).stageIds}
+        for name in ("spark.jobGroup.id", "spark.job.description"):
+            spark.sparkContext.setLocalProperty(name, None)
     found = [tracker.getStageInfo(stage) for stage in stages]
-    return given, sum(stage.numCompletedTasks for stage in found if stage is not None)
+    store = spark.sparkContext._jsc.sc().statusStore()
+    described = [store.job(job).description().get() for job in jobs]
+    return given, sum(stage.numCompletedTasks for stage in found if stage is not None), described
 
 
 def test_a_small_trace_takes_few_tasks_in_any_session(default_session, small_trace):
@@ -55,17 +55,23 @@ def test_a_small_trace_takes_few_tasks_in_any_session(default_session, small_tra
     expected = engine.replay(small_trace).violations
     rows = read(spark, small_trace).repartition(7).cache()
     rows.count()
-    found, tasks = tasks_of(spark, lambda: check(rows).collect())
+    found, tasks, described = tasks_of(spark, "check", lambda: check(rows).collect())
     rows.unpersist()
     assert len(found) == len(expected)
     assert tasks < 80
+    assert described.count("the user's own") == 1  # the collect
     index = index_trace(spark, small_trace)
     files = len(index.sizes)
-    result, tasks = tasks_of(spark, lambda: replay(spark, small_trace))
+    result, tasks, described = tasks_of(spark, "replay", lambda: replay(spark, small_trace))
     assert result.violations == expected
     assert tasks < 40 + 8 * files
-    _, tasks = tasks_of(spark, lambda: measure_rows(load_rows(spark, index), index.catalog))
+    assert [each for each in described if not each.startswith("warrenmq: ")] == []
+    _, tasks, described = tasks_of(
+        spark, "measure", lambda: measure_rows(load_rows(spark, index), index.catalog)
+    )
     assert tasks < 40 + 12 * files
+    assert [each for each in described if not each.startswith("warrenmq: measure ")] == []
+    assert len(set(described)) == 6
 
 
 def test_read_and_sparks_own_readers_give_the_same_rows(spark, clean_trace):

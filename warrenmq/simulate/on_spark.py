@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from warrenmq.replay.spark.jobs import described
 from warrenmq.simulate.fleet import PIECE, Task, do
 from warrenmq.simulate.table import SCHEMA, batch_of, outcomes_of
 
@@ -25,7 +26,8 @@ class OnSpark:
     def __call__(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
         given = pa.Table.from_pylist([task._asdict() for task in tasks])
         frame = self._spark.createDataFrame(given).repartition(-(-len(tasks) // PIECE), "seed")
-        return outcomes_of(frame.mapInArrow(_run_batches, SCHEMA).collect())
+        with described(self._spark, f"simulate {len(tasks)} runs"):
+            return outcomes_of(frame.mapInArrow(_run_batches, SCHEMA).collect())
 
 
 def _run_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

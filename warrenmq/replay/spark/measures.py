@@ -8,7 +8,7 @@ queue, so that one busy queue is not one task.  Rows of store files are folded r
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -60,13 +60,17 @@ def measure_rows(rows: DataFrame, catalog: Catalog) -> Measures:
     measures = Measures(slice_ns=slice_of(catalog))
     number = partitions(catalog.rows, ROWS_OF_KEYS)
     spark = rows.sparkSession
-    with shuffled_into(spark, number), described(spark, "measure what the report draws"):
-        _tallies(rows, measures)
-        _rare(rows, measures)
-        _files(rows, measures, catalog, number)
-        _bodies(rows, measures)
-        _levels(rows, measures)
-        _delays(rows, measures, number)
+    tables: dict[str, Callable[[], None]] = {
+        "events, by actor and time": lambda: _tallies(rows, measures),
+        "rare events": lambda: _rare(rows, measures),
+        "files of the stores": lambda: _files(rows, measures, catalog, number),
+        "bodies in the stores": lambda: _bodies(rows, measures),
+        "mailboxes and waits": lambda: _levels(rows, measures),
+        "delays of messages": lambda: _delays(rows, measures, number),
+    }
+    for what, fill in tables.items():
+        with shuffled_into(spark, number), described(spark, f"measure {what}"):
+            fill()
     return measures
 
 
