@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import multiprocessing
 import os
 import random
 import shutil
@@ -223,46 +224,51 @@ def stepped(program: str, turns: int) -> dict[str, Any]:
     }
 
 
+def publishing(folder: str, rows_per_second: int, seconds: float, told: Any) -> None:
+    """A process of its own: a broker that writes so many rows a second; `told` gets when how many were written."""
+    written = []
+    with warrenmq.open(os.path.join(folder, "data"), trace=os.path.join(folder, "live")) as broker:
+        recorder = broker.runtime.recorder
+        queue, begin = broker.declare_queue("orders"), time.monotonic()
+        while (now := time.monotonic() - begin) < seconds:
+            while recorder.rows < rows_per_second * now:
+                for _ in range(20):
+                    queue.publish(b"x" * 200, persistent=False)
+                for _ in range(20):
+                    if (delivery := queue.get()) is not None:
+                        delivery.ack()
+            written.append((time.monotonic(), recorder.rows))
+            time.sleep(0.01)
+        told.send(written)
+        time.sleep(3)
+
+
 def followed(program: str, rows_per_second: int, seconds: float, folder: str) -> dict[str, Any]:
-    """How far a page is behind a broker that writes so many rows a second."""
-    written: list[tuple[float, int]] = []
-    trace, done = os.path.join(folder, "live"), threading.Event()
-
-    def publish() -> None:
-        with warrenmq.open(os.path.join(folder, "data"), trace=trace) as broker:
-            recorder = broker.runtime.recorder
-            queue, begin = broker.declare_queue("orders"), time.monotonic()
-            while (now := time.monotonic() - begin) < seconds:
-                while recorder.rows < rows_per_second * now:
-                    for _ in range(20):
-                        queue.publish(b"x" * 200, persistent=False)
-                    for _ in range(20):
-                        if (delivery := queue.get()) is not None:
-                            delivery.ack()
-                written.append((time.monotonic(), recorder.rows))
-                time.sleep(0.01)
-            done.set()
-            time.sleep(3)
-
-    writer = threading.Thread(target=publish)
+    """How far a page is behind a broker of another process that writes so many rows a second."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    writer = context.Process(target=publishing, args=(folder, rows_per_second, seconds, theirs))
     writer.start()
+    trace = os.path.join(folder, "live")
+    while not os.path.isdir(trace):
+        time.sleep(0.1)
     time.sleep(1)
     follower = Follower(trace, "live")
     follower.start()
-    behind = []
+    seen = []
     with sync_playwright() as playwright, served(site(follower.feed)) as url:
         browser = playwright.chromium.launch(executable_path=program, args=_options())
         page = browser.new_page(viewport={"width": 1280, "height": 800})
         page.goto(url)
         page.wait_for_selector("body[data-ready]")
-        while not done.is_set():
+        while not ours.poll():
             page.wait_for_timeout(200)
-            last, now = page.evaluate("lens.state.at"), time.monotonic()
-            behind.append(now - max((t for t, rows in written if rows <= last), default=now))
+            seen.append((page.evaluate("lens.state.at"), time.monotonic()))
         browser.close()
+    written = ours.recv()
     writer.join()
     follower.close()
-    behind.sort()
+    behind = sorted(now - max((t for t, rows in written if rows <= last), default=now) for last, now in seen)
     return {
         "live_rows_per_second": round(written[-1][1] / (written[-1][0] - written[0][0])),
         "live_behind_p50_s": round(statistics.median(behind), 2),
