@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from tests.queue_index import index_kit as kit
 from warrenmq.directory.torn import SECTOR
-from warrenmq.queue_index.record import record_problem
+from warrenmq.message.queue_message import Publication, records_of
+from warrenmq.queue_index.record import all_whole, record_problem
 from warrenmq.queue_index.v1.reader import read_journal, read_segment
 from warrenmq.queue_index.v1.segment import Segment
 from warrenmq.queue_index.v1.walk import messages
@@ -297,3 +298,26 @@ def test_a_replay_goes_on_behind_garbage_at_the_next_whole_publish() -> None:
     assert replay.facts[0].published == {1: one, 2: two}
     assert replay.facts[0].acked == {1}
     assert [(each.offset, each.length) for each in replay.damage] == [(len(publish[0]), 10)]
+
+
+@given(
+    sizes=st.lists(st.sampled_from([0, 1, 30, 5_000]), max_size=4),
+    flip=st.none() | st.tuples(st.integers(0, 5_100), st.integers(0, 7)),
+)
+def test_records_are_whole_together_when_each_of_them_is(
+    sizes: list[int], flip: tuple[int, int] | None
+) -> None:
+    """One flipped bit in any of them, or a message in a store, has them looked at one by one."""
+    publication = Publication(bytes(8), 1, kit.HEAD, 0, [bytes(size) for size in sizes], persistent=True)
+    records, in_store = records_of([publication], 7, 4_096)
+    if flip is not None and records:
+        broken = bytearray(records[-1])
+        broken[flip[0] % len(broken)] ^= 1 << flip[1]
+        records[-1] = bytes(broken)
+    seq_ids = [*range(7, 7 + len(records))]
+    whole = all_whole(records, seq_ids)
+    found = [record_problem(record, seq_id) for record, seq_id in zip(records, seq_ids, strict=True)]
+    assert not whole or not any(found)
+    if records and not in_store and flip is None:
+        assert whole
+        assert not all_whole(records, [seq_id + 1 for seq_id in seq_ids]), "each is bound to its place"

@@ -40,6 +40,7 @@ from warrenmq.message.queue_message import (
     IN_STORE,
     INDEXED,
     PERSISTENT,
+    any_has,
     in_memory,
 )
 from warrenmq.message.runs import runs
@@ -302,7 +303,7 @@ class MemoryTargetQueue(VariableQueue):
         The bodies of persistent messages are there already.
         """
         betas = alphas
-        if any(message[2] & APART for message in alphas):
+        if any_has(APART, alphas):
             betas = [message if message[3] is None else self._to_beta(*message) for message in alphas]
         if self._trace is not None:
             for state, indexed in ((State.GAMMA, INDEXED), (State.BETA, 0)):

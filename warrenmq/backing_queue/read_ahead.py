@@ -31,6 +31,7 @@ from warrenmq.message.queue_message import (
     APART,
     IN_STORE,
     PERSISTENT,
+    any_has,
     body_size,
     in_memory,
 )
@@ -143,7 +144,7 @@ class ReadAheadQueue(VariableQueue):
 
     def _with_bodies(self, messages: list[Message]) -> list[Message]:
         """Read bodies from the stores along with their entries, where that is worth it."""
-        if not any(message[2] & APART for message in messages):
+        if not any_has(APART, messages):
             return messages
         together: list[Message] = []
         for persistent in (PERSISTENT, 0):

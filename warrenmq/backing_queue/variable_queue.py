@@ -40,6 +40,8 @@ from warrenmq.message.queue_message import (
     NOT_EMBEDDED,
     PERSISTENT,
     Fetched,
+    all_have,
+    any_has,
     body_size,
     fetched_of,
     in_memory,
@@ -160,7 +162,7 @@ class VariableQueue(ABC):
         self._entered_memory(messages)
         return messages
 
-    def _entered_memory(self, messages: Iterable[Message]) -> None:
+    def _entered_memory(self, messages: Sequence[Message]) -> None:
         """Ready messages are in memory now."""
         count, size = in_memory(messages)
         self.ram_msg_count += count
@@ -275,8 +277,18 @@ class VariableQueue(ABC):
 
     def _with_payloads(self, taken: list[Message]) -> tuple[list[Fetched], list[Message], list[int]]:
         """Messages with their bodies, those of them with a body apart, and the sequence ids of those whose body is lost."""
-        bodies: dict[bytes, bytes] | None = None
         below, requeued = self._delivered_below, self._requeued
+        if not (requeued or any_has(APART, taken)) and (not taken or taken[0][0] >= below):
+            size_in = int.from_bytes
+            return (
+                [
+                    fetched_of((seq, record, size_in(record[24:28], "big"), False, False))
+                    for seq, record, _, _ in taken
+                ],
+                [],
+                [],
+            )
+        bodies: dict[bytes, bytes] | None = None
         fetched: list[Fetched] = []
         apart: list[Message] = []
         lost: list[int] = []
@@ -349,7 +361,7 @@ class VariableQueue(ABC):
     def ack(self, seq_ids: Iterable[int]) -> list[int]:
         """Forget delivered messages; unknown ids are ignored (3.6.6).  Returns those that were pending."""
         pop = self._pending.pop
-        gone = sorted(message for seq in seq_ids if (message := pop(seq, None)) is not None)
+        gone = sorted(filter(None, map(pop, seq_ids, repeat(None))))
         if not gone:
             return []
         self.rates.acked += len(gone)
@@ -359,12 +371,12 @@ class VariableQueue(ABC):
             self._requeued.difference_update(message[0] for message in gone)
         if self.has_ram_duration:
             self._operated(len(gone))
-        return [message[0] for message in gone]
+        return [*map(_seq_id, gone)]
 
     def requeue(self, seq_ids: Iterable[int]) -> list[int]:
         """Put delivered messages back to their old positions, ascending; unknown ids are ignored."""
         pop = self._pending.pop
-        back = sorted(message for seq in seq_ids if (message := pop(seq, None)) is not None)
+        back = sorted(filter(None, map(pop, seq_ids, repeat(None))))
         if not back:
             return []
         self.rates.arrived += len(back)
@@ -442,12 +454,11 @@ class VariableQueue(ABC):
             return
         self.ram_bytes -= in_memory(messages)[1]
         first, last = messages[0][0], messages[-1][0]
-        kinds = {message[2] for message in messages}
-        if last - first + 1 == len(messages) and all(flags & INDEXED for flags in kinds):
+        if last - first + 1 == len(messages) and all_have(INDEXED, messages):
             self.index.ack_range(first, len(messages))
         elif indexed := [message[0] for message in messages if message[2] & INDEXED]:
             self.index.ack(indexed)
-        if not any(flags & IN_STORE for flags in kinds):
+        if not any_has(IN_STORE, messages):
             return
         for persistent in (PERSISTENT, 0):
             wanted = IN_STORE | persistent

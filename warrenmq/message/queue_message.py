@@ -24,6 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
+from operator import itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 from zlib import crc32
@@ -44,6 +45,8 @@ IN_STORE = 8
 
 Message: TypeAlias = tuple[int, bytes, int, bytes | None]
 """(seq_id, record, flags, stored): see the module."""
+
+_record, _flags = itemgetter(1), itemgetter(2)
 
 _HEADER = Struct(">8sQQII")
 _RECORD_HEADER = _HEADER.size
@@ -182,11 +185,25 @@ def expiry_of(message: Message) -> int:
     return int.from_bytes(message[1][16:24], "big")
 
 
-def in_memory(messages: Iterable[Message]) -> tuple[int, int]:
+def in_memory(messages: Sequence[Message]) -> tuple[int, int]:
     """The number of these messages whose body is in memory, and the bytes of those bodies."""
+    if not any_has(APART, messages):
+        return len(messages), sum(map(len, map(_record, messages)))
     sizes = [
         len(record) if stored is None else len(stored)
         for _, record, flags, stored in messages
         if stored is not None or not flags & APART
     ]
     return len(sizes), sum(sizes)
+
+
+def all_have(flag: int, messages: Sequence[Message]) -> bool:
+    """True if each of these messages has the flag."""
+    return all(
+        flags & flag for flags in {*map(_flags, messages)}
+    )  # a set: there are few kinds of messages, and many messages
+
+
+def any_has(flag: int, messages: Sequence[Message]) -> bool:
+    """True if one of these messages has the flag."""
+    return any(flags & flag for flags in {*map(_flags, messages)})

@@ -189,9 +189,12 @@ class Consumer:
             seq = unacked.pop(tag, None)
             return [] if seq is None else [seq]
         # Walking over the dict would skip the entries deleted at its front again each time.
-        end = min(tag + 1, self.next_tag)
-        seqs = [unacked.pop(each) for each in range(self._lowest, end) if each in unacked]
-        self._lowest = max(self._lowest, end)
+        named = range(self._lowest, min(tag + 1, self.next_tag))
+        if len(unacked) == self.next_tag - self._lowest:  # no tag from the lowest on is missing
+            seqs = [*map(unacked.pop, named)]
+        else:
+            seqs = [unacked.pop(each) for each in named if each in unacked]
+        self._lowest = max(self._lowest, named.stop)
         return seqs
 
     @property

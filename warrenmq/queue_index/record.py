@@ -18,15 +18,25 @@ Source: rabbit_queue_index, docs/reference/classic-queue.md#constants-of-version
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import chain
+from operator import xor
 from struct import Struct
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
-from warrenmq.message.stored import ERLANG_TERM, SEALED, bin_header, problem_of
+from warrenmq.message.stored import CHECKED_FROM, ERLANG_TERM, FRONT, MASK, SEALED, bin_header, problem_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 HEADER = Struct(">16sQII")
 HEADER_BYTES = HEADER.size
 ID_BYTES = 16
 
 _WARREN_MESSAGE = 0x95
+_SEALED_RECORD = Struct(f">24xI4x{FRONT.format[1:]}")
+"""The body's size, and the FRONT of the message behind the header."""
+_CHECKED_FROM = HEADER_BYTES + CHECKED_FROM
 _bin_header = lru_cache(maxsize=4096)(bin_header)
 
 
@@ -79,3 +89,23 @@ def record_problem(record: bytes, seq_id: int) -> str | None:
     if len(record) == HEADER_BYTES:
         return None
     return message_problem(record[HEADER_BYTES:], seq_id, body_size(record))
+
+
+def columns(rows: Iterable[tuple[Any, ...]], width: int) -> list[list[Any]]:
+    """The columns of rows of fields, without holding a tuple for each row: the cyclic collector would look at all of them."""
+    fields = [*chain.from_iterable(rows)]
+    return [fields[column::width] for column in range(width)]
+
+
+def all_whole(records: Sequence[bytes], seq_ids: Sequence[int]) -> bool:
+    """True if `record_problem` finds nothing in any of these, and each has a message of ours with a checksum.
+
+    It compares columns, so it takes a third of the time of one by one.
+    """
+    if not records or min(map(len, records)) < _SEALED_RECORD.size:
+        return False
+    sizes, marks, checksums, of_bodies = columns(map(_SEALED_RECORD.unpack_from, records), 4)
+    if {*marks} != {SEALED} or sizes != of_bodies:
+        return False
+    found = [crc32(record[_CHECKED_FROM:]) for record in records]
+    return list(map(xor, found, checksums)) == [seq_id & MASK for seq_id in seq_ids]

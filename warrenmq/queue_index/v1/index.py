@@ -27,7 +27,7 @@ from warrenmq.directory.quarantine import set_aside_lost
 from warrenmq.directory.recovery_terms import Terms
 from warrenmq.directory.torn import Damage
 from warrenmq.queue_index.live_segments import LiveSegments
-from warrenmq.queue_index.record import record_problem
+from warrenmq.queue_index.record import all_whole, record_problem
 from warrenmq.queue_index.v1.journal import WRITE_BUFFER, Journal
 from warrenmq.queue_index.v1.reader import read_segment
 from warrenmq.queue_index.v1.recovery import Found, Recovery
@@ -191,14 +191,17 @@ class QueueIndex(LiveSegments[Segment]):
             near = range(max(start - base, 0), min(end - base, self.segment_entry_count))
             if segment.on_disk:
                 in_memory = segment.published
-                damaged = [
-                    (base + each, records.pop(each), problem)
-                    for each in near
-                    if each in records and each not in in_memory
-                    and (problem := record_problem(records[each], base + each)) is not None
-                ]  # fmt: skip
-                if damaged:
-                    self._lose(number, damaged)
+                read = {
+                    base + each: records[each] for each in near if each in records and each not in in_memory
+                }
+                if not all_whole([*read.values()], [*read]):
+                    damaged = [
+                        (seq_id, records.pop(seq_id - base), problem)
+                        for seq_id, record in read.items()
+                        if (problem := record_problem(record, seq_id)) is not None
+                    ]
+                    if damaged:
+                        self._lose(number, damaged)
             found += [(base + each, records[each], each not in transient) for each in near if each in records]
         return found
 

@@ -40,7 +40,7 @@ from typing import NamedTuple
 from warrenmq.directory.torn import OUT_OF_STEP, Damage, in_doubt
 from warrenmq.message.extent import FIRST_BYTES, WARREN_MESSAGE, stored_end
 from warrenmq.message.stored import bin_header
-from warrenmq.queue_index.record import HEADER, HEADER_BYTES, lengths_agree
+from warrenmq.queue_index.record import HEADER, HEADER_BYTES, columns, lengths_agree
 from warrenmq.queue_index.v1 import journal as jif
 from warrenmq.queue_index.v1 import segment as idx
 from warrenmq.queue_index.v1.segment import Facts
@@ -388,7 +388,7 @@ class _Reader:
         many, highest = _ALIKE, -1
         while many := min(many, (len(data) - position) // row.size):
             stop = position + many * row.size
-            prefixes, records, marks = zip(*row.iter_unpack(view[position:stop]), strict=True)
+            prefixes, records, marks = columns(row.iter_unpack(view[position:stop]), 3)
             relatives = [prefix - less for prefix in prefixes]
             if (
                 any(map(ne, marks, [prefix + more for prefix in prefixes]))

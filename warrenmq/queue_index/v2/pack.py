@@ -15,6 +15,7 @@ import sys
 from array import array
 from bisect import bisect_left
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, cast
 from zlib import crc32
 
@@ -52,13 +53,13 @@ class SegmentV2:
 
 def newest_that_fit(records: dict[int, bytes], most: int) -> dict[int, bytes]:
     """The last records that have no more than `most` bytes together, in order."""
-    kept: list[tuple[int, bytes]] = []
-    for seq_id, record in reversed(records.items()):
-        most -= len(record)
-        if most < 0:
-            return dict(reversed(kept))
-        kept.append((seq_id, record))
-    return records
+    too_many, left_out = sum(map(len, records.values())) - most, 0
+    for record in records.values():
+        if too_many <= 0:
+            break
+        too_many -= len(record)
+        left_out += 1
+    return dict(islice(records.items(), left_out, None))
 
 
 def by_segment(

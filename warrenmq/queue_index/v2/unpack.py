@@ -18,7 +18,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from warrenmq.message.stored import CHECKED_FROM, FRONT, MASK, SEALED
-from warrenmq.queue_index.record import HEADER, ID_BYTES
+from warrenmq.queue_index.record import HEADER, ID_BYTES, columns
 from warrenmq.queue_index.v2 import qi, qs
 from warrenmq.queue_index.v2.pack import FEW, alike_entries
 
@@ -89,7 +89,7 @@ def records_of_run(run: Run, data: bytes, first_seq_id: int) -> list[bytes]:
     if len(data) != run.length:
         return []
     fields, payload = _layout(run.stored)
-    sizes, has_crc, _, zeros, marks, checksums, of_bodies = zip(*fields.iter_unpack(data), strict=True)
+    sizes, has_crc, _, zeros, marks, checksums, of_bodies = columns(fields.iter_unpack(data), 7)
     if (
         {*sizes} != {run.stored} or max(has_crc) > qs.HAS_CRC or any(zeros)
         or {*marks} != {SEALED} or {*of_bodies} != {run.size}
