@@ -226,11 +226,12 @@ class MessageSender(Generic[F]):
             self._more_ids(1)
         msg_id = self._next_id
         self._next_id += 1
-        row, trace = 0, self.trace
-        if trace is not None:
+        sender = row = sent_t = 0
+        if (trace := self.trace) is not None:
             if exchange or self._routed[0]:
                 self._tell_route(trace, exchange, (routing_key,), 1)
             row = _write_send(trace, self._kind, msg_id, flow.inbox.trace_id, len(body), 0, 1, 1)
+            sender, sent_t = trace.id, trace.last_t
         message, kind = self._open, (exchange, routing_key, persistent)
         if (
             message is None or flow.inbox.newest is not message or message.publisher is not flow or kind != self._open_kind
@@ -241,13 +242,12 @@ class MessageSender(Generic[F]):
             else:
                 head = self._plain_head(exchange, (routing_key,))
             alike = Publication(self._ids.prefix, msg_id, head, 0, (), persistent)
-            message = self._open = OpenPublish(alike, flow, 0 if trace is None else trace.id, row)
+            message = self._open = OpenPublish(alike, flow, body, confirm, sender, row, sent_t)
             self._open_kind = kind
-        if trace is not None:
-            message.sent_t = trace.last_t
-        message.add(body, confirm)
-        if message.on_its_way:
-            return
+        else:
+            message.add(body, confirm, sent_t)
+            if message.on_its_way:
+                return
         try:
             message.on_its_way = True
             sent = flow.inbox.send_open(message)

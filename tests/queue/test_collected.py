@@ -19,13 +19,14 @@ from warrenmq.runtime import Simulation
 from warrenmq.runtime.life import inbox_of
 
 
-@given(st.lists(st.integers(0, 3)))
-def test_each_message_is_taken_once_with_its_id_and_its_row(added: list[int]) -> None:
-    message = OpenPublish(Publication(bytes(8), 100, b"head", 0, (), True), Publisher(), 7, 50)
-    number, sent = 0, []
-    for count in added:
-        for _ in range(count):
-            message.add(b"%d" % number, UNANSWERED)
+@given(st.integers(1, 3), st.lists(st.integers(0, 3)))
+def test_each_message_is_taken_once_with_its_id_and_its_row(begun: int, added: list[int]) -> None:
+    alike = Publication(bytes(8), 100, b"head", 0, (), True)
+    message = OpenPublish(alike, Publisher(), b"0", UNANSWERED, 7, 50, 1_000)
+    number, sent = 1, []
+    for count, more in zip([begun, *added], [begun - 1, *added], strict=True):
+        for _ in range(more):
+            message.add(b"%d" % number, UNANSWERED, 1_000 + number)
             number += 1
         message.on_its_way = True
         publish = message.take()
@@ -34,6 +35,7 @@ def test_each_message_is_taken_once_with_its_id_and_its_row(added: list[int]) ->
             assert publish is None
             continue
         assert publish is not None
+        assert publish.sent_t == 999 + number
         first = number - count
         assert (publish.publication.first_id, publish.sent_seq, publish.sends) == (
             100 + first,

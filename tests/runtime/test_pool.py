@@ -16,7 +16,7 @@ from tests.support.schedulers import LIMIT, Worker, busy, do, take, until
 from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.errors import ResourceError
 from warrenmq.runtime import Pool, Server
-from warrenmq.seams.blocking import blocking
+from warrenmq.seams.blocking import THIS_THREAD
 
 MINUTE_NS = 60_000_000_000
 RUN_TWICE = "a pooled actor raised outside of its callbacks"
@@ -255,7 +255,7 @@ def test_an_actor_that_says_that_it_blocks_holds_nobody_up(pool):
     gate, inside = threading.Event(), threading.Event()
 
     def block(_server):
-        with blocking():
+        with THIS_THREAD.blocking:
             inside.set()
             gate.wait(LIMIT)
 

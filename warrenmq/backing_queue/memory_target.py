@@ -246,6 +246,7 @@ class MemoryTargetQueue(VariableQueue):
             return
         count = self.ram_msg_count + len(self._ram_pending_ack)
         if excess := paging.chunk_size(count, target):
+            self.rates.maybe_update(self._clock())
             quota = min(excess, self._most_at_once)
             if self.rates.acks_grow_faster:
                 quota = self._push_alphas_to_betas(self._limit_ram_acks(quota))

@@ -1,8 +1,8 @@
 """The rates at which messages enter and leave a queue: moving averages (the record `rates` of rabbit_variable_queue).
 
 Four flows are counted: messages in (published or requeued), out (fetched), delivered with an ack to come (ack in), and
-acked (ack out).  Their rates are exponential moving averages with a half-life of 5 s, computed anew whenever more than
-100 messages came in or went out, or 5 s have passed (docs/reference/classic-queue.md#paging).
+acked (ack out).  Their rates are exponential moving averages with a half-life of 5 s, computed anew before they are used when
+more than 100 messages came in or went out, or 5 s have passed (docs/reference/classic-queue.md#paging).
 
 No clock here: callers pass the time.
 """

@@ -116,8 +116,11 @@ class ReadAheadQueue(VariableQueue):
 
     def _read_from_tail(self, count: int, wanted: Wanted) -> bool:
         """Have the head read `count` messages or more from the tail; False when there is nothing left."""
-        ahead = wanted is Wanted.BODIES
-        most = min(max(self.rates.most_ahead, count), rates.MOST_AHEAD) if ahead else PURGE_BATCH
+        if ahead := wanted is Wanted.BODIES:
+            self.rates.maybe_update(self._clock())
+            most = min(max(self.rates.most_ahead, count), rates.MOST_AHEAD)
+        else:
+            most = PURGE_BATCH
         while self.tail_count:
             start = max(self.tail_start, self.index.next_live(self.tail_start))
             end = min(start + most, self.tail_end)

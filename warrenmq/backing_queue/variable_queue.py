@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from copy import copy
-from itertools import count, repeat
+from itertools import chain, count, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,7 @@ from warrenmq.backing_queue.rates import Rates
 from warrenmq.message.queue_message import (
     APART,
     EMBEDDED_SIZE_AT,
+    HAVING,
     IN_STORE,
     INDEXED,
     NOT_EMBEDDED,
@@ -44,8 +45,10 @@ from warrenmq.message.queue_message import (
     any_has,
     body_size,
     fetched_of,
+    flags_of,
     in_memory,
     records_of,
+    size_in,
 )  # fmt: skip
 from warrenmq.message.stored import body_size as size_of
 
@@ -59,7 +62,7 @@ if TYPE_CHECKING:
     from warrenmq.settings import Settings
     from warrenmq.trace.recorder import ActorTrace
 
-_seq_id = itemgetter(0)  # of a Message
+_seq_id, _record = itemgetter(0), itemgetter(1)  # of a Message
 
 PURGE_BATCH = 2_048
 """Messages that a purge drops at a time."""
@@ -225,7 +228,6 @@ class VariableQueue(ABC):
 
         A message whose body the store no longer has is left out, acked, and listed by `take_lost`.
         """
-        self.rates.maybe_update(self._clock())
         taken = self._take(most, Wanted.BODIES)
         if not taken:
             return []
@@ -278,16 +280,15 @@ class VariableQueue(ABC):
     def _with_payloads(self, taken: list[Message]) -> tuple[list[Fetched], list[Message], list[int]]:
         """Messages with their bodies, those of them with a body apart, and the sequence ids of those whose body is lost."""
         below, requeued = self._delivered_below, self._requeued
-        if not (requeued or any_has(APART, taken)) and (not taken or taken[0][0] >= below):
-            size_in = int.from_bytes
-            return (
-                [
-                    fetched_of((seq, record, size_in(record[24:28], "big"), False, False))
-                    for seq, record, _, _ in taken
-                ],
-                [],
-                [],
-            )
+        if (
+            not requeued
+            and HAVING[APART].isdisjoint(map(flags_of, taken))
+            and (not taken or taken[0][0] >= below)
+        ):
+            records = [*map(_record, taken)]
+            sizes = chain.from_iterable(map(size_in, records))
+            columns = zip(map(_seq_id, taken), records, sizes, repeat(False), repeat(False))
+            return [*map(fetched_of, columns)], [], []
         bodies: dict[bytes, bytes] | None = None
         fetched: list[Fetched] = []
         apart: list[Message] = []

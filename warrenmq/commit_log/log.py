@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 
 from warrenmq.commit_log.contents import FILE_NAMES
 from warrenmq.commit_log.record import CLEAN, SECTOR, encoded, pack, pack_forget, room_for
-from warrenmq.seams.blocking import blocking
+from warrenmq.seams.blocking import THIS_THREAD
 from warrenmq.seams.disk import is_full
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class CommitLog:
             if leads:
                 self._lead(batch)
             else:
-                with blocking(), batch.done:
+                with THIS_THREAD.blocking, batch.done:
                     pass
             if isinstance(batch.outcome, Outcome):
                 return batch.outcome
@@ -220,7 +220,7 @@ class CommitLog:
     def _alone(self) -> Iterator[None]:
         """Context manager: exclusive access to the log files."""
         if self._busy:
-            with blocking():
+            with THIS_THREAD.blocking:
                 self._writing.acquire()
         else:
             self._writing.acquire()

@@ -46,7 +46,13 @@ IN_STORE = 8
 Message: TypeAlias = tuple[int, bytes, int, bytes | None]
 """(seq_id, record, flags, stored): see the module."""
 
-_record, _flags = itemgetter(1), itemgetter(2)
+_record, flags_of = itemgetter(1), itemgetter(2)
+
+HAVING = {
+    flag: frozenset(flags for flags in range(16) if flags & flag)
+    for flag in (INDEXED, PERSISTENT, APART, IN_STORE)
+}
+"""All flags that have this one: many messages are compared with them in one step."""
 
 _HEADER = Struct(">8sQQII")
 _RECORD_HEADER = _HEADER.size
@@ -116,6 +122,8 @@ class Fetched(NamedTuple):
         return decode(self.payload if self.in_store else self.payload[_RECORD_HEADER:])
 
 
+size_in = Struct(">24xI").unpack_from
+"""(body_size,) of a record."""
 fetched_of = cast("Callable[[tuple[int, bytes, int, bool, bool]], Fetched]", partial(tuple.__new__, Fetched))
 """A Fetched of its fields, without the Python function that Fetched(...) calls: there is one for each message."""
 
@@ -199,11 +207,9 @@ def in_memory(messages: Sequence[Message]) -> tuple[int, int]:
 
 def all_have(flag: int, messages: Sequence[Message]) -> bool:
     """True if each of these messages has the flag."""
-    return all(
-        flags & flag for flags in {*map(_flags, messages)}
-    )  # a set: there are few kinds of messages, and many messages
+    return HAVING[flag].issuperset(map(flags_of, messages))
 
 
 def any_has(flag: int, messages: Sequence[Message]) -> bool:
     """True if one of these messages has the flag."""
-    return any(flags & flag for flags in {*map(_flags, messages)})
+    return not HAVING[flag].isdisjoint(map(flags_of, messages))

@@ -50,17 +50,21 @@ class OpenPublish:
         "_added", "added", "alike", "on_its_way", "publisher", "sender", "sent_seq", "sent_t", "taken",
     )  # fmt: skip
 
-    def __init__(self, alike: Publication, publisher: Publisher, sender: int = 0, sent_seq: int = 0) -> None:
-        self._added: deque[tuple[bytes, Promise]] = deque()
+    def __init__(self, alike: Publication, publisher: Publisher, body: bytes, promise: Promise, sender: int,
+                 sent_seq: int, sent_t: int) -> None:  # fmt: skip
+        """Begin with a first message: `body`, `promise`, `sent_seq` and `sent_t` are its."""
+        self._added: deque[tuple[bytes, Promise]] = deque(((body, promise),))
         self.on_its_way = False
         self.alike = alike
         self.publisher = publisher
         self.sender = sender
         self.sent_seq = sent_seq
-        self.sent_t = self.added = self.taken = 0
+        self.sent_t = sent_t
+        self.added, self.taken = 1, 0
 
-    def add(self, body: bytes, promise: Promise) -> None:
+    def add(self, body: bytes, promise: Promise, sent_t: int) -> None:
         """Append a message; only its one sender calls this."""
+        self.sent_t = sent_t
         self._added.append((body, promise))
         self.added += 1  # last: if this is interrupted before, the next message starts another batch
 

@@ -9,7 +9,7 @@ lock, tried without waiting), runs a slice, gives the claim back, and only then 
 that finds the cell claimed may leave: its message was there before that second look.  A thread that takes out a cell and
 finds it claimed may drop it for the same reason.
 
-Who runs.  `SIZE` workers at a time compute.  More are let in while some block: declared by `blocking()` in the seams, or
+Who runs.  `SIZE` workers at a time compute.  More are let in while some block: declared by `THIS_THREAD.blocking` in the seams, or
 found by the wheel, which takes a worker that has not moved for a tick for blocked.  A thread from outside that waits is a
 Helper (waiting.py): it runs what its own sends made ready, and is not counted, so that it never takes a worker's place.
 
@@ -172,7 +172,7 @@ class Worker(Runner):
 
     turn    counts its slices
     seen    `turn` at the wheel's last look
-    blocks  how many `blocking()` it is in
+    blocks  how many `THIS_THREAD.blocking` it is in
     stuck   the wheel has taken it for blocked
     """
 

@@ -23,7 +23,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 from warrenmq import forks
-from warrenmq.seams.blocking import blocking
+from warrenmq.seams.blocking import THIS_THREAD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -203,7 +203,7 @@ class RealFile:
 
     def datasync(self) -> None:
         if self._durable:
-            with blocking():
+            with THIS_THREAD.blocking:
                 _datasync(self._fd)
 
     def begin_sync(self) -> None:
@@ -310,7 +310,7 @@ class RealDisk:
             return
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            with blocking():
+            with THIS_THREAD.blocking:
                 os.fsync(fd)
         finally:
             os.close(fd)
@@ -324,7 +324,7 @@ class RealDisk:
                 1:
             ]:  # its pages travel with the first one's: a confirm takes a seventh less time
                 _sync_file_range(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
-        with blocking():
+        with THIS_THREAD.blocking:
             for fd in descriptors:
                 _datasync(fd)
 

@@ -118,6 +118,7 @@ class SegmentFiles:
             store = self._open_bodies(number, files)
         bodies_end = files.bodies_end
         bodies, entries = pack(records, flags, bodies_end or qi.HEADER_BYTES)
+        pieces = adjacent(base, published, entries, acked)
         # ahead of the bodies: a .qs file without its .qi counts as damage at the next start
         file = files.entries if files.entries and segment.on_disk else self._begin_entries(segment, files)
         if bodies and store is not None:
@@ -129,7 +130,7 @@ class SegmentFiles:
         self._unsynced[number] = bool(bodies) or self._unsynced.get(number, False)
         try:
             end = files.entries_end
-            for position, data in adjacent(base, published, entries, acked):
+            for position, data in pieces:
                 place = qi.HEADER_BYTES + qi.ENTRY_BYTES * position
                 file.pwrite(data, place)
                 end = max(end, place + len(data))
