@@ -12,6 +12,7 @@ fallen_runs               runs that ended because a process could not be started
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from warrenmq.replay.drive.machines import INCIDENT, FigureKey
@@ -19,6 +20,7 @@ from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.trace.catalog import Catalog
 from warrenmq.trace.events import Ev, Reason, StoreRecovered
 
+_COUNTED = frozenset(map(int, (Ev.CHILD_EXIT, Ev.RESTART, Ev.ESCALATE)))
 LOST, DAMAGED, FALLEN = "lost_messages", "damaged_messages", "fallen_runs"
 _TOLD = (
     (DAMAGED, "message lost to damage", "messages lost to damage"),
@@ -33,12 +35,15 @@ def incidents(catalog: Catalog, context: TraceContext, figures: Mapping[FigureKe
     marks = context.actor_summaries.values()
     ended = {who[0] for who, mark in context.actor_summaries.items() if mark.ended_run}
     recovered = (mark.recovered for mark in marks if mark.recovered is not None)
+    counts: Counter[int] = Counter()
+    for mark in marks:
+        for word, n in mark.counts.items():
+            if word >> 8 in _COUNTED:
+                counts[word if word >> 8 == Ev.CHILD_EXIT else word >> 8] += n
     return {
-        "crashes": sum(
-            mark.count(Ev.CHILD_EXIT, reason) for mark in marks for reason in (Reason.CRASH, Reason.KILLED)
-        ),
-        "restarts": sum(mark.count(Ev.RESTART) for mark in marks),
-        "escalations": sum(mark.count(Ev.ESCALATE) for mark in marks),
+        "crashes": sum(counts[Ev.CHILD_EXIT << 8 | reason] for reason in (Reason.CRASH, Reason.KILLED)),
+        "restarts": counts[Ev.RESTART],
+        "escalations": counts[Ev.ESCALATE],
         "killed_runs": len(catalog.runs) - len(ended),
         LOST: figures.get((INCIDENT, LOST), 0),
         DAMAGED: figures.get((INCIDENT, DAMAGED), 0),
@@ -51,13 +56,19 @@ def incidents(catalog: Catalog, context: TraceContext, figures: Mapping[FigureKe
 
 
 def _fell(who: Who, context: TraceContext) -> bool:
-    """True if the actor was the topmost supervisor, and gave up, or crashed before it was up and was not started again."""
+    """True if the actor was the topmost supervisor, and gave up, or crashed before it was up and was not started again.
+
+    In a run that was killed another start may have been under way.
+    """
     mark, entry = context.actor_summary(who), context.runs[who[0]].actors.get(who[1])
     if entry is None or not context.coverage[who].complete:
         return False
     if mark.count(Ev.ESCALATE):
         return not entry.parent
-    return not mark.incarnation and mark.end_reason == Reason.CRASH and context.is_last_of_name(who)
+    is_over = context.runs[who[0]].closed
+    return (
+        is_over and not mark.incarnation and mark.end_reason == Reason.CRASH and context.is_last_of_name(who)
+    )
 
 
 def told(counts: Mapping[str, int]) -> str:
