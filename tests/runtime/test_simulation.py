@@ -456,3 +456,16 @@ def test_a_crash_in_the_middle_of_a_start_leaves_nothing_in_pykkas_registry(seed
         sim.spawn(lambda: sim.start(Worker), "starter")
         sim.run(sim.checkpoint)
     assert pykka.ActorRegistry.get_all() == []
+
+
+def test_pykkas_futures_are_of_the_simulation_that_made_them():
+    """Also where a simulation was given the classes of one that was closed, and where two are there at once."""
+    with Simulation(1) as first:
+        kept = first.start(Juggler, [], None).ask("kept", block=False)
+        with Simulation(2) as second:
+            asked = second.start(Juggler, [], None)
+            assert len(second.run(lambda: asked.ask("now"))) == 4
+        with Simulation(3) as third:
+            asked = third.start(Juggler, [], None)
+            assert len(third.run(lambda: asked.ask("now"))) == 4
+            assert len(first.run(kept.get)) == 4

@@ -11,7 +11,7 @@ from warrenmq.broker.broker import Broker
 from warrenmq.broker.consumer import Delivery, Subscription
 from warrenmq.simulate.fleet import Plan, fleet, here
 from warrenmq.simulate.generate import generate
-from warrenmq.simulate.run import PROFILES, run
+from warrenmq.simulate.run import PROFILES, run, run_traced
 from warrenmq.simulate.script import FAULTS, HONEST_FAULTS, VERBS, parse
 from warrenmq.testing.disk import SimulatedFile
 
@@ -24,6 +24,12 @@ def test_the_same_seed_gives_the_same_run(profile):
     first, again, other = run(7, script, profile), run(7, script, profile), run(8, script, profile)
     assert first == again
     assert first.digest != other.digest
+
+
+@pytest.mark.parametrize("seed", [3, 9, 18])
+def test_rows_kept_as_they_are_say_the_same_as_the_files_of_a_trace(seed):
+    script, profile = generate(Random(seed), FAULTS), PROFILES[seed % 2]
+    assert run(seed, script, profile) == run_traced(seed, script, profile)[0]
 
 
 def test_random_scripts_with_every_fault_break_no_promise():
@@ -42,6 +48,12 @@ def test_every_verb_can_be_done():
 
 
 FOUND = {
+    "a queue that was starting when the machine lost its power is no broker that crashed until it was down": (
+        "modern", 503, "publish persistent=0\nburst to=d\ncrash_at operation=13\nkill victim=msg_store_persistent",
+    ),
+    "a queue that cannot fall asleep on a full disk gives no sequence id again": (
+        "modern", 527, "publish_many size=103\npublish to=p\nslow ms=5\npublish to=d\nfull\nget queue=d\nack\nconsume queue=p",
+    ),
     "a combine that has nothing to move is no garbage": (
         "modern", 13, "publish to=all size=0\npublish to=p size=90\npublish size=900\npublish to=t size=1500\nrestart profile=classic\n"
         "publish to=p size=90\nsleep ms=16000\npublish to=all size=900\ntx to=all size=900",

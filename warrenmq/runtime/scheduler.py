@@ -235,13 +235,16 @@ class Scheduler:
     # -- inside
 
     def _switch(self, task: Task) -> None:
+        """Let others run until the turn of `task`, the current one, comes again."""
         if task is not self.outside:
-            self._hub.switch()
+            self._hand_over(task)
             return
         try:
             while (turn := self._pick()) is not task:
                 self.current = turn
-                turn.greenlet.switch()
+                turn.greenlet.switch()  # until a task ends, or one hands over to the outside
+                if self.current is task:
+                    return
         except BaseException:  # of another task, or Deadlock: it goes on with that
             task.ticket += 1
             task.waits_for = None
@@ -250,6 +253,20 @@ class Scheduler:
             raise
         finally:
             self.current = task
+
+    def _hand_over(self, task: Task) -> None:
+        """Switch from a task to the next one directly, which takes half the time of the way through the outside."""
+        if self._one_turn:
+            self._hub.switch()
+            return
+        try:
+            turn = self._pick()
+        except Deadlock as error:
+            self._hub.throw(error)
+            return
+        if turn is not task:
+            self.current = turn
+            (self._hub if turn is self.outside else turn.greenlet).switch()
 
     def _pick(self) -> Task:
         self._ring()

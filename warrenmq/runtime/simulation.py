@@ -39,6 +39,42 @@ T = TypeVar("T")
 EPOCH_NS = 1_700_000_000_000_000_000
 
 
+class _Classes:
+    """The subclasses of actors whose futures belong to one simulation, as Pykka makes a future from an actor's class alone.
+
+    A simulation that is closed leaves them to the next one: classes are dear to make, and the interpreter is fastest with
+    those that it knows.
+    """
+
+    def __init__(self) -> None:
+        class Future(SimFuture):
+            """Of this simulation."""
+
+        self._future = Future
+        self._made: dict[type[Actor], type[Actor]] = {}
+
+    @classmethod
+    def take(cls, scheduler: Scheduler) -> _Classes:
+        """Take the classes that a closed simulation left, or make new ones."""
+        try:
+            taken = _FREE.pop()
+        except IndexError:
+            taken = cls()
+        taken._future.scheduler = scheduler
+        return taken
+
+    def of(self, actor: type[Actor]) -> type[Actor]:
+        """The subclass of this class of actors."""
+        if (known := self._made.get(actor)) is None:
+            members = {"_create_future": staticmethod(self._future), "__module__": actor.__module__}
+            known = self._made[actor] = type(actor.__name__, (actor,), members)
+        return known
+
+
+_FREE: list[_Classes] = []
+"""Those of simulations that are closed."""
+
+
 class SimulationCrashed(Exception):
     """Raised by `run` when another task called `crash`: its function is gone."""
 
@@ -56,8 +92,7 @@ class Simulation(Runtime):
         self._wall_shift_ns = 0
         self._actor_tasks: dict[ActorRef[Any], Task] = {}
         self._application: Task | None = None
-        self._classes: dict[type[Actor], type[Actor]] = {}
-        self._future = type("SimFuture", (SimFuture,), {"scheduler": self._scheduler})
+        self._classes: _Classes | None = None
         self.checkpoint = self._scheduler.checkpoint  # type: ignore[method-assign]
         super().__init__(recorder)
 
@@ -73,10 +108,9 @@ class Simulation(Runtime):
         self._actor_tasks[ref] = self._scheduler.spawn(label, run, actor=True, background=background)
 
     def actor_class(self, actor: type[Actor]) -> type[Actor]:
-        if (known := self._classes.get(actor)) is None:
-            members = {"_create_future": staticmethod(self._future), "__module__": actor.__module__}
-            known = self._classes[actor] = type(actor.__name__, (super().actor_class(actor),), members)
-        return known
+        if self._classes is None:
+            self._classes = _Classes.take(self._scheduler)
+        return self._classes.of(super().actor_class(actor))
 
     def channel(self) -> SimChannel:
         return SimChannel(self._scheduler)
@@ -214,6 +248,9 @@ class Simulation(Runtime):
         self.crash()
         for task in self._scheduler.tasks():
             self._scheduler.unwind(task)
+        if self._classes is not None:
+            _FREE.append(self._classes)
+            self._classes = None
 
     def __enter__(self) -> Self:
         return self

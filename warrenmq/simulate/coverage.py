@@ -6,6 +6,7 @@ A run that adds to the set reached something that no run before it had; its scri
 from __future__ import annotations
 
 from itertools import pairwise
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from warrenmq.trace.schema import COLUMNS
@@ -24,13 +25,16 @@ _PAIR_SHIFT = 32
 
 def coverage_of(trace: Trace) -> frozenset[int]:
     """Compute the coverage of a trace: `event << 8 | flag` for each that occurs, and for each pair of adjacent events one above 2**32."""
+    words: dict[tuple[int, int], list[int]] = {}
+    for chunk in sorted(trace.catalog.chunks, key=attrgetter("order")):
+        words.setdefault((chunk.run, chunk.actor), []).extend(trace.columns(chunk, ("who",))[_WHO])
     seen: set[int] = set()
-    for chunk in trace.catalog.chunks:
-        words = [word & _WORD for word in trace.columns(chunk, ("who",))[_WHO]]
-        seen.update(words)
-        events = [word >> _FLAG_BITS for word in words]
+    for actor in words.values():
+        events = [word & _WORD for word in actor]
+        seen.update(events)
         seen.update(
-            (1 + first << _EVENT_BITS | second) << _PAIR_SHIFT for first, second in set(pairwise(events))
+            (1 + (first >> _FLAG_BITS) << _EVENT_BITS | second >> _FLAG_BITS) << _PAIR_SHIFT
+            for first, second in set(pairwise(events))
         )
     return frozenset(seen)
 

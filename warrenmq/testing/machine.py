@@ -15,13 +15,16 @@ from warrenmq.testing.disk import SimulatedDisk
 from warrenmq.testing.memory import SimulatedMemory
 from warrenmq.testing.outage import Outage, PowerCut
 from warrenmq.trace.marks import mark
+from warrenmq.trace.reader import open_memory
 from warrenmq.trace.recorder import Recorder
+from warrenmq.trace.row_recorder import RowRecorder, open_rows
 from warrenmq.trace.sink import MemorySink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
+    from warrenmq.trace.reader import Trace
     from warrenmq.trace.recorder import ActorTrace
 
 T = TypeVar("T")
@@ -39,14 +42,17 @@ class SimulatedMachine:
                   `sim.kill(ref)` kills an actor
     """
 
-    def __init__(self, seed: int = 0, settings: Settings | None = None, *, traced: bool = False) -> None:
-        """With `traced` each broker is one run of a trace (`save_trace`)."""
+    def __init__(
+        self, seed: int = 0, settings: Settings | None = None, *, traced: bool = False, in_rows: bool = False
+    ) -> None:
+        """With `traced` each broker is one run of a trace (`trace`, `save_trace`); with `in_rows` too, but it cannot be saved."""
         self.seed = seed
         self.settings = settings or Settings()
         self.disk = SimulatedDisk(Random(f"disk {seed}"))
         self.memory = SimulatedMemory()
         self.sim = Simulation(seed)
         self.sink = MemorySink() if traced else None
+        self._in_rows = in_rows
         self.runs = 0
         self._recorders: list[Recorder] = []
         self._scenario: ActorTrace | None = None
@@ -61,9 +67,13 @@ class SimulatedMachine:
         """A broker in a new process; what the disk holds is recovered.  The one before it was closed, or crashed."""
         self.runs += 1
         self.disk.before_op = self.before_op
-        recorder = None
-        if self.sink is not None:
-            recorder = Recorder(self.sink, run=f"{self.runs:06d}", boot=self.runs, clock=self.sim)
+        recorder: Recorder | None = None
+        run = f"{self.runs:06d}"
+        if self._in_rows:
+            recorder = RowRecorder(run=run, boot=self.runs, clock=self.sim)
+        elif self.sink is not None:
+            recorder = Recorder(self.sink, run=run, boot=self.runs, clock=self.sim)
+        if recorder is not None:
             self._recorders.append(recorder)
             self._scenario = recorder.actor("scenario", "scenario")
         return Broker(DATA, self.settings, self.sim, self.disk, self.memory, recorder)
@@ -122,6 +132,12 @@ class SimulatedMachine:
             self.crash(power_cut=power_cut)
 
     # -- the end of the test
+
+    def trace(self) -> Trace:
+        """The trace of all runs so far."""
+        if self.sink is not None:
+            return open_memory(self.sink.files())
+        return open_rows(each for each in self._recorders if isinstance(each, RowRecorder))
 
     def save_trace(self, folder: str | os.PathLike[str]) -> None:
         """Write the trace of all runs so far to a real folder, for `warrenmq replay` and `warrenmq trace`."""

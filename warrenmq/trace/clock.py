@@ -41,11 +41,15 @@ class SteppingClock:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._read = clock.monotonic_ns
         self._last = 0
 
     def monotonic_ns(self) -> int:
-        self._last = max(self._clock.monotonic_ns(), self._last + 1)
-        return self._last
+        now = self._read()
+        if now <= self._last:
+            now = self._last + 1
+        self._last = now
+        return now
 
     def wall_ns(self) -> int:
         return self._clock.wall_ns()

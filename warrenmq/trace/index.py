@@ -18,7 +18,7 @@ from warrenmq.trace.segment import decode_header
 from warrenmq.trace.slab import SLAB_SUFFIX, Progress, read_slabs
 
 __all__ = [
-    "BROKER", "ActorEntry", "Damage", "FileIndex", "FrameEntry", "Row", "index_file", "rows_of", "run_starts",
+    "BROKER", "ActorEntry", "Damage", "FileIndex", "FrameEntry", "Row", "index_file", "raw_rows", "rows_of", "run_starts",
 ]  # fmt: skip
 
 BROKER = "broker"
@@ -216,3 +216,8 @@ _as_row: Callable[[Iterable[int]], Row] = partial(tuple.__new__, Row)
 def rows_of(columns: Sequence[Integers]) -> list[Row]:
     """Columns as rows."""
     return list(map(_as_row, zip(*[column.tolist() for column in columns], strict=True)))
+
+
+def raw_rows(raw: bytes) -> list[Row]:
+    """Rows as they are in a slab, without their checks."""
+    return list(map(_as_row, ROW.iter_unpack(raw)))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
@@ -19,7 +19,7 @@ from typing import Any, Self
 from warrenmq.errors import CallerError
 from warrenmq.trace.block import decode_columns, frame_at, raw_columns
 from warrenmq.trace.catalog import Catalog, Chunk, build_catalog
-from warrenmq.trace.index import Row, index_file, rows_of
+from warrenmq.trace.index import FileIndex, Row, index_file, raw_rows, rows_of
 from warrenmq.trace.schema import COLUMNS
 from warrenmq.trace.segment import SEGMENT_SUFFIX, decode_header
 from warrenmq.trace.slab import HEAD_BYTES, SLAB_SUFFIX
@@ -32,10 +32,18 @@ class NotATrace(CallerError):
 class Trace:
     """An open trace.  Not thread-safe; closing it lets go of its files."""
 
-    def __init__(self, files: Mapping[str, memoryview], opened: ExitStack | None = None) -> None:
+    def __init__(
+        self,
+        files: Mapping[str, memoryview],
+        opened: ExitStack | None = None,
+        indexes: Sequence[FileIndex] = (),
+    ) -> None:
+        """`indexes`: of more files, whose rows are all in slabs."""
         self._files = files
         self._opened = opened or ExitStack()
-        self.catalog: Catalog = build_catalog(index_file(name, data) for name, data in files.items())
+        self.catalog: Catalog = build_catalog(
+            [*(index_file(name, data) for name, data in files.items()), *indexes]
+        )
         if not self.catalog.runs:
             names = ", ".join(files)
             msg = f"{names} cannot be read as a trace: no file begins with a whole header."
@@ -50,7 +58,7 @@ class Trace:
         return decode_columns(frame, wanted)
 
     def rows(self, chunk: Chunk) -> list[Row]:
-        return rows_of(self.columns(chunk))
+        return raw_rows(chunk.raw) if chunk.raw else rows_of(self.columns(chunk))
 
     def close(self) -> None:
         self._opened.close()

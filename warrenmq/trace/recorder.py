@@ -34,6 +34,7 @@ from warrenmq.trace.slab import EMPTY_CHUNK, SIZES, SLAB_FORMAT, SLAB_SUFFIX, Sl
 SEGMENT_BYTES = 16 << 20
 """A segment file that has reached this is finished: one row of Spark's `binaryFile`."""
 
+_EVENTS = {int(event): event.name for event in Ev}
 _MAX_KINDS = 255
 TEXTS = 4_096
 """Names of exchanges, keys and bindings that a trace holds; each segment repeats them."""
@@ -103,15 +104,12 @@ class Recorder:
             "slab": SLAB_FORMAT,
             "n": 0,
             "columns": list(COLUMNS),
-            "events": {int(event): event.name for event in Ev},
+            "events": _EVENTS,
             "actors": {},
             "kinds": {},
             "texts": {},
         }
-        self._segment: Segment | None = self._open_segment()
-        self._chunks = self._sink.slabs(self._name + SLAB_SUFFIX, self._header)
-        self._chunks.written(self._header["n"], self._segment.size, self._segment.rows)
-        self._slabs = Slabs(self._chunks)
+        self._open()
         forks.register(self)
 
     def actor(self, name: str, kind: str, parent: int = 0) -> ActorTrace:
@@ -167,12 +165,7 @@ class Recorder:
             if self._closed:
                 return
             self._closed = True
-            if self._segment is not None:
-                try:
-                    self._segment.finish(closed=True)
-                except OSError:
-                    self._lossy()
-            self._chunks.close(keep=self._is_lossy)
+            self._finish()
 
     def after_fork(self) -> None:
         """In the child of a fork (forks.py): the maps are shared with the parent, so no row of the child may reach them."""
@@ -230,6 +223,20 @@ class Recorder:
                     self._slabs.give_back(slab)
 
     # with the lock held
+
+    def _open(self) -> None:
+        self._segment: Segment | None = self._open_segment()
+        self._chunks = self._sink.slabs(self._name + SLAB_SUFFIX, self._header)
+        self._chunks.written(self._header["n"], self._segment.size, self._segment.rows)
+        self._slabs = Slabs(self._chunks)
+
+    def _finish(self) -> None:
+        if self._segment is not None:
+            try:
+                self._segment.finish(closed=True)
+            except OSError:
+                self._lossy()
+        self._chunks.close(keep=self._is_lossy)
 
     def _take(self, rows: int) -> memoryview:
         try:

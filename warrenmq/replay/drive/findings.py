@@ -86,8 +86,10 @@ class Found:
         if outcome.needs_full_check:
             self.unproven.add(place)
             return
-        self.figures.update(outcome.figures)
-        self.note_largest(outcome.largest)
+        if outcome.figures:
+            self.figures.update(outcome.figures)
+        if outcome.largest:
+            self.note_largest(outcome.largest)
         if outcome.file is not None:
             self.files.add(outcome.file)
         for finding in outcome.findings:
