@@ -2,8 +2,8 @@
 
     python -m benchmarks.many_queues --dir SCRATCH --queues 100000 --used 1000 --scheduler pool
 
-`used` of them, spread evenly, get two messages, of which one is taken; then the other is, they fall asleep, and are used once more
-before the stop.
+`used` of them, spread evenly, get two messages, of which one is taken; then the other is, they fall asleep, are used once more, and fall
+asleep with a message before the stop.
 """
 
 from __future__ import annotations
@@ -69,6 +69,13 @@ def empty(broker: Broker, names: list[str]) -> None:
         delivery.ack()
 
 
+def sleep(broker: Broker) -> None:
+    """Wait until no queue has a process."""
+    with timed("until they sleep"):
+        while any(each.kind == "QueueProcess" for each in broker.stats().actors):
+            time.sleep(1)
+
+
 def measure(folder: str, queues: int, used: int, settings: Settings) -> None:
     """Carry out all steps in a new directory."""
     names = [f"queue-{number}" for number in range(queues)]
@@ -88,12 +95,12 @@ def measure(folder: str, queues: int, used: int, settings: Settings) -> None:
     tell("some have a message", before, queues)
     with timed("take it", len(some)):
         empty(broker, some)
-    with timed("until they sleep"):
-        while any(each.kind == "QueueProcess" for each in broker.stats().actors):
-            time.sleep(1)
+    sleep(broker)
     tell("all asleep", before, queues)
     with timed("use of those that slept", len(some)):
         use(broker, some)
+    sleep(broker)
+    tell("asleep, some with a message", before, queues)
     with timed("stop"):
         broker.close()
     with timed("start"):
