@@ -26,7 +26,7 @@ WARM_ROWS = 500_000
 """A window that begins later than this is shown without what was there before: to fold all of it would take seconds."""
 CHECKED_ROWS = 300_000
 """Traces up to this are replayed at the start, for the marks of violated rules."""
-LOOK = 0.25
+LOOK = 0.15
 """Seconds between two looks at a live trace."""
 _LARGE = 64 << 20
 """A live trace of more bytes than this is shown from now on, not from its beginning."""
