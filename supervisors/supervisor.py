@@ -7,8 +7,8 @@ that its own supervisor decides.
 A child that does not end within its `shutdown` time is given up: its fence is cut before a successor starts,
 so that it can write nothing when it wakes.
 
-A restart that fails because the system has no thread, memory or file descriptor left (ResourceError) is tried again every
-second and does not count: the child is not to blame, and giving up would take down what still runs.
+A restart that fails because the system has no thread, memory or file descriptor left (ResourceError), or because the disk is full,
+is tried again every second and does not count: the child is not to blame, and giving up would take down what still runs.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from warrenmq.checks import converted, is_a, shown
-from warrenmq.errors import ArgumentTypeError, ArgumentValueError, ResourceError
+from warrenmq.errors import ArgumentTypeError, ArgumentValueError
 from warrenmq.log import Log
 from warrenmq.runtime import Exit, Server, Stop, Threads
 from warrenmq.runtime.closable import ALIVE
 from warrenmq.runtime.life import inbox_of, reason_number
 from warrenmq.runtime.messages import Info
 from warrenmq.runtime.reasons import SHUTDOWN
+from warrenmq.runtime.shortage import may_pass
 from warrenmq.supervisors.calls import (
     ChildInfo,
     DeleteChild,
@@ -51,7 +52,7 @@ _write_child_start, _write_child_exit = writer(ChildStart), writer(ChildExit)
 log = Log("warrenmq.supervisors")
 
 SHORTAGE_RETRY = 1.0
-"""Seconds between tries to restart a child for which the system has no thread or memory."""
+"""Seconds between tries to restart a child for which the system has no thread, memory or room on the disk."""
 
 
 class Child:
@@ -239,7 +240,13 @@ class Supervisor(Server):
         for one in fallen:
             try:
                 self._start(one)
-            except ResourceError as error:
+            except Exception as error:
+                if not may_pass(error):
+                    log.warning(
+                        "restart failed", supervisor=self._life.label, child=one.spec.id, exc_info=error
+                    )
+                    self.actor_inbox.send(Info(TryAgain(one)))
+                    return
                 if not waited:
                     log.warning(
                         "restart has to wait",
@@ -248,10 +255,6 @@ class Supervisor(Server):
                         reason=str(error),
                     )
                 self.send_after(SHORTAGE_RETRY, TryAgain(one, counts=False))
-                return
-            except Exception as error:
-                log.warning("restart failed", supervisor=self._life.label, child=one.spec.id, exc_info=error)
-                self.actor_inbox.send(Info(TryAgain(one)))
                 return
 
     def _tell(self, child: Child, counted: int, reason: Any, *, gives_up: bool) -> None:

@@ -17,7 +17,7 @@ from warrenmq.actors.queue.recovery import QueueSpec, recover, tell_found
 from warrenmq.actors.queue.release import Releases, delay_of
 from warrenmq.actors.sending.message_sender import Flow
 from warrenmq.actors.store.client import BumpCredit, MsgStoreClient
-from warrenmq.directory.recovery_terms import save_terms
+from warrenmq.directory.recovery_terms import discard_terms, save_terms
 from warrenmq.errors import Blocked
 from warrenmq.log import Log
 from warrenmq.queue.collected import OpenAcks, OpenPublish
@@ -78,8 +78,11 @@ from warrenmq.trace.events import Nacks, Trigger
 from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pykka import ActorRef
 
+    from warrenmq.directory.recovery_terms import Terms
     from warrenmq.message.queue_message import Publication
     from warrenmq.queue.unconfirmed import Promise
     from warrenmq.runtime import Timer
@@ -323,17 +326,24 @@ class QueueProcess(Server):
         asleep = None if self._forwarded or self.actor_inbox.length() else self._state.asleep()
         if asleep is None:
             return
+        vq = self._state.vq
         try:
-            self._state.vq.index.sync(Trigger.CLOSE)
+            vq.index.sync(Trigger.CLOSE)
+            if self.spec.durable:
+                self._save_terms(vq.terms())  # while it can still stay awake: the disk may be full
         except OSError as error:
+            self._discard_terms()
             if not is_full(error):
                 raise
             return
-        if self.actor_inbox.close_empty(ASLEEP):  # else mail came meanwhile
+        if self.actor_inbox.close_empty(ASLEEP):
             # Noted first: however this ends, the queue can be woken.  The stores see the end by their monitors, and hold nothing to drop.
             self.spec.falls_asleep(asleep)
-            self._close_files()
+            if self.spec.durable:
+                vq.terminate()
+            self._closed()
             raise Stop(ASLEEP)
+        self._discard_terms()  # mail came meanwhile
 
     # -- the end
 
@@ -391,17 +401,30 @@ class QueueProcess(Server):
 
     def _close_files(self) -> None:
         """The end of a clean stop; everything is synced."""
+        if self.spec.durable:
+            self._save_terms(self._state.vq.terminate())
+        self._closed()
+
+    def _closed(self) -> None:
+        """The files are closed, those of a durable queue with their terms."""
         state, vq = self._state, self._state.vq
         if not self.spec.durable:
             vq.index.delete()
-            return
-        messages = vq.ready + vq.unacked
+        elif state.rows is not None:
+            state.rows.closed(vq.ready + vq.unacked, vq.next_seq_id)
+
+    def _save_terms(self, terms: Sequence[Terms]) -> None:
         # What a store holds for a queue, the queue claims at each start, so that a trace of that run has both ends of each reference.
-        asleep = None if vq.uses_store else state.rest()
-        for directory, terms in zip(self.spec.directories, vq.terminate(), strict=True):
-            save_terms(self._disk, directory, terms._replace(asleep=asleep))
-        if state.rows is not None:
-            state.rows.closed(messages, vq.next_seq_id)
+        asleep = None if self._state.vq.uses_store else self._state.rest()
+        for directory, each in zip(self.spec.directories, terms, strict=True):
+            save_terms(self._disk, directory, each._replace(asleep=asleep))
+
+    def _discard_terms(self) -> None:
+        """The queue goes on, so that a crash must not find them."""
+        if self.spec.durable:
+            for directory in self.spec.directories:
+                discard_terms(self._disk, directory)
+            self._disk.sync_many(self.spec.directories)
 
     def _nack_all(self, reason: object) -> None:
         """The process is dead: called in the thread that found it so."""

@@ -307,6 +307,18 @@ def test_a_full_disk_refuses_each_of_them():
         assert broker.declare_queue("new").get() is None
 
 
+def test_a_queue_that_cannot_save_how_it_stops_stays_awake(host):
+    broker = host.open()
+    queue = broker.declare_queue("q")
+    queue.publish(b"x").result()
+    host.disk.free_bytes = 0
+    host.sleep(5)
+    host.disk.free_bytes = None
+    host.sleep(5)
+    assert queue.get().redelivered is False, "it did not end as if it had crashed"
+    broker.close()
+
+
 @pytest.mark.parametrize("scheduler", ["threads", "pool"])
 def test_threads_that_publish_while_it_falls_asleep_lose_nothing(tmp_path, scheduler):
     """Real threads between any two lines: publishes meet a mailbox that is about to close."""

@@ -1,5 +1,7 @@
 """Supervisors on both schedulers: order, strategies, restarts, escalation, shutdown, fencing."""
 
+import errno
+
 import pytest
 
 from tests.support.schedulers import LIMIT, Worker, busy, crash, do, drained, end_of, take, until
@@ -13,6 +15,7 @@ from warrenmq.supervisors import (
     restart_child,
     start_child,
     stop_child,
+    supervisor,
     which_children,
 )
 
@@ -196,6 +199,31 @@ def test_a_failed_restart_is_tried_again_and_counts(runtime):
     flaky.refusals = 1
     runtime.cast("a", crash)
     assert end_of(runtime, tree.ref) == "shutdown"
+
+
+class Full:
+    """An on_init that meets a full disk until there is room."""
+
+    def __init__(self):
+        self.room, self.tried = True, 0
+
+    def __call__(self, _server):
+        self.tried += 1
+        if not self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_restart_that_meets_a_full_disk_waits_for_room_and_does_not_count(runtime, monkeypatch):
+    monkeypatch.setattr(supervisor, "SHORTAGE_RETRY", 0.01)
+    disk = Full()
+    tree = Tree(runtime, "ab", on_init=disk, intensity=1)
+    disk.room = False
+    tree.runtime.cast("a", crash)
+    until(runtime, lambda: disk.tried > 10)
+    assert runtime.is_registered("b")
+    disk.room = True
+    until(runtime, lambda: runtime.is_registered("a"))
+    assert tree.ref.is_alive()
 
 
 def test_a_failed_restart_of_a_later_child_restarts_all_again_under_one_for_all(runtime):

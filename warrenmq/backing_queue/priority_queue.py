@@ -258,6 +258,10 @@ class PriorityQueue:
         """See VariableQueue."""
         return [terms for queue in self._queues for terms in queue.terminate()]
 
+    def terms(self) -> list[Terms]:
+        """See VariableQueue."""
+        return [terms for queue in self._queues for terms in queue.terms()]
+
     def _by_priority(self, seq_ids: Iterable[int]) -> Iterator[tuple[int, list[int]]]:
         """Sequence ids of each priority, as its queue has them; unknown priorities are left out."""
         for priority, group in groupby(sorted(seq_ids), key=lambda seq: seq >> PRIORITY_SHIFT):

@@ -433,6 +433,10 @@ class VariableQueue(ABC):
             self.index.terminate(next_seq_id=self.next_seq_id, next_deliver_seq_id=self.next_deliver_seq_id)
         ]
 
+    def terms(self) -> list[Terms]:
+        """What `terminate` would return now that everything is on disk."""
+        return [self.index.terms(next_seq_id=self.next_seq_id, next_deliver_seq_id=self.next_deliver_seq_id)]
+
     @property
     def all_stays(self) -> bool:
         """True if each ready message is persistent, so that a clean stop loses none."""

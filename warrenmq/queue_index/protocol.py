@@ -146,5 +146,8 @@ class Index(Protocol):
     def terminate(self, *, next_seq_id: int, next_deliver_seq_id: int) -> Terms:
         """Close after a clean stop: everything is synced; the terms are for the next start."""
 
+    def terms(self, *, next_seq_id: int, next_deliver_seq_id: int) -> Terms:
+        """The terms of a clean stop at this moment, when everything is synced."""
+
     def delete(self) -> None:
         """The queue is gone: remove its directory."""

@@ -11,6 +11,7 @@ import errno
 from warrenmq.errors import ResourceError
 
 _ERRNOS = frozenset({errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE})
+_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def shortage(error: BaseException, what: str) -> ResourceError | None:
@@ -34,6 +35,15 @@ def shortage(error: BaseException, what: str) -> ResourceError | None:
             f"the system refused {what!r} ({error.strerror}); close something, or raise that limit, and try again"
         )
     return None
+
+
+def may_pass(error: BaseException) -> bool:
+    """True if what failed may succeed later as it is: the system is out of something, or the disk is full.
+
+    >>> may_pass(OSError(errno.ENOSPC, "No space left on device")), may_pass(OSError(errno.EIO, "Input/output error"))
+    (True, False)
+    """
+    return shortage(error, "") is not None or (isinstance(error, OSError) and error.errno in _DISK_FULL)
 
 
 def no_thread(error: BaseException, what: str) -> ResourceError:

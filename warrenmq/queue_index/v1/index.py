@@ -398,6 +398,10 @@ class QueueIndex(LiveSegments[Segment]):
         self.sync(Trigger.CLOSE)
         self._journal.datasync()  # a flush may have begun it anew since
         self._journal.close()
+        return self.terms(next_seq_id=next_seq_id, next_deliver_seq_id=next_deliver_seq_id)
+
+    def terms(self, *, next_seq_id: int, next_deliver_seq_id: int) -> Terms:
+        """The terms of a clean stop at this moment, when everything is synced."""
         return Terms(max(next_seq_id, self.next_seq_id), next_deliver_seq_id)
 
     def delete(self) -> None:

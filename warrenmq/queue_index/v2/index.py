@@ -351,6 +351,10 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
         self.begin_flush()
         self.sync(Trigger.CLOSE)
         self._files.close()
+        return self.terms(next_seq_id=next_seq_id, next_deliver_seq_id=next_deliver_seq_id)
+
+    def terms(self, *, next_seq_id: int, next_deliver_seq_id: int) -> Terms:
+        """The terms of a clean stop at this moment, when everything is synced."""
         counts = tuple((number, segment.unacked) for number, segment in sorted(self._segments.items()))
         return Terms(max(next_seq_id, self.next_seq_id), next_deliver_seq_id, counts)
 
