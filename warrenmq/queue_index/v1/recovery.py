@@ -46,7 +46,7 @@ class Found:
     count: int = 0
     """Messages: persistent ones, as no others survive."""
     low: int = 0
-    """The first message's sequence id, if there is one."""
+    """The first of these messages' sequence id; those that the opening itself left out (`lost`) do not count."""
     next_seq_id: int = 0
     """Above every sequence id that the files name."""
     expires: bool = False
