@@ -18,7 +18,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from warrenmq.errors import AccessRefused, CallerError, Error, Nacked, NotFound, PreconditionFailed
-from warrenmq.terminal import counted
 
 try:
     import pika  # type: ignore[import-untyped]
@@ -144,9 +143,9 @@ class Remote:
         nacked, returned = self._nacked, self._returned
         self._nacked, self._returned = 0, {}
         if nacked:
-            raise Refused(f"the broker refused {counted(nacked, 'message')}: a queue is full, or failed.")
+            raise Refused(f"the broker refused {nacked} messages: a queue is full, or failed.")
         if returned:
-            names = ", ".join(f"{name!r} ({counted(count, 'message')})" for name, count in sorted(returned.items()))
+            names = ", ".join(f"{name!r} ({count} messages)" for name, count in sorted(returned.items()))
             raise Refused(f"the broker has no queue {names}.")
 
     def close(self) -> None:

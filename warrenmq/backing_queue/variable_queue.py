@@ -434,7 +434,7 @@ class VariableQueue(ABC):
         ]
 
     def terms(self) -> list[Terms]:
-        """What `terminate` would return now that everything is on disk."""
+        """The terms that `terminate` would return now that everything is on disk."""
         return [self.index.terms(next_seq_id=self.next_seq_id, next_deliver_seq_id=self.next_deliver_seq_id)]
 
     @property
