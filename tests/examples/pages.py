@@ -10,6 +10,7 @@ from tests.support.source_tree import ROOT, blocks
 WITH_SPARK = {
     "README.md: Analyse a run, python 2": r"\|queue:jobs\| +3\|",
     "docs/replay.md: Questions of your own, python 1": r"\|actor\|flag\|count\|",
+    "docs/replay.md: Trends over many replays, python 1": r"\| +began\| +trace\| +value\|(.*\n){2}\|\d{4}-",
     "docs/replay.md: One event, its columns by name, python 1": r"queue:jobs\|MAILBOX_EMPTY\|(.*\n)*.*\[PERSISTENT",
     "docs/replay.md: Lifecycles, python 1": r"jobs *\|3 +\|.*(\n.*)*audit-a *\|\d+ +\|\[",
     "docs/replay.md: The data source, python 1": r"^\s*[1-9]\d* \d+ \['t', 'ev'\] 0$",

@@ -234,10 +234,12 @@ def test_without_pyspark_the_other_engine_is_named(monkeypatch, clean_trace, cap
 
 
 @pytest.mark.spark
-def test_spark_prints_the_same_but_for_the_engine(spark, clean_trace, capsys):
-    assert main(["replay", clean_trace, "--json"]) == 0
+def test_spark_prints_the_same_but_for_the_engine(spark, clean_trace, tmp_path, capsys):
+    assert main(["replay", clean_trace, "--json", "--history", str(tmp_path)]) == 0
     ours = json.loads(capsys.readouterr().out)
-    assert main(["replay", clean_trace, "--json", "--engine", "python"]) == 0
-    theirs = json.loads(capsys.readouterr().out)
+    assert main(["replay", clean_trace, "--json", "--engine", "python", "--history", str(tmp_path)]) == 0
+    theirs, said = capsys.readouterr()
+    theirs = json.loads(theirs)
+    assert f"replaced in history {tmp_path}" in said, "it is the same trace for both"
     differ = {name for name in ours if ours[name] != theirs[name]}
     assert differ <= {"engine", "seconds"}

@@ -64,7 +64,7 @@ MAY_IMPORT = {
     "inspect": STATES | {"erlang", "message_store", "queue_index", "routing", "vhost", "terminal"},  # reads directories, knows no actor
     "mend": FACE | {"erlang", "inspect", "broker", "remote", "terminal"},  # moves and mends directories
     "rabbit_logs": {"errors", "erlang", "latency", "terminal"},
-    "replay": {"errors", "trace", "latency", "rabbit_logs", "terminal", "location"},
+    "replay": {"errors", "trace", "latency", "rabbit_logs", "terminal", "location", "version"},
     "lens": FACE | {"broker", "inspect", "replay", "terminal", "testing"},  # the drive runs the real actors in the simulation; the inspector reads bytes
     "cli": FACE | {"amqp", "bench", "broker", "inspect", "lens", "management", "mend", "rabbit_logs", "remote", "replay", "simulate", "root", "shared", "version", "terminal"},
     "__main__": {"cli"},

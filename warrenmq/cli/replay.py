@@ -37,6 +37,11 @@ def add_parser(subparsers: Any) -> Any:
         help="write a page with plots (needs plotly), and beside it FILE.lens.html, to which its kills and crashes are linked",
     )
     parser.add_argument(
+        "--history",
+        metavar="DIR",
+        help="add the results to a table of Parquet files, for `warrenmq trace history DIR`, pandas or Spark; the same trace is replaced",
+    )
+    parser.add_argument(
         "--allow-damage",
         action="store_true",
         help="exit with 0 though messages were lost to damage, records of a store are damaged, or the broker crashed until it was down",
@@ -46,13 +51,15 @@ def add_parser(subparsers: Any) -> Any:
 
 def run(args: argparse.Namespace) -> int:
     from warrenmq.cli._reports import write_report_and_lens
-    from warrenmq.replay import SparkUnavailable, replay
+    from warrenmq.replay import SparkUnavailable, add_to_history, check_history, replay
     from warrenmq.replay.report.report import require_plotly
     from warrenmq.replay.report.summary import print_summary
 
     if args.report:  # before minutes of work, not after
         require_plotly()
         require_writable(args.report)
+    if args.history:
+        check_history(args.history)
     if args.engine == "spark" and sys.stderr.isatty():
         print("starting Spark ...", file=sys.stderr)
     try:
@@ -62,6 +69,9 @@ def run(args: argparse.Namespace) -> int:
     if args.report:
         write_report_and_lens(found, args.report, args.trace)
         print(f"report {args.report}", file=sys.stderr)
+    if args.history:
+        replaced = add_to_history(found, args.history)
+        print(f"{'replaced in' if replaced else 'added to'} history {args.history}", file=sys.stderr)
     if args.json:
         print(json.dumps(found.as_dict()))
     else:

@@ -1,4 +1,4 @@
-"""`warrenmq trace`: export, compare and watch traces, and read those of RabbitMQ."""
+"""`warrenmq trace`: export, compare and watch traces, show their history, and read those of RabbitMQ."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from warrenmq.cli import _trace_rabbitmq, _trace_show, _trace_watch, _trace_what_if
+from warrenmq.cli import _trace_history, _trace_rabbitmq, _trace_show, _trace_watch, _trace_what_if
 from warrenmq.cli._parsers import add_verb, real, require_writable, whole
 from warrenmq.errors import CallerError
 
@@ -21,14 +21,15 @@ _LIMITS = {"perfetto": 1_000_000, "shiviz": 2_000}
 def add_parser(subparsers: Any) -> Any:
     parser = add_verb(
         subparsers, "trace",
-        summary="watch, export or compare traces, or read those of RabbitMQ",
+        summary="watch, export or compare traces, show their history, or read those of RabbitMQ",
         does="Work with traces: watch a live one, export one for other tools, compare two, ask what other settings would have "
-        "done, or read logs of RabbitMQ's tracing plugin. `warrenmq trace TASK --help` says more of each.",
+        "done, show the trends over many replays, or read logs of RabbitMQ's tracing plugin. `warrenmq trace TASK --help` says more of each.",
         example="warrenmq trace export trace/ --to perfetto -o trace.json",
         ends="0 done, 1 a task found a problem, 2 it cannot be done.",
     )  # fmt: skip
     tasks = parser.add_subparsers(dest="task", metavar="TASK", title="tasks", required=True)
     _add_compare(tasks)
+    _trace_history.add_task(tasks)
     _trace_watch.add_task(tasks)
     _trace_rabbitmq.add_task(tasks)
     _trace_show.add_task(tasks)

@@ -11,6 +11,8 @@
     incidents(rows).show()                          # crashes, restarts, escalations, losses and damage, counted
     lifecycles(rows).show()                         # what became of each message in each queue
     register(spark)                                 # then spark.read.format("warrenmq-trace").load("trace/")
+    add_to_history(result, "history/")              # a row for each rule and figure, in a table of Parquet files
+    history("history/", spark)                      # that table as a DataFrame; without a session as named tuples
     read_tracing(spark, "rabbitmq-tracing/")        # the same of logs of RabbitMQ's tracing plugin
 
 Both engines drive the same state machines and must agree.  Importing this package imports nothing of Spark.
@@ -20,8 +22,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, overload
 
+from warrenmq.errors import CallerError
 from warrenmq.replay.drive.machines import Finding, Machine, Outcome
 from warrenmq.replay.drive.own_rules import SqlRule, split_own
 from warrenmq.replay.replayed import Engine, Replayed, replay
@@ -33,10 +37,11 @@ from warrenmq.replay.spark.session import require_pyspark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from warrenmq.replay.export.history import HistoryRow
     from warrenmq.replay.spark.only import Conditions
 
 __all__ = [
-    "Engine", "Exercised", "Finding", "Machine", "Outcome", "Replayed", "Rule", "SparkUnavailable", "SqlRule", "check", "events", "incidents", "lifecycles", "read", "read_tracing", "register", "replay",
+    "Engine", "Exercised", "Finding", "Machine", "Outcome", "Replayed", "Rule", "SparkUnavailable", "SqlRule", "add_to_history", "check", "check_history", "events", "history", "incidents", "lifecycles", "read", "read_tracing", "register", "replay",
     "verdicts", "write_report",
 ]  # fmt: skip
 
@@ -121,3 +126,36 @@ def register(spark: SparkSession) -> None:
     from warrenmq.replay.spark import frames as spark_frames
 
     spark_frames.register(spark)
+
+
+def add_to_history(replayed: Replayed, folder: str | os.PathLike[str]) -> bool:
+    """Add the results of a replay to the history in a directory, in one step; True if those of the same trace were replaced."""
+    return _history().add(replayed, os.fspath(folder))  # type: ignore[no-any-return]
+
+
+def check_history(folder: str | os.PathLike[str]) -> None:
+    """Raise what keeps `add_to_history` from writing there; to be asked before a long replay."""
+    _history().check_target(os.fspath(folder))
+
+
+@overload
+def history(folder: str | os.PathLike[str]) -> list[HistoryRow]: ...
+@overload
+def history(folder: str | os.PathLike[str], spark: SparkSession) -> DataFrame: ...
+def history(
+    folder: str | os.PathLike[str], spark: SparkSession | None = None
+) -> list[HistoryRow] | DataFrame:
+    """The rows of a history (columns: docs/replay.md): with a session as a DataFrame, else as named tuples, the oldest trace first."""
+    if spark is None:
+        return _history().read(os.fspath(folder))  # type: ignore[no-any-return]
+    return _history().frame(spark, os.fspath(folder))  # type: ignore[no-any-return]
+
+
+def _history() -> ModuleType:
+    try:
+        from warrenmq.replay.export import history as table
+    except ImportError as missing:
+        raise CallerError(
+            "A history is Parquet, which needs pyarrow: pip install 'warrenmq[spark]'."
+        ) from missing
+    return table

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -64,14 +64,29 @@ def write_report(replayed: Replayed, target: str | os.PathLike[str], moments: Se
     `moments` are what the page tells of when, with links (the verbs give those of the lens that they write beside the page).
     """
     require_plotly()
-    from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
-
     if replayed.picture is None:
         raise CallerError("This replay took no picture: call replay(..., picture=True) for a report.")
+    write_page(
+        target,
+        report_data(replayed, replayed.picture, moments),
+        title="Replay of a trace",
+        plots="What happened",
+        footer="Written by warrenmq replay. Times are seconds since the first row of the trace.",
+    )
+
+
+def write_page(
+    target: str | os.PathLike[str], data: Mapping[str, Any], *, title: str, plots: str, footer: str
+) -> None:
+    """Write a page of `report.html` with its data; `plots` is the title of the plots.  CallerError without plotly."""
+    require_plotly()
+    from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
+
     # "<" would let a queue's name end the script that the data is in
-    data = json.dumps(report_data(replayed, replayed.picture, moments)).replace("<", "\\u003c")
+    text = json.dumps(data).replace("<", "\\u003c")
     template = Template(resources.files(__package__).joinpath("report.html").read_text(encoding="utf-8"))
-    Path(target).write_text(template.safe_substitute(plotly=get_plotlyjs(), data=data), encoding="utf-8")
+    page = template.safe_substitute(plotly=get_plotlyjs(), data=text, title=title, plots=plots, footer=footer)
+    Path(target).write_text(page, encoding="utf-8")
 
 
 def report_data(replayed: Replayed, picture: Picture, moments: Sequence[Moment] = ()) -> Plain:
