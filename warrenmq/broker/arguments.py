@@ -81,7 +81,7 @@ def body(value: Any, largest: int) -> bytes:
             f"a message's body has {len(found)} bytes and max_message_size is {largest}; split it, or raise the setting",
             reply_text=f"message size {len(found)} is larger than configured max size {largest}",
         )
-    if len(found) >= LARGE:
+    if len(found) > LARGE:
         check_room(len(found))
     return found
 
@@ -92,7 +92,7 @@ def bodies(values: Iterable[Any], largest: int) -> list[bytes]:
     found: list[Any] = list(values)
     if found and (set(map(type, found)) != {bytes} or max(map(len, found)) > largest):
         found = [body(each, largest) for each in found]
-    if (size := sum(map(len, found))) >= LARGE:
+    if (size := sum(map(len, found))) > LARGE:
         check_room(size)
     return found
 

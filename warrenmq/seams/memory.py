@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LARGE = 1 << 20
-"""Bytes of messages from which it is worth looking whether there is room for them."""
+"""Bytes of messages above which it is worth looking whether there is room for them."""
 _COPIES = 3
 """Of a message, on its way from its publisher to the disk."""
 MEMORY_SIZE_FOR_UNKNOWN_OS = 1 << 30
@@ -35,7 +35,7 @@ MEMORY_SIZE_FOR_UNKNOWN_OS = 1 << 30
 
 
 def check_room(size: int) -> None:
-    """Raise ResourceError if there is no memory for messages of so many bytes, LARGE or more, and the copies that are made of them.
+    """Raise ResourceError if there is no memory for messages of so many bytes, more than LARGE, and the copies that are made of them.
 
     Asked before anything is sent: a queue or a store that runs out of memory while it takes them in has to be restarted, and others with it.
     """

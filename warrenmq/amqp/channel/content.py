@@ -103,7 +103,7 @@ class ContentAssembler:
             # Before the body has come, where RabbitMQ looks when it is complete: it need not be kept.
             self.flush()
             raise self._too_large(self._size)
-        if self._size >= LARGE:
+        if self._size > LARGE:
             self.flush()
             check_room(self._size)
         if self._size:
