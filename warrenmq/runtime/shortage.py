@@ -9,9 +9,9 @@ from __future__ import annotations
 import errno
 
 from warrenmq.errors import ResourceError
+from warrenmq.seams.disk import is_full
 
 _ERRNOS = frozenset({errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE})
-_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def shortage(error: BaseException, what: str) -> ResourceError | None:
@@ -43,7 +43,7 @@ def may_pass(error: BaseException) -> bool:
     >>> may_pass(OSError(errno.ENOSPC, "No space left on device")), may_pass(OSError(errno.EIO, "Input/output error"))
     (True, False)
     """
-    return shortage(error, "") is not None or (isinstance(error, OSError) and error.errno in _DISK_FULL)
+    return shortage(error, "") is not None or (isinstance(error, OSError) and is_full(error))
 
 
 def no_thread(error: BaseException, what: str) -> ResourceError:

@@ -25,6 +25,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from warrenmq.checks import regular_expression
 from warrenmq.errors import PreconditionFailed
 from warrenmq.queue.arguments import MAX_EXPIRY, OVERFLOWS, QUEUE_MODES, QUEUE_VERSIONS, QueueArguments
 
@@ -135,8 +136,8 @@ def check_parameter(component: str, name: str, value: Any) -> None:
         raise _invalid(f"Unrecognised terms {_short(unknown)} in policy")
     pattern, apply_to = value["pattern"], value.get("apply-to", "all")
     try:
-        re.compile(pattern if type(pattern) is str else "")
-    except (re.error, OverflowError, RecursionError) as why:
+        regular_expression(pattern if type(pattern) is str else "")
+    except ValueError as why:
         raise _invalid(f"pattern should be regular expression but is invalid: {_short(why)}") from None
     if type(pattern) is not str:
         raise _invalid(f"pattern should be binary, actually was {_short(repr(pattern))}")

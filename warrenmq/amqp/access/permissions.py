@@ -14,6 +14,8 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from warrenmq.checks import regular_expression
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from re import Pattern
@@ -130,7 +132,7 @@ def topic_permissions(user: str, vhost: str, exchange: str, write: str, read: st
 
 def _compiled(text: str, what: str) -> Pattern[str]:
     try:
-        return re.compile(text or "^$")
-    except (re.error, OverflowError, RecursionError) as why:
+        return regular_expression(text or "^$")
+    except ValueError as why:
         msg = f"{what} is no regular expression: {why}"
         raise ValueError(msg) from why
