@@ -162,7 +162,7 @@ _DECIDED = {
 
 
 class _Stored:
-    """What a store wrote of one message."""
+    """The rows of a store about one message, as steps of the specification."""
 
     def __init__(self) -> None:
         self.found = 0

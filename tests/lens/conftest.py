@@ -63,7 +63,7 @@ class Watched:
         raise AssertionError(f"it did not come true: {expression}")
 
     def faults(self, where: Any, scheme: str) -> list[str]:
-        """What axe finds in the page, or in a frame of it, as it stands: contrast, labels, roles."""
+        """Violations that axe finds in the page, or in a frame of it, as it stands: contrast, labels, roles."""
         axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
         self.page.emulate_media(color_scheme=scheme)
         found = axe.run(where).response["violations"]

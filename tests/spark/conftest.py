@@ -18,8 +18,8 @@ spark.sql.adaptive.enabled          false
 spark.sql.codegen.wholeStage        false
 spark.sql.codegen.factoryMode       NO_CODEGEN
 """
-"""What a user's spark-defaults.conf may say, too: it changes what a query costs, and nothing of what it gives.  To compile the code
-of a query takes longer than to interpret it for a few thousand rows."""
+"""Settings of Spark that change what a query costs, and nothing of what it gives; a user's spark-defaults.conf may have them, too.  To
+compile the code of a query takes longer than to interpret it for a few thousand rows."""
 
 CONNECT = """
 spark.plugins                       org.apache.spark.sql.connect.SparkConnectPlugin

@@ -44,7 +44,7 @@ def test_the_second_time_nothing_is_installed(project_venv):
 
 
 def test_the_commands_share_one_environment(project_venv):
-    """What the tests need is more than what the demo needs, and is added to it."""
+    """The packages of the tests are added to those of the demo, which are among them."""
     assert len({project_venv.ensure("demo"), project_venv.ensure("all"), project_venv.ensure("demo")}) == 1
     assert project_venv.installed == [["-e", ".[demo]"], ["-e", ".[all]"]]
     project_venv.installed.clear()

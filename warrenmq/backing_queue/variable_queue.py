@@ -109,7 +109,7 @@ class VariableQueue(ABC):
         self.lost: list[int] = []
         """Sequence ids of messages that were found damaged and left out, since `take_lost`."""
         self._taken: tuple[int, list[bytes], dict[int, bytes]] = 0, [], {}
-        """What was published last: the first sequence id, the records, and the bodies that are apart; kept with a trace only."""
+        """The last publish: its first sequence id, the records, and the bodies that are apart; kept with a trace only."""
         self.paging_rows = PagingRows(trace)
         self._paged, self.tell_paged = self.paging_rows.note, self.paging_rows.tell
         self.must_reduce_again = False

@@ -77,7 +77,7 @@ class Users:
         self._topics: dict[tuple[str, str, str], TopicPermissions] = {}
         """By user, virtual host and exchange."""
         self._own: dict[tuple[str, ...], None] = {}
-        """What did not come from a file: ("user", name), ("vhost", name), ("permission", user, vhost), ("topic", user, vhost, exchange)."""
+        """The keys of what did not come from a file: ("user", name), ("vhost", name), ("permission", user, vhost), ("topic", user, vhost, exchange)."""
 
     @classmethod
     def default(cls, name: str = DEFAULT_USER, password: str = DEFAULT_USER, tags: Iterable[str] = ("administrator",),
