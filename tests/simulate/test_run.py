@@ -13,6 +13,7 @@ from warrenmq.simulate.fleet import Plan, fleet, here
 from warrenmq.simulate.generate import generate
 from warrenmq.simulate.run import PROFILES, run, run_traced
 from warrenmq.simulate.script import FAULTS, HONEST_FAULTS, VERBS, parse
+from warrenmq.testing import SimulatedMachine
 from warrenmq.testing.disk import SimulatedFile
 
 RUNS = 12
@@ -161,3 +162,15 @@ def test_a_message_whose_row_a_kill_cut_off_is_held_by_the_queue_that_recovers_i
     )
     outcome = run(87, script, "modern")
     assert outcome.verdict == "ok", outcome.text
+
+
+def test_each_task_is_a_client_of_its_own():
+    """What one task publishes is no part of a transaction that another one has open."""
+    with SimulatedMachine(3) as machine:
+        broker = machine.open()
+        jobs = broker.declare_queue("jobs")
+        with broker.tx():
+            jobs.publish(b"mine")
+            machine.sim.spawn(lambda: jobs.publish(b"another's"))
+            machine.sleep(1)
+            assert jobs.get().body == b"another's"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from warrenmq.actors.store.messages import Statistics
 from warrenmq.actors.vhost.messages import EnsureDelayQueue
 from warrenmq.broker.calls import ActorCalls
-from warrenmq.broker.parts import PerThread
 from warrenmq.broker.publisher import Publishing
 from warrenmq.broker.stats import (
     ActorStats,
@@ -51,7 +50,7 @@ class Client:
         """Draws a number for a consumer, unique in this broker."""
         self.retry_policies: dict[str, RetryPolicy] = {}
         """By queue."""
-        self.publishing = PerThread(self._new_publishing)
+        self.publishing = engine.runtime.per_thread(self._new_publishing)
 
     def trace(self) -> ActorTrace | None:
         """The calling thread's trace: an application thread is a client in the trace."""

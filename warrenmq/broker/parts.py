@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -16,23 +14,9 @@ if TYPE_CHECKING:
     from warrenmq.node.alarms import Alarm, BlockedPublisher
     from warrenmq.queue.collected import OpenAcks
     from warrenmq.runtime import Channel, Runtime
+    from warrenmq.runtime.seams import Own
     from warrenmq.settings import Settings
     from warrenmq.trace.recorder import ActorTrace
-
-
-T_co = TypeVar("T_co", covariant=True)
-
-
-class PerThread(threading.local, Generic[T_co]):
-    """An object for each thread, made when the thread first asks for it."""
-
-    def __init__(self, make: Callable[[], T_co]) -> None:
-        self._make = make
-
-    @cached_property
-    def own(self) -> T_co:
-        """The calling thread's."""
-        return self._make()
 
 
 class AlarmTable(Protocol):
@@ -115,7 +99,7 @@ class BrokerClient(Protocol):
     def settings(self) -> Settings: ...
     def trace(self) -> ActorTrace | None: ...
     @property
-    def publishing(self) -> PerThread[Publishes]: ...
+    def publishing(self) -> Own[Publishes]: ...
     def ack_one(self, ref: Any, acks: OpenAcks, tag: int) -> None: ...
     def settle(self, ref: Any, message: Any) -> None: ...
     def cast(self, ref: Any, message: Any) -> None: ...

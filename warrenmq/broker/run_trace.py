@@ -6,7 +6,6 @@ The broker is an actor of the trace ("broker"), and so is each application threa
 from __future__ import annotations
 
 import os
-import threading
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -46,7 +45,7 @@ class RunTrace:
         self._runtime = runtime
         self._boot = boot
         self._clients = count(1)
-        self._local = threading.local()
+        self._own = runtime.per_thread(self._new_client)
         self._broker = target.actor("broker", "broker")
         _write_start(
             self._broker,
@@ -62,11 +61,10 @@ class RunTrace:
 
     def client(self) -> ActorTrace:
         """The calling thread's own trace."""
-        try:
-            trace: ActorTrace = self._local.trace
-        except AttributeError:
-            trace = self._local.trace = self._recorder.actor(f"client-{next(self._clients)}", "client")
-        return trace
+        return self._own.own
+
+    def _new_client(self) -> ActorTrace:
+        return self._recorder.actor(f"client-{next(self._clients)}", "client")
 
     def end(self, *, clean: bool) -> None:
         """Close the trace; a run that did not end cleanly has no RUN_END."""

@@ -23,6 +23,7 @@ from warrenmq.runtime.life import Boot, inbox_of
 from warrenmq.runtime.messages import Call, Exit, Traced
 from warrenmq.runtime.plain import supervised
 from warrenmq.runtime.reasons import NO_PROC, SHUTDOWN, CallFailed
+from warrenmq.runtime.seams import PerThread
 from warrenmq.runtime.shortage import shortage
 from warrenmq.trace.events import Send, Undelivered
 from warrenmq.trace.writers import writer
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from warrenmq.runtime.inbox import Inbox
-    from warrenmq.runtime.seams import Channel, Event, Lock
+    from warrenmq.runtime.seams import Channel, Event, Lock, Own
     from warrenmq.runtime.system import Living
     from warrenmq.trace.recorder import ActorTrace, Recorder
 
@@ -39,6 +40,7 @@ _write_send, _write_undelivered = writer(Send), writer(Undelivered)
 
 Name: TypeAlias = Hashable
 A = TypeVar("A", bound=Actor)
+T = TypeVar("T")
 
 
 class ActorInfo(NamedTuple):
@@ -99,6 +101,10 @@ class Runtime(ABC):
     @abstractmethod
     def lock(self) -> Lock:
         """A lock that may be held across a checkpoint."""
+
+    def per_thread(self, make: Callable[[], T]) -> Own[T]:
+        """An object for each thread that asks for it, in a simulation for each task."""
+        return PerThread(make)
 
     @abstractmethod
     def monotonic_ns(self) -> int: ...

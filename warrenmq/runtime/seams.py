@@ -1,14 +1,19 @@
-"""The protocols of the few blocking things that a scheduler supplies: parking a thread, or a greenlet.
+"""The few things of threads that a scheduler supplies: what parks a thread or a greenlet, and what each has of its own.
 
 `queue.SimpleQueue`, `threading.Event` and `threading.Lock` are the threads' answers as they are.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+import threading
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
+
+T_co = TypeVar("T_co", covariant=True)
 
 
 class Channel(Protocol):
@@ -52,3 +57,23 @@ class Lock(Protocol):
         traceback: TracebackType | None,
         /,
     ) -> None: ...
+
+
+class Own(Protocol[T_co]):
+    """An object for each thread of the application, or for each task of a simulation."""
+
+    @property
+    def own(self) -> T_co:
+        """The caller's, made when it first asks for it."""
+
+
+class PerThread(threading.local, Generic[T_co]):
+    """An Own of threads."""
+
+    def __init__(self, make: Callable[[], T_co]) -> None:
+        self._make = make
+
+    @cached_property
+    def own(self) -> T_co:
+        """The calling thread's."""
+        return self._make()

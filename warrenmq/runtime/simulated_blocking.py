@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 from collections import deque
 from queue import Empty, Full
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pykka import Future, Timeout
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from warrenmq.runtime.scheduler import Scheduler, Task
+
+T = TypeVar("T")
 
 
 class SimChannel:
@@ -114,6 +117,23 @@ class SimLock:
         /,
     ) -> None:
         self.release_of(self._scheduler.current)
+
+
+class PerTask(Generic[T]):
+    """An object for each task of the simulation, as PerThread is for threads."""
+
+    def __init__(self, scheduler: Scheduler, make: Callable[[], T]) -> None:
+        self._scheduler = scheduler
+        self._make = make
+        self._made: dict[Task, T] = {}
+
+    @property
+    def own(self) -> T:
+        """The current task's."""
+        task = self._scheduler.current
+        if task not in self._made:
+            self._made[task] = self._make()
+        return self._made[task]
 
 
 class SimFuture(Future[Any]):

@@ -23,7 +23,7 @@ from warrenmq.runtime.base import Runtime
 from warrenmq.runtime.life import inbox_of
 from warrenmq.runtime.reasons import KILLED, Killed
 from warrenmq.runtime.scheduler import Scheduler
-from warrenmq.runtime.simulated_blocking import SimChannel, SimEvent, SimFuture, SimLock
+from warrenmq.runtime.simulated_blocking import PerTask, SimChannel, SimEvent, SimFuture, SimLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,6 +123,9 @@ class Simulation(Runtime):
 
     def lock(self) -> SimLock:
         return SimLock(self._scheduler)
+
+    def per_thread(self, make: Callable[[], T]) -> PerTask[T]:
+        return PerTask(self._scheduler, make)
 
     def monotonic_ns(self) -> int:
         return self._scheduler.now

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.amqp.wire.codec import raw_properties
 from warrenmq.broker.engine import CLOSED
-from warrenmq.broker.parts import PerThread
 from warrenmq.broker.publisher import wait_for_alarms
 from warrenmq.errors import Blocked, BrokerClosed, Nacked, ProcessDied, Refusal
 from warrenmq.message.properties import Properties
 from warrenmq.queue.messages import Ack
 from warrenmq.routing.message_options import header_routes, parse_expiration
 from warrenmq.runtime.life import inbox_of
+from warrenmq.runtime.seams import PerThread
 from warrenmq.shared.calling import may_repeat
 from warrenmq.shared.consuming import ConsumerChannel, GetChannel
 from warrenmq.shared.errors import LinkLost

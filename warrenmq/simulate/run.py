@@ -30,7 +30,6 @@ from warrenmq.trace.block import ROW
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from warrenmq.replay.drive.machines import Finding
     from warrenmq.simulate.script import Script
     from warrenmq.trace.reader import Trace
 
@@ -136,7 +135,6 @@ def _judged_by_rules(trace: Trace, application: Application) -> tuple[str, str]:
     findings = [*found.violations, *found.indeterminate]
     if application.is_damaged:
         findings = [each for each in findings if each.rule not in _TOLD_AFTER_DAMAGE]
-    findings = [each for each in findings if not _is_of_shared_client(each)]
     if findings:
         return findings[0].rule, str(findings[0])
     if (
@@ -144,12 +142,3 @@ def _judged_by_rules(trace: Trace, application: Application) -> tuple[str, str]:
     ):  # what a power cut tore was not confirmed, or C2 says so
         return "damage", told(happened)
     return "", ""
-
-
-def _is_of_shared_client(finding: Finding) -> bool:
-    """True if it is about waits of an application's thread.
-
-    The threads that a script starts with `burst` are tasks of one thread here, which share a client: while one of them waits
-    for credit another one sends, and its rows are not told apart.
-    """
-    return finding.rule == "W1" and finding.subject.startswith("actor client-")
