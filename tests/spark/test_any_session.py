@@ -75,12 +75,13 @@ def test_a_small_trace_takes_few_tasks_in_any_session(default_session, small_tra
 
 
 def test_read_and_sparks_own_readers_give_the_same_rows(spark, clean_trace):
-    from warrenmq.replay.spark.frames import read_through_spark
+    from warrenmq.replay.spark.frames import scan_through_spark
+    from warrenmq.replay.spark.source import index_trace
 
     content = ["count(*)", "sum(cast(xxhash64(*) as decimal(38)))"]
     assert (
         read(spark, clean_trace).selectExpr(*content).collect()
-        == read_through_spark(spark, clean_trace).selectExpr(*content).collect()
+        == scan_through_spark(spark, index_trace(spark, clean_trace)).selectExpr(*content).collect()
     )
 
 

@@ -33,9 +33,13 @@ def agree(one, other):
 def test_between_stages_only_a_machines_own_summary_is_binary():
     import pyarrow as pa
 
-    from warrenmq.replay.spark.stage_columns import OUTCOMES, SUMMARIES, fact_of, fact_struct
+    from warrenmq.replay.spark.stage_columns import OUTCOMES, SUMMARIES, fact_of, fact_struct, pack, unpack
 
     assert [field.name for field in (*SUMMARIES, *OUTCOMES) if pa.types.is_binary(field.type)] == ["summary"]
+    key = ("queue:jobs", 1 << 40, "", 0)
+    for column in (SUMMARIES.field("key"), OUTCOMES.field("key"), OUTCOMES.field("figure").type.field("key")):
+        assert [part.name for part in column.type.value_type] == ["text", "number"]
+        assert unpack(pa.array([pack(key)], column.type)[0].as_py()) == key
     fact = OUTCOMES.field("fact").type
     assert [field.name for field in fact] == ["run", "actor", "message"]
     held = ((1, 7), 1 << 40)

@@ -24,6 +24,7 @@ from warrenmq.replay.rules.rule import Rule
 from warrenmq.replay.spark.arrow_rows import Piece
 from warrenmq.replay.spark.engine import InSpark, Job
 from warrenmq.replay.spark.failures import told_in_a_sentence
+from warrenmq.replay.spark.frames import narrowed
 from warrenmq.replay.spark.jobs import described
 from warrenmq.replay.spark.partitions import ROWS_OF_PIECES, partitions
 from warrenmq.replay.spark.source import Batches
@@ -39,6 +40,22 @@ _BLOCK_BITS = 14
 """Rows of one actor that go to one place: 16,384."""
 
 _WHOSE = ("directory", "vhost")
+_GIVEN = (
+    "run",
+    "actor",
+    "kind",
+    "parent_id",
+    "actor_rows",
+    "t",
+    "seq",
+    "msg",
+    "peer_id",
+    "pseq",
+    "a",
+    "b",
+    "c",
+)
+_NEEDED = (*_GIVEN, "actor_id", "ev_id", "flag_id")
 _COLUMNS = ("t", "seq", "msg", "peer_id", "pseq", "a", "b", "c", "who")
 INCIDENTS_DDL = "what string, count long"
 VIOLATIONS_DDL = (
@@ -86,8 +103,9 @@ def check_rows(rows: DataFrame, own: Sequence[Rule] = ()) -> Result:
     """Check rows; returns also indeterminate findings and figures."""
     # rows that were stored before there were such columns have one broker
     whose = [name if name in rows.columns else f"'' as {name}" for name in _WHOSE]
-    needed = rows.selectExpr(
-        *whose, "run", "actor", "kind", "parent_id", "actor_rows", "t", "seq", "msg", "peer_id", "pseq", "a", "b", "c",
+    stored = narrowed(rows, {*_NEEDED, *(name for name in _WHOSE if name in rows.columns)})
+    needed = stored.selectExpr(
+        *whose, *_GIVEN,
         "shiftleft(actor_id, 16) | shiftleft(ev_id, 8) | flag_id as who", "actor_id",
     )  # fmt: skip
     spark = rows.sparkSession

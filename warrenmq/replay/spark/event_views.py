@@ -24,6 +24,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from warrenmq.errors import CallerError
+from warrenmq.replay.spark.frames import narrowed
 from warrenmq.replay.spark.named import PUBLIC
 from warrenmq.trace import schema
 from warrenmq.trace.schema import ACTOR, EVENTS, MESSAGE_KIND, WALL_CLOCK, YES_NO, Event
@@ -35,7 +36,19 @@ def events(rows: DataFrame, name: str) -> DataFrame:
     """See `warrenmq.replay.events`."""
     event = _event(name)
     its = [typed for column in event.columns for typed in _typed(event, column)]
-    return rows.where(sf.col("ev") == event.name).select(*_EVERY_ROW, _wall_clock().alias("time"), *its)
+    return (
+        narrowed(rows, _needed(event), [event.number])
+        .where(PUBLIC.is_of(event.number))
+        .select(*_EVERY_ROW, _wall_clock().alias("time"), *its)
+    )
+
+
+def _needed(event: type[Event[Any]]) -> set[str]:
+    """The columns of rows that a view is made of."""
+    names = {"peer" for column in event.columns if column.place == "peer" and column.type is ACTOR}
+    names |= {"flag" for column in event.columns if column.type is MESSAGE_KIND}
+    numbers = PUBLIC.places((event.number, column.name) for column in event.columns)
+    return {*_EVERY_ROW, "epoch", *names, *numbers}
 
 
 def _event(name: str) -> type[Event[Any]]:

@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from urllib.parse import urlsplit
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from warrenmq.errors import CallerError
-from warrenmq.replay.spark.arrow_rows import DDL, TYPES, Names, named_batches, names_of
+from warrenmq.replay.spark.arrow_rows import COLUMNS, DDL, TYPES, Names, named_batches, names_of
 from warrenmq.replay.spark.datasource import TraceSource
-from warrenmq.replay.spark.only import Conditions, Only
-from warrenmq.replay.spark.source import Batches, Pieces, index_trace, local_name, map_pieces
+from warrenmq.replay.spark.only import EVERYTHING, Conditions, Only
+from warrenmq.replay.spark.source import Batches, Pieces, TraceIndex, index_trace, local_name, map_pieces
 from warrenmq.trace.reader import require_header, trace_files
+from warrenmq.trace.schema import EVENTS
 
 
 class NamedBatches:
-    """Job of `map_pieces`: the public rows."""
+    """Job of `map_pieces`: the public rows, with these columns."""
 
-    def __init__(self, names: Sequence[Names], unpack: Pieces) -> None:
+    def __init__(self, names: Sequence[Names], columns: Sequence[str], unpack: Pieces) -> None:
         self._names = names
+        self._columns = columns
         self._unpack = unpack
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        return named_batches(self._names, self._unpack(batches))
+        return named_batches(self._names, self._unpack(batches), self._columns)
+
+
+Scan = Callable[[Sequence[str], Only], DataFrame]
+"""Reads some columns of the rows that fulfil conditions."""
 
 
 def read(
@@ -43,35 +50,65 @@ def read(
     addresses (object storage) go through Spark's own readers, and every block is unpacked.
     """
     names = [os.fspath(path) for path in paths]
-    schema = DDL if columns is None else ", ".join(f"{name} {_type_of(name)}" for name in columns)
     chosen = Only.of(only or {})
-    if not all(urlsplit(name).scheme in {"", "file"} for name in names):
-        rows = read_through_spark(spark, *names)
-        for name, (first, last) in chosen.ranges.items():
-            rows = rows.where(sf.col(name).between(first, last))
-        for name, values in chosen.names.items():
-            rows = rows.where(sf.col(name).isin(values))
-        return rows.select(*(columns or "*"))
-    require_header(file for name in names for file in trace_files(local_name(name)))
-    register(spark)
+    scan: Scan
+    if all(urlsplit(name).scheme in {"", "file"} for name in names):
+        require_header(file for name in names for file in trace_files(local_name(name)))
+        register(spark)
+        scan = partial(_scan_files, spark, [os.path.abspath(local_name(name)) for name in names])
+    else:
+        scan = partial(scan_through_spark, spark, index_trace(spark, *names))
+    rows = scan(columns or COLUMNS, chosen)
+    _scans[rows] = scan, chosen
+    return rows
+
+
+def narrowed(rows: DataFrame, columns: Collection[str], events: Collection[int] | None = None) -> DataFrame:
+    """Select columns of the rows of some events, or of all.
+
+    Spark pushes no columns into a Python data source.  So a DataFrame that `read` gave, and that is not kept in memory, is read anew,
+    without the other columns and events; any other is selected from.
+    """
+    ordered = [name for name in COLUMNS if name in columns]
+    if rows in _scans and rows.storageLevel == StorageLevel.NONE and set(ordered) <= set(rows.columns):
+        scan, only = _scans[rows]
+        return scan(
+            ordered, only if events is None else only.of_events(EVENTS[each].name for each in sorted(events))
+        )
+    return rows.select(*ordered)
+
+
+_scans: WeakKeyDictionary[DataFrame, tuple[Scan, Only]] = WeakKeyDictionary()
+"""What `read` gave, and how it is read."""
+
+
+def _scan_files(spark: SparkSession, paths: list[str], columns: Sequence[str], only: Only) -> DataFrame:
     return (
-        spark.read.schema(schema)
+        spark.read.schema(_schema(columns))
         .format(TraceSource.name())
-        .option("only", chosen.as_option())
-        .load([os.path.abspath(local_name(name)) for name in names])
+        .option("only", only.as_option())
+        .load(paths)
     )
 
 
-def _type_of(column: str) -> str:
-    if column not in TYPES:
-        raise CallerError(f"a trace has no column {column!r}; it has {DDL}.")
-    return TYPES[column]
+def scan_through_spark(
+    spark: SparkSession, trace: TraceIndex, columns: Sequence[str] = COLUMNS, only: Only = EVERYTHING
+) -> DataFrame:
+    """Read rows of a trace from any file system that Spark reads."""
+    asked = [name for name in COLUMNS if name in columns or name in only.ranges or name in only.names]
+    rows = map_pieces(spark, trace, partial(NamedBatches, names_of(trace.catalog), asked), _schema(asked))
+    for name, (first, last) in only.ranges.items():
+        rows = rows.where(sf.col(name).between(first, last))
+    for name, values in only.names.items():
+        rows = rows.where(sf.col(name).isin(values))
+    return rows.select(*columns)
 
 
-def read_through_spark(spark: SparkSession, *paths: str) -> DataFrame:
-    """Read all rows of a trace from any file system that Spark reads."""
-    trace = index_trace(spark, *paths)
-    return map_pieces(spark, trace, partial(NamedBatches, names_of(trace.catalog)), DDL)
+def _schema(columns: Sequence[str]) -> str:
+    for name in columns:
+        if name not in TYPES:
+            raise CallerError(f"a trace has no column {name!r}; it has {DDL}.")
+    return ", ".join(f"{name} {TYPES[name]}" for name in columns)
 
 
 _registered: WeakSet[SparkSession] = WeakSet()

@@ -23,6 +23,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
 from warrenmq.replay.rules.passes.queue_ledger import Ledger
+from warrenmq.replay.spark.frames import narrowed
 from warrenmq.replay.spark.named import PUBLIC
 from warrenmq.trace.catalog import FOREVER
 from warrenmq.trace.events import IN_STORE, NO_ACK, PERSISTENT, PRIORITY_SHIFT, REDELIVERED, WANTS_CONFIRM, Ev
@@ -32,6 +33,7 @@ STEP = 4_096
 """Ids of a row that are taken apart at once."""
 BLOCK_BITS = 14
 """Rows of an actor that are looked at together for missing ones: 16,384."""
+_OF_ROWS = ("run", "actor_id", "seq")
 _MESSAGE = ("run", "actor", "actor_id", "seq_id")
 
 
@@ -43,10 +45,21 @@ def lifecycles(rows: DataFrame) -> DataFrame:
 
 def _by_message(rows: DataFrame) -> DataFrame:
     """One row a message, of all rows that name it; times are t."""
+    named = [(event, name) for event in Ledger.events for name in ("first_seq_id", "count")]
+    needed = {
+        "actor",
+        *_OF_ROWS,
+        "t",
+        "msg",
+        "epoch",
+        "flag_id",
+        *PUBLIC.places([*named, (Ev.EXPIRY, "expires_at")]),
+    }
     first, count = PUBLIC.of("first_seq_id", *Ledger.events), PUBLIC.of("count", *Ledger.events)
     last = sf.col("first_seq_id") + sf.col("count") - 1
     several = (
-        rows.where(PUBLIC.is_of(*Ledger.events))
+        narrowed(rows, needed, Ledger.events)
+        .where(PUBLIC.is_of(*Ledger.events))
         .select(
             "run", "actor", "actor_id", "ev_id", "flag_id", "t", "seq", "msg", "epoch",
             first.alias("first_seq_id"), count.alias("count"), PUBLIC.of("expires_at", Ev.EXPIRY).alias("expires_at"),
@@ -89,7 +102,8 @@ def _by_message(rows: DataFrame) -> DataFrame:
 
 def _gaps(rows: DataFrame) -> DataFrame:
     """For each actor of whom rows are missing: pairs of numbers (first, last) between which they are, or some of them."""
-    blocks = rows.groupBy("run", "actor_id", sf.shiftright("seq", BLOCK_BITS).alias("block")).agg(
+    numbered = narrowed(rows, {*_OF_ROWS, "actor_rows"})
+    blocks = numbered.groupBy("run", "actor_id", sf.shiftright("seq", BLOCK_BITS).alias("block")).agg(
         sf.min("seq").alias("first"),
         sf.max("seq").alias("last"),
         sf.count("*").alias("n"),

@@ -33,6 +33,11 @@ class Named:
             value = sf.when(self.is_of(*events), sf.expr(expression)).otherwise(value)
         return value
 
+    def places(self, named: Iterable[tuple[int, str]]) -> set[str]:
+        """The columns of the DataFrame that `of_any` needs for these."""
+        its = {EVENTS[event].column(name).place for event, name in named}
+        return {self._event, *(self._places.get(place, place) for place in its)}
+
     def is_of(self, *events: int) -> Column:
         """Rows of these events."""
         return sf.col(self._event).isin(sorted(map(int, events)))

@@ -17,7 +17,7 @@ the two sides of a join would both read with the filters of one.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +55,11 @@ class Only:
                 )
         return only
 
+    def of_events(self, names: Iterable[str]) -> Only:
+        """The same, of these events only."""
+        chosen = [name for name in names if name in self.names.get("ev", [name])]
+        return Only(self.ranges, {**self.names, "ev": chosen})
+
     def as_option(self) -> str:
         """For option("only", ...)."""
         return json.dumps({**self.ranges, **self.names})
@@ -81,3 +86,7 @@ class Only:
     def of_rows(self) -> list[str]:
         """The columns that rows of a piece are chosen by."""
         return [*self.ranges, *(column for column in ("ev",) if column in self.names)]
+
+
+EVERYTHING = Only()
+"""No conditions."""

@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING
 
 from warrenmq.replay.drive.own_rules import SqlRule
 from warrenmq.replay.rules.sql import COUNTED, views
+from warrenmq.replay.spark.frames import narrowed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_STORED = {"run", "actor_id", "seq", "t", "ev_id", "flag_id", "msg", "peer_id", "pseq", "a", "b", "c"}
+_ACTORS = {"run", "actor_id", "actor", "kind", "parent_id", "directory", "vhost"}
 
 
 def check_own(rows: DataFrame, rules: Sequence[SqlRule]) -> DataFrame:
@@ -39,18 +43,20 @@ def _asked(rows: DataFrame, query: str) -> DataFrame:
     """Ask a query over the tables of rules."""
     tables = {
         "stored": "SELECT run, actor_id AS actor, seq, t, ev_id AS event, flag_id AS flag, msg, coalesce(peer_id, 0) AS peer, "
-        "pseq, a, b, c FROM __rows__",
+        "pseq, a, b, c FROM {stored_rows}",
         "actors": "SELECT DISTINCT run, actor_id AS actor, concat_ws(' ', directory, vhost) AS scope, actor AS name, kind, "
-        "coalesce(parent_id, 0) AS parent FROM __rows__",
+        "coalesce(parent_id, 0) AS parent FROM {actor_rows}",
         "most": f"SELECT coalesce(max(b), 1) AS n FROM stored WHERE event IN ({', '.join(str(int(event)) for event in COUNTED)})",  # noqa: S608 - of the schema alone
         "numbers": "SELECT explode(sequence(0, n - 1)) AS n FROM most",
         **views(),
     }
     given = ", ".join(f"{name} AS ({table})" for name, table in tables.items())
-    escaped = (
-        f"WITH {given} {query}".replace("{", "{{").replace("}", "}}").replace("__rows__", "{given_rows}")
+    escaped = query.replace("{", "{{").replace("}", "}}")  # else Spark takes a brace for a placeholder
+    return rows.sparkSession.sql(
+        f"WITH {given} {escaped}",
+        stored_rows=narrowed(rows, _STORED),
+        actor_rows=narrowed(rows, _ACTORS),
     )
-    return rows.sparkSession.sql(escaped, given_rows=rows)
 
 
 def _literal(text: str) -> str:

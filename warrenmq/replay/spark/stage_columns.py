@@ -5,13 +5,12 @@
     outcomes      facts, findings, figures, files of stores, and the keys that need a full check; one kind a row, the other columns
                   are null
 
-`summary` alone is binary: it is the machine's own, a pickle of tuples and arrays.  Keys are tuples of numbers and strings, in JSON, so
-that equal ones are equal strings.
+`summary` alone is binary: it is the machine's own, a pickle of tuples and arrays.  A key is an array of parts, each of which is a
+`text` or a `number`: the machine says what they are (of `files`, for instance, run, store and file).
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -19,12 +18,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from warrenmq.replay.drive.findings import Found
-from warrenmq.replay.drive.machines import FigureKey, FileEnd, Finding, Held
+from warrenmq.replay.drive.machines import FigureKey, FileEnd, Finding, Held, Key
 from warrenmq.replay.drive.trace_context import ActorSummary
 from warrenmq.trace.schema import COLUMNS, Row
 
 BATCH_ROWS = 4096
 
+_KEY = pa.list_(pa.struct([("text", pa.string()), ("number", pa.int64())]))
 _ROW = pa.struct([(name, pa.int64()) for name in COLUMNS])
 _ACTOR_SUMMARY = pa.struct([
     ("counts", pa.map_(pa.int32(), pa.int64())), ("first_t", pa.int64()), ("incarnation", pa.int64()),
@@ -39,7 +39,7 @@ _FINDING = pa.struct([
     ("about", pa.list_(pa.int64())),
 ])  # fmt: skip
 _FIGURE = pa.struct([
-    ("key", pa.string()), ("count", pa.int64()), ("largest", pa.int64()), ("histogram", pa.map_(pa.int64(), pa.int64())),
+    ("key", _KEY), ("count", pa.int64()), ("largest", pa.int64()), ("histogram", pa.map_(pa.int64(), pa.int64())),
 ])  # fmt: skip
 """A count, or the largest number; or many counts whose keys differ in the number at their end, such as classes of a delay, as one row."""
 
@@ -51,20 +51,23 @@ FACT = pa.struct([*_OF_ACTOR, ("message", pa.int64())])
 """A queue that held a message at the clean end of its run."""
 
 SUMMARIES = pa.schema([
-    ("machine", pa.string()), ("key", pa.string()), *_OF_ACTOR, ("seq", pa.int64()), ("nth", pa.int32()),
+    ("machine", pa.string()), ("key", _KEY), *_OF_ACTOR, ("seq", pa.int64()), ("nth", pa.int32()),
     ("summary", pa.binary()), ("actor_summary", _ACTOR_SUMMARY),
 ])  # fmt: skip
 OUTCOMES = pa.schema([
-    ("machine", pa.string()), ("key", pa.string()), ("nth", pa.int32()), ("fact", FACT),
+    ("machine", pa.string()), ("key", _KEY), ("nth", pa.int32()), ("fact", FACT),
     ("needs_full_check", pa.bool_()), ("finding", _FINDING), ("figure", _FIGURE), ("file", _FILE),
 ])  # fmt: skip
+
+PackedKey = list[tuple[str | None, int | None]]
+"""A key as it goes to Arrow."""
 
 
 class SummaryRow(NamedTuple):
     """A row of summaries."""
 
     machine: str | None
-    key: str | None
+    key: PackedKey | None
     run: int
     actor: int
     seq: int
@@ -79,7 +82,7 @@ class OutcomeRow(NamedTuple):
 
     machine: str | None = None
     """Which machine the fact is for, or whose key needs a full check."""
-    key: str | None = None
+    key: PackedKey | None = None
     nth: int | None = None
     """Keeps the order of the facts of one key."""
     fact: dict[str, int] | None = None
@@ -89,17 +92,14 @@ class OutcomeRow(NamedTuple):
     file: dict[str, Any] | None = None
 
 
-def pack(values: Sequence[Any]) -> str:
-    """A key, as JSON."""
-    return json.dumps(values, default=int)  # of numpy's integers
+def pack(key: Key | FigureKey) -> PackedKey:
+    """A key as parts."""
+    return [(part, None) if isinstance(part, str) else (None, int(part)) for part in key]  # int: of numpy's
 
 
-def unpack(packed: str) -> tuple[Any, ...]:
-    return _tuple(json.loads(packed))
-
-
-def _tuple(values: list[Any]) -> tuple[Any, ...]:
-    return tuple(_tuple(each) if isinstance(each, list) else each for each in values)
+def unpack(parts: Sequence[dict[str, Any]]) -> Key:
+    """The inverse."""
+    return tuple(part["number"] if part["text"] is None else part["text"] for part in parts)
 
 
 def batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
