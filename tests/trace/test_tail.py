@@ -12,6 +12,7 @@ from tests.support.kept_rows import emit
 from warrenmq.trace.events import Ev
 from warrenmq.trace.index import rows_of
 from warrenmq.trace.recorder import Recorder
+from warrenmq.trace.slab import Blocks
 from warrenmq.trace.tail import Tail, read_parts
 
 EMITS, LOOKS, RESTARTS, ENDS = "emit", "look", "restart", "end"
@@ -146,23 +147,35 @@ def test_damage_in_between_is_reported_and_skipped(tmp_path):
 
 
 def test_a_row_that_is_being_written_waits_for_the_next_look(tmp_path, monkeypatch):
-    from warrenmq.trace import tail as module
-
     recorder = Recorder(tmp_path, run="one")
     actor = recorder.actor("a", "Kind")
     emit(actor, int(Ev.SEND))
     tail = Tail(str(tmp_path))
-    looks = []
+    changed = Blocks.changed
 
-    def content(name, true=module._slab_content):
-        if looks:  # between the two looks
-            emit(actor, int(Ev.SEND))
-        looks.append(name)
-        return true(name)
+    def written_meanwhile(blocks, body, before=b""):  # between the two readings of a block
+        emit(actor, int(Ev.SEND))
+        return changed(blocks, body, before)
 
-    monkeypatch.setattr(module, "_slab_content", content)
-    end = tail.look({})
+    with monkeypatch.context() as patch:
+        patch.setattr(Blocks, "changed", written_meanwhile)
+        end = tail.look({})
     assert end["one-warrenmq-0"]["rows"] == {"1": [1, 1]}
+    assert tail.look(end)["one-warrenmq-0"]["rows"] == {"1": [1, 2]}
+
+
+def test_a_look_parses_only_what_is_new(tmp_path, monkeypatch):
+    recorder = Recorder(tmp_path, run="one")
+    actors = [recorder.actor(f"actor {number}", "Kind") for number in range(200)]
+    for actor in actors:
+        emit(actor, int(Ev.SEND))
+    tail, parsed, parse = Tail(str(tmp_path)), [], Blocks.parse
+    place = tail.look({})
+    emit(actors[7], int(Ev.SEND))
+    monkeypatch.setattr(Blocks, "parse", lambda *block: parsed.append(block) or parse(*block))
+    after = tail.look(place)
+    assert [(actor, seq) for _, actor, seq, _ in read(tail, place, after)] == [(8, 2)]
+    assert len(parsed) == 1
 
 
 @pytest.mark.parametrize("name", ["missing", "empty"])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+from bisect import bisect_right
 from collections.abc import Iterator
-from itertools import islice, takewhile
+from itertools import islice, repeat
+from operator import itemgetter
 
 from warrenmq.errors import CallerError
 from warrenmq.lens.feed import Feed
@@ -26,8 +28,10 @@ WARM_ROWS = 500_000
 """A window that begins later than this is shown without what was there before: to fold all of it would take seconds."""
 CHECKED_ROWS = 300_000
 """Traces up to this are replayed at the start, for the marks of violated rules."""
-LOOK = 0.15
-"""Seconds between two looks at a live trace."""
+SETTLED = 0.1
+"""Seconds until a row that an actor had stamped is certainly written, so that all rows before it are there."""
+PAUSE = 0.05
+"""Seconds without a look at a live trace."""
 _LARGE = 64 << 20
 """A live trace of more bytes than this is shown from now on, not from its beginning."""
 
@@ -107,8 +111,8 @@ class Follower:
         self._tail = Tail(os.path.abspath(path))
         self._runs: list[Run] = []
         self._place: Place = {}
-        self._waiting: list[tuple[int, int, int, Row]] = []
-        """Rows that are later than what is sure to be complete: (run, t, actor, row)."""
+        self._waiting: dict[int, list[Row]] = {}
+        """Run -> its rows that are later than what is sure to be complete."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         note = ""
@@ -125,7 +129,7 @@ class Follower:
         self._thread.start()
 
     def _follow(self) -> None:
-        while not self._stop.wait(LOOK):
+        while not self._stop.wait(PAUSE):
             self.look()
 
     def close(self) -> None:
@@ -135,29 +139,33 @@ class Follower:
             self._thread.join()
 
     def look(self) -> None:
-        """Add the rows written since the last call."""
+        """Add the rows that are written now, and take SETTLED for it."""
         now = self._tail.look(self._place)
+        self._stop.wait(SETTLED)
+        now = self._tail.look(now)
         self._name_runs(now)
         parts, _ = self._tail.parts(self._place, now)
         numbers = {key: place["n"] for key, place in now.items()}
         for chunk, columns in read_parts(parts, numbers):
-            for row in map(Row._make, zip(*columns, strict=True)):
-                self._waiting.append((chunk.run, row.t, chunk.actor, row))
-        self._waiting.sort()
+            self._waiting.setdefault(chunk.run, []).extend(map(Row._make, zip(*columns, strict=True)))
         settled = {place["n"]: place["settled"] for place in now.values()}
-        rows = [
-            (run, row)
-            for run, _, _, row in takewhile(lambda each: each[1] <= settled[each[0]], self._waiting)
-        ]
-        del self._waiting[: len(rows)]
         self._place = now
-        if rows:
-            self.feed.add(rows)
+        for run, rows in sorted(self._waiting.items()):
+            rows.sort(key=_by_time)
+            count = bisect_right(rows, settled[run], key=itemgetter(0))
+            self.feed.add(zip(repeat(run), rows[:count]))
+            del rows[:count]
+            if rows:
+                break  # runs follow one another
 
     def _name_runs(self, place: Place) -> None:
         for key, each in sorted(place.items(), key=lambda pair: int(pair[1]["n"])):
             if each["n"] == len(self._runs):
                 self._runs.append(self._tail.runs[key].run)
+
+
+def _by_time(row: Row) -> tuple[int, int]:
+    return row.t, row.who >> 16
 
 
 def _bytes_in(path: str) -> int:

@@ -38,9 +38,10 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+import sys
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -53,6 +54,7 @@ from warrenmq.trace.segment import decode_header, encode_header
 SLAB_SUFFIX = ".slab"
 SIZES = (16, 128, 1024)
 """Rows of the three sizes; each divides the next."""
+BLOCK_BYTES = SIZES[0] * ROW.size
 
 HEAD_BYTES = 4096
 SLAB_FORMAT = 3
@@ -66,7 +68,7 @@ _PROGRESS = struct.Struct("<4sIQQII")
 """Magic, number of the segment file, its bytes, its rows, chunks; the crc of what precedes."""
 _PROGRESS_MAGIC = b"WTRP"
 _PROGRESS_AT = HEAD_BYTES - 64
-_LOSSY_AT = HEAD_BYTES - 1
+LOSSY_AT = HEAD_BYTES - 1
 """This byte is 1 when the disk refused rows: then no actor's last row is known to be its last."""
 
 CHUNK_ROWS = 16384
@@ -122,7 +124,7 @@ class Chunks(ABC):
 
     def mark_lossy(self) -> None:
         """Mark for the reader that rows were dropped."""
-        self._write(_LOSSY_AT, b"\1")
+        self._write(LOSSY_AT, b"\1")
 
     def _note(self, progress: Progress) -> None:
         self._progress = progress
@@ -238,63 +240,99 @@ class SlabContent(NamedTuple):
     progress: Progress | None = None
 
 
+class Block(NamedTuple):
+    """The contents of BLOCK_BYTES of a slab file: places of one slab, since the smallest slab is as large."""
+
+    rows: dict[int, dict[int, bytes]]
+    """Actor -> seq -> the row without its check."""
+    odd: list[int]
+    """Offsets in the file of places as a process leaves them that dies while it writes or empties them."""
+    bad: list[int]
+    """Offsets of places that were changed or lost."""
+
+
+class Blocks:
+    """Parses the blocks of a slab file, in the format that its header names."""
+
+    def __init__(self, header: Mapping[str, Any]) -> None:
+        self.checked: bool = header.get("slab", 1) >= _CHECKED
+        """True if each row has a check."""
+        self.empty = EMPTY_ROW if self.checked else bytes(ROW.size)
+        """A place without a row."""
+        self._layouts: Mapping[int, int] = header.get("layouts", {})
+
+    def changed(self, body: bytes, before: bytes = b"") -> list[int]:
+        """List the offsets of the blocks that differ from those of `before`, which had empty places where it is shorter."""
+        before += self.empty * ((len(body) - len(before)) // ROW.size)
+        return [
+            at
+            for at in range(0, len(body) - BLOCK_BYTES + 1, BLOCK_BYTES)
+            if body[at : at + BLOCK_BYTES] != before[at : at + BLOCK_BYTES]
+        ]
+
+    def parse(self, block: bytes, begin: int) -> Block:
+        """Parse the block that begins at `begin` behind the first page."""
+        rows: dict[int, dict[int, bytes]] = {}
+        odd: list[int] = []
+        bad: list[int] = []
+        places = [block[at : at + ROW.size] for at in range(0, BLOCK_BYTES, ROW.size)]
+        for number, place in enumerate(places):
+            if place == self.empty:
+                continue
+            *row, check = SLAB_ROW.unpack(place)
+            used = self._layouts.get(row[-2], EVERYTHING)
+            if row[-1] and (not self.checked or is_whole(tuple(row), check, used)):
+                rows.setdefault(row[-1], {})[row[1]] = place[:-CHECK_BYTES] + bytes(CHECK_BYTES)
+            else:
+                half = (
+                    not self.checked or _is_half_written(places, number) or _is_half_emptied(places, number)
+                )
+                (odd if half else bad).append(HEAD_BYTES + begin + number * ROW.size)
+        return Block(rows, odd, bad)
+
+
+def damaged(blocks: Iterable[Block], progress: Progress | None) -> tuple[list[int], list[int]]:
+    """Half-written places, and damaged ones, of a file with checks.
+
+    Chunks that the file has grown by, but that `progress` does not count yet, may be lost without damage: no row is in them.
+    """
+    until = HEAD_BYTES + progress.chunks * CHUNK_BYTES if progress is not None else sys.maxsize
+    found = list(blocks)
+    odd = [at for block in found for at in block.odd if at < until]
+    bad = [at for block in found for at in block.bad if at < until]
+    return (odd, bad) if len(odd) < 2 else ([], sorted([*bad, *odd]))
+
+
 def read_slabs(data: memoryview) -> SlabContent | None:
     """Read a slab file; None if it does not begin with a whole header."""
     head = decode_header(data[:HEAD_BYTES])
     if head is None or len(data) < HEAD_BYTES:
         return None
     header, body = head[0], bytes(data[HEAD_BYTES:])
-    marked = bool(data[_LOSSY_AT])
-    if header.get("slab", 1) < _CHECKED:
-        rows, torn = _unchecked_rows(body)
-        marked = marked or len(body) % CHUNK_BYTES != 0
-        return SlabContent(header, rows, torn, [], lossy=marked, marked=marked)
-    progress = _read_progress(data)
-    chunks = progress.chunks if progress is not None else -(-len(body) // CHUNK_BYTES)
-    rows, odd, bad = _checked_rows(body, chunks * CHUNK_BYTES, header.get("layouts", {}))
-    if len(odd) > 1:
-        bad, odd = sorted([*bad, *odd]), []
-    cut = len(body) < chunks * CHUNK_BYTES or (progress is None and bool(body))
-    return SlabContent(header, rows, len(odd), bad, marked or cut or bool(bad), marked, progress)
+    marked = bool(data[LOSSY_AT])
+    blocks = Blocks(header)
+    if not blocks.checked:
+        body += bytes(-len(body) % BLOCK_BYTES)
+    found = [blocks.parse(body[at : at + BLOCK_BYTES], at) for at in blocks.changed(body)]
+    rows: dict[int, dict[int, bytes]] = {}
+    for block in found:
+        for actor, some in block.rows.items():
+            rows.setdefault(actor, {}).update(some)
+    joined = {actor: b"".join(some[seq] for seq in sorted(some)) for actor, some in sorted(rows.items())}
+    if not blocks.checked:
+        lossy = marked or (len(data) - HEAD_BYTES) % CHUNK_BYTES != 0
+        return SlabContent(header, joined, sum(len(block.odd) for block in found), [], lossy, lossy)
+    progress = read_progress(data)
+    odd, bad = damaged(found, progress)
+    cut = len(body) < progress.chunks * CHUNK_BYTES if progress is not None else bool(body)
+    return SlabContent(header, joined, len(odd), bad, marked or cut or bool(bad), marked, progress)
 
 
-def _read_progress(data: memoryview) -> Progress | None:
+def read_progress(data: memoryview) -> Progress | None:
     """The progress; None if it is damaged, or the process died before it was written."""
     magic, *progress, crc = _PROGRESS.unpack_from(data, _PROGRESS_AT)
     whole = data[_PROGRESS_AT : _PROGRESS_AT + _PROGRESS.size - 4]
     return Progress(*progress) if magic == _PROGRESS_MAGIC and zlib.crc32(whole) == crc else None
-
-
-def _blocks(body: bytes, unused: bytes) -> list[int]:
-    """Offsets of the smallest slabs that differ from an unused one."""
-    size = SIZES[0] * ROW.size
-    return [at for at in range(0, len(body) - size + 1, size) if body[at : at + size] != unused]
-
-
-def _checked_rows(
-    body: bytes, until: int, layouts: Mapping[int, int]
-) -> tuple[dict[int, bytes], list[int], list[int]]:
-    """Rows of each actor; places as a process leaves them that dies while it writes or empties them; damaged places.
-
-    Chunks that begin at `until` or later may be lost without damage: the file was grown, but no row is in them.
-    """
-    rows: dict[int, dict[int, bytes]] = {}
-    odd: list[int] = []
-    bad: list[int] = []
-    for begin in _blocks(body, EMPTY_ROW * SIZES[0]):
-        places = [body[at : at + ROW.size] for at in range(begin, begin + SIZES[0] * ROW.size, ROW.size)]
-        for number, place in enumerate(places):
-            if place == EMPTY_ROW:
-                continue
-            *row, check = SLAB_ROW.unpack(place)
-            if row[-1] and is_whole(tuple(row), check, layouts.get(row[-2], EVERYTHING)):
-                rows.setdefault(row[-1], {})[row[1]] = place[:-CHECK_BYTES] + bytes(CHECK_BYTES)
-            elif begin < until:
-                at = HEAD_BYTES + begin + number * ROW.size
-                (odd if _is_half_written(places, number) or _is_half_emptied(places, number) else bad).append(
-                    at
-                )
-    return _joined(rows), odd, bad
 
 
 def _is_half_written(places: list[bytes], number: int) -> bool:
@@ -315,26 +353,6 @@ def _is_half_emptied(places: list[bytes], number: int) -> bool:
         and any(place[_WHO_AT:])
         and all(each == EMPTY_ROW for each in places[:number][-1:])
     )
-
-
-def _unchecked_rows(body: bytes) -> tuple[dict[int, bytes], int]:
-    """The rows of each actor in a file without checks, and how many rows were being written."""
-    rows: dict[int, dict[int, bytes]] = {}
-    torn = 0
-    for begin in _blocks(body + bytes(-len(body) % (SIZES[0] * ROW.size)), bytes(SIZES[0] * ROW.size)):
-        slab = body[begin : begin + SIZES[0] * ROW.size]
-        for at in range(0, len(slab) - ROW.size + 1, ROW.size):
-            raw = slab[at : at + ROW.size]
-            _, seq, *_, who = ROW.unpack(raw)
-            if who:
-                rows.setdefault(who >> 16, {})[seq] = raw
-            elif raw.count(0) != ROW.size:
-                torn += 1
-    return _joined(rows), torn
-
-
-def _joined(rows: dict[int, dict[int, bytes]]) -> dict[int, bytes]:
-    return {actor: b"".join(found[seq] for seq in sorted(found)) for actor, found in sorted(rows.items())}
 
 
 class Slabs:

@@ -19,8 +19,7 @@ of Spark's structured streaming, and is kept in its checkpoint.
 An actor leaves `rows` when nothing of it is in a slab, a segment leaves `files` when it and all before it were read to
 their footers ("files": {"0": n} = the first n).  So a place is as large as what is open.
 
-A slab is read while its owners write.  A row is taken when two looks at it agree; one that was being written differs, and
-comes with the next look.
+A slab is read while its owners write; slab_reader.py says when a row is taken.
 
 An actor stamps a row and then writes it, and may be suspended in between; so all rows up to the last t are there only at the
 next look (`settled`), half a second later or so.  The actors of a run share a clock that never goes back (clock.py).
@@ -40,7 +39,8 @@ from warrenmq.trace.catalog import NEVER, Chunk, Run, branch_of
 from warrenmq.trace.index import ActorEntry, Damage, take_names
 from warrenmq.trace.reader import header_of, names_in
 from warrenmq.trace.segment import decode_header
-from warrenmq.trace.slab import SLAB_SUFFIX, SlabContent, read_slabs
+from warrenmq.trace.slab import SLAB_SUFFIX
+from warrenmq.trace.slab_reader import SlabReader
 
 Place = dict[str, Any]
 """The place up to which a trace was read (see above)."""
@@ -67,8 +67,7 @@ class RunFiles:
 
     run: Run
     segments: dict[int, str] = field(default_factory=dict)
-    slab: str | None = None
-    lossy: bool = False
+    slab: SlabReader | None = None
     named_to: dict[int, int] = field(default_factory=dict)
     """Segment -> how far its names were read."""
     finished: set[int] = field(default_factory=set)
@@ -76,7 +75,7 @@ class RunFiles:
 
 
 class Tail:
-    """Follows the traces in some directories.  Holds no rows and no open files between two looks; not thread-safe."""
+    """Follows the traces in some directories.  Holds no open files between two looks, and of rows what the slabs hold; not thread-safe."""
 
     def __init__(self, *paths: str) -> None:
         self._paths = paths
@@ -87,12 +86,14 @@ class Tail:
     def look(self, start: Place) -> Place:
         """The place up to which rows can be read now."""
         self._list()
-        slabs = {key: self._slab(files) for key, files in self.runs.items()}  # before any segment
+        for files in self.runs.values():  # before any segment
+            if files.slab is not None:
+                files.slab.look()
         place: Place = {}
         fresh = count(len(start))
         for key, files in self.runs.items():
             before = start.get(key) or {"n": next(fresh), "t": NEVER}
-            place[key] = self._run(files, before, slabs[key])
+            place[key] = self._run(files, before)
         return {**start, **place}
 
     def parts(self, start: Place, end: Place) -> tuple[list[Part], list[Damage]]:
@@ -125,24 +126,12 @@ class Tail:
                 run.branch = branch_of(run, [files.run for files in self.runs.values()])
                 files = self.runs[key] = RunFiles(run)
             if name.endswith(SLAB_SUFFIX):
-                files.slab = name
+                files.slab = SlabReader(name)
             else:
                 files.segments[header["n"]] = name
                 files.run.events |= header["events"]
 
-    @staticmethod
-    def _slab(files: RunFiles) -> dict[int, bytes]:
-        """The rows in a run's slab file that are not being written at this moment."""
-        if files.slab is None or files.run.closed:
-            return {}
-        one, two = _slab_content(files.slab), _slab_content(files.slab)
-        if one is None or two is None:  # the run was closed: all rows are in its segments
-            return {}
-        # places that both looks found bad are damaged; others were being written
-        files.lossy = files.lossy or two.marked or not set(one.bad).isdisjoint(two.bad)
-        return {actor: _steady(rows, two.rows.get(actor, b"")) for actor, rows in one.rows.items()}
-
-    def _run(self, files: RunFiles, start: Place, slab: dict[int, bytes]) -> Place:
+    def _run(self, files: RunFiles, start: Place) -> Place:
         read: dict[str, int] = dict(start.get("files", {}))
         latest: int = start["t"]
         rows: dict[int, tuple[int, int]] = {
@@ -164,12 +153,13 @@ class Tail:
         while (nth := read.get(_READ, 0) + 1) in files.finished:
             read[_READ] = nth
             read.pop(str(nth), None)
-        for actor, raw in slab.items():
-            first, last = _ends_of(raw)
-            if last:
-                lo, hi = rows.get(actor, (first, 0))
-                rows[actor] = lo, max(hi, last)
-                latest = max(latest, ROW.unpack_from(raw, len(raw) - ROW.size)[0])
+        slab = files.slab.rows if files.slab is not None else {}
+        for actor, pieces in slab.items():
+            last_piece = max(pieces, key=max)
+            lo, hi = rows.get(actor) or (min(map(min, pieces)), 0)
+            last = max(last_piece)
+            rows[actor] = lo, max(hi, last)
+            latest = max(latest, ROW.unpack(last_piece[last])[0])
         was = start.get("rows", {})
         return {
             "n": start["n"],
@@ -177,7 +167,7 @@ class Tail:
             "settled": start["t"],
             "actors": max(files.run.actors, default=0),
             "closed": files.run.closed or start.get("closed", False),
-            "lossy": files.lossy or start.get("lossy", False),
+            "lossy": (files.slab is not None and files.slab.lossy) or start.get("lossy", False),
             "files": read,
             "rows": {
                 str(actor): [lo, hi]
@@ -246,18 +236,36 @@ class Tail:
                 wanted[int(actor)] = first, hi + 1
         if not wanted:
             return
-        slab = self._slab(files)  # before the segments: rows that have left the slab are there by now
-        later: dict[int, list[bytes]] = {actor: [] for actor in wanted}
+        found = {actor: _rows_in_slab(files, actor, *ends) for actor, ends in wanted.items()}
+        if any(len(found[actor]) < stop - first for actor, (first, stop) in wanted.items()):
+            self._read_again(files, end, wanted, found)  # an earlier place, or one of another process
+        for actor, rows in found.items():
+            if rows:
+                raw = b"".join(rows[seq] for seq in sorted(rows))
+                yield Part(key, actor, *wanted[actor], raw=raw)
+
+    def _read_again(
+        self,
+        files: RunFiles,
+        end: Place,
+        wanted: dict[int, tuple[int, int]],
+        found: dict[int, dict[int, bytes]],
+    ) -> None:
+        """Look for rows that a slab held at a place: they are still there, or in a segment."""
+        if files.slab is not None:
+            files.slab.look()  # before the segments: rows that have left the slab are there by now
+        for actor, (first, stop) in wanted.items():
+            found[actor] |= _rows_in_slab(files, actor, first, stop)
         for number in sorted(files.segments):
             _, to = _range(number, {}, end)
-            if to is not None:
-                for frame in self._new_frames(files, number, to, None):
-                    if frame.kind == Kind.ROWS and frame.who >> 16 in wanted:
-                        later[frame.who >> 16].append(_raw(decode_columns(frame)))
-        for actor, (first, stop) in wanted.items():
-            raw = _between([*later[actor], slab.get(actor, b"")], first, stop)
-            if raw:
-                yield Part(key, actor, first, stop, raw=raw)
+            if to is None:
+                continue
+            for frame in self._new_frames(files, number, to, None):
+                if frame.kind == Kind.ROWS and (actor := frame.who >> 16) in wanted:
+                    first, stop = wanted[actor]
+                    for row in zip(*decode_columns(frame), strict=True):
+                        if first <= row[1] < stop:
+                            found[actor].setdefault(row[1], ROW.pack(*row))
 
 
 def read_parts(parts: Iterable[Part], numbers: dict[str, int]) -> Iterator[tuple[Chunk, list[memoryview]]]:
@@ -309,36 +317,10 @@ def _range(number: int, start: Place, end: Place) -> tuple[int, int | None]:
     return begin, (None if number <= after.get(_READ, 0) else after.get(str(number), begin))
 
 
-def _between(raws: Iterable[bytes], first: int, stop: int) -> bytes:
-    """Rows with first <= seq < stop, each once, in order."""
-    rows: dict[int, bytes] = {}
-    for raw in raws:
-        for at in range(0, len(raw), ROW.size):
-            seq = ROW.unpack_from(raw, at)[1]
-            if first <= seq < stop:
-                rows.setdefault(seq, raw[at : at + ROW.size])
-    return b"".join(rows[seq] for seq in sorted(rows))
-
-
-def _steady(one: bytes, two: bytes) -> bytes:
-    """The rows of an actor that two looks at the slab found alike."""
-    seconds = {two[at : at + ROW.size] for at in range(0, len(two), ROW.size)}
-    rows = []
-    for at in range(0, len(one), ROW.size):
-        row = one[at : at + ROW.size]
-        if row not in seconds:
-            # Still being written, or emptied between the looks: then it is in a segment by now.
-            continue
-        rows.append(row)
-    return b"".join(rows)
-
-
-def _ends_of(raw: bytes) -> tuple[int, int]:
-    return (ROW.unpack_from(raw, 0)[1], ROW.unpack_from(raw, len(raw) - ROW.size)[1]) if raw else (0, 0)
-
-
-def _raw(columns: Sequence[memoryview]) -> bytes:
-    return b"".join(ROW.pack(*row) for row in zip(*columns, strict=True))
+def _rows_in_slab(files: RunFiles, actor: int, first: int, stop: int) -> dict[int, bytes]:
+    """An actor's rows with first <= seq < stop, as of the last look at its slab."""
+    pieces = files.slab.rows.get(actor, ()) if files.slab is not None else ()
+    return {seq: raw for piece in pieces for seq, raw in piece.items() if first <= seq < stop}
 
 
 def _take_header(run: Run, header: dict[str, Any]) -> None:
@@ -363,14 +345,6 @@ def _trace_files(path: str) -> list[str]:
     if not os.path.isdir(path):
         return [path] if os.path.exists(path) else []
     return names_in(path)
-
-
-def _slab_content(name: str) -> SlabContent | None:
-    try:
-        with open(name, "rb") as file:
-            return read_slabs(memoryview(file.read()))
-    except FileNotFoundError:
-        return None
 
 
 def _mapped(name: str) -> mmap.mmap | None:
