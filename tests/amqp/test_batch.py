@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pamqp.commands import Basic
 
 from warrenmq.amqp.wire import batch
-from warrenmq.amqp.wire.codec import PUBLISH_START
+from warrenmq.amqp.wire.codec import PUBLISH_START, encode_method, make
 from warrenmq.amqp.wire.errors import AmqpError
+from warrenmq.amqp.wire.frames import BODY, HEADER, METHOD, FrameCutter
+from warrenmq.shared.publishing import _encoded
 
+PUBLISH_FRAME = encode_method(1, make(Basic.Publish, exchange="", routing_key="q"))
 bodies = st.lists(st.binary(max_size=40), min_size=1, max_size=20)
 
 
@@ -43,3 +49,26 @@ def test_pieces_keep_the_order_and_have_room(many: list[bytes], room: int) -> No
     assert [body for piece in found for body in piece] == many
     for piece in found:
         assert len(piece) == 1 or sum(4 + len(body) for body in piece) <= room
+
+
+@given(st.lists(st.tuples(st.sampled_from([b"a", b"b"]), st.sampled_from([b"", b"p"]), bodies), max_size=8))
+def test_runs_are_the_same_publishes_in_fewer_batches(
+    given_batches: list[tuple[bytes, bytes, list[bytes]]],
+) -> None:
+    def publishes(batches: list[batch.Batch]) -> list[tuple[bytes, bytes, bytes]]:
+        return [(each.method, each.raw_properties, body) for each in batches for body in each.bodies]
+
+    before = publishes([batch.Batch(*each) for each in given_batches])
+    found = list(batch.runs(batch.Batch(method, raw, list(many)) for method, raw, many in given_batches))
+    assert publishes(found) == before
+    assert all(one[:2] != other[:2] for one, other in pairwise(found))
+
+
+@given(bodies, st.integers(4096, 5000))
+def test_a_batch_of_an_attached_process_is_one_body_frame(many: list[bytes], frame_max: int) -> None:
+    """A body in several frames is cut and joined again, which costs both sides a copy each."""
+    cutter = FrameCutter(frame_max)
+    frames = cutter.feed(_encoded(1, PUBLISH_FRAME, b"\0\0", [b"x" + each * 100 for each in many], frame_max))
+    assert cutter.error is None
+    assert not cutter.pending
+    assert [each.type for each in frames] == [METHOD, HEADER, BODY] * (len(frames) // 3)

@@ -16,8 +16,9 @@ import os
 import select
 import socket
 import threading
+from collections import deque
 from contextlib import suppress
-from itertools import count
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pamqp.commands import Connection
@@ -46,6 +47,10 @@ log = Log("warrenmq.shared")
 HIGH = 4 << 20
 """Bytes that wait to be sent above which a publisher waits."""
 _READ = 1 << 18
+_PARTS = 64
+"""Writes that one call of the kernel sends together."""
+_LARGE = 1 << 16
+"""Bytes of a write that is worth a try while others are pending: the connection's thread may wait for Python's lock."""
 _HANDSHAKE = 30.0
 """Seconds that the owner has for each answer of the handshake."""
 _GOODBYE = 5.0
@@ -98,7 +103,7 @@ class ClientConnection:
         self._free: list[int] = []
         self._lock = threading.RLock()
         """An RLock, as a finalizer that cancels a consumer may run at any point and writes, too."""
-        self._pending: list[bytes] = []
+        self._pending: deque[bytes | memoryview] = deque()
         self._sending = False
         self.blocked = False
         """True while the owner does not read from here, because of an alarm."""
@@ -204,11 +209,11 @@ class ClientConnection:
             others = bool(self._pending)
             self._pending.append(data)
             self._waiting += len(data)
-            if others:  # sent by the connection's thread, or by the thread that is in `write` now
-                return
+            if self._sending or (others and len(data) < _LARGE):
+                return  # sent by the connection's thread, or by the thread that is in `write` now
             with suppress(OSError):  # the connection's thread sees the end of file and tells all channels
                 self._send_pending()
-            if self._pending:
+            if self._pending and not others:
                 self._wake()
 
     def has_room(self) -> bool:
@@ -316,18 +321,21 @@ class ClientConnection:
     def _send_pending(self) -> None:
         """Send until the kernel takes no more.  A finalizer that writes meanwhile, in this thread, leaves it to this."""
         self._sending = True
+        pending = self._pending
         try:
-            while count := len(self._pending):
-                data = self._pending[0] if count == 1 else b"".join(self._pending[:count])
+            while pending:
                 try:
-                    sent = self._socket.send(data)
+                    sent = self._socket.sendmsg(list(islice(pending, _PARTS)))
                 except BlockingIOError:
                     return
-                self._pending[:count] = [data[sent:]] if sent < len(data) else []
                 self._waiting -= sent
                 if self._waiting <= HIGH:
                     self._room.notify_all()
-                if sent < len(data):
+                while sent and (size := len(pending[0])) <= sent:
+                    pending.popleft()
+                    sent -= size
+                if sent:  # the kernel is full; what is left is not copied
+                    pending[0] = memoryview(pending[0])[sent:]
                     return
         finally:
             self._sending = False

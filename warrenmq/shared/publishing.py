@@ -25,7 +25,7 @@ from warrenmq.amqp.wire.codec import (
     make,
     raw_properties,
 )
-from warrenmq.amqp.wire.frames import METHOD, frame
+from warrenmq.amqp.wire.frames import METHOD, OVERHEAD, frame
 from warrenmq.checks import SHORT_STRING, shown
 from warrenmq.errors import ArgumentValueError, Blocked, Error, Nacked, Returned
 from warrenmq.message.properties import Properties
@@ -239,10 +239,10 @@ _PLAIN = {True: raw_properties(_PERSISTENT), False: raw_properties(_TRANSIENT)}
 
 
 def _encoded(channel: int, publish: bytes, raw: bytes, bodies: list[bytes], frame_max: int) -> bytes:
-    """Encode publishes that differ only in their bodies; small ones share a batch."""
-    room = batch.LARGEST - len(publish) - len(raw)
+    """Encode publishes that differ only in their bodies; small ones share batches, each of them one body frame."""
+    room = min(batch.LARGEST, frame_max - OVERHEAD if frame_max else batch.LARGEST)
     parts: list[bytes] = []
-    for piece in [bodies] if len(bodies) == 1 else batch.pieces(bodies, room):
+    for piece in [bodies] if len(bodies) == 1 else batch.pieces(bodies, room - batch.overhead(publish, raw)):
         if len(piece) == 1:
             parts += encode_content(channel, publish, raw, piece[0], frame_max)
         else:

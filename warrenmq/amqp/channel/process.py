@@ -235,7 +235,7 @@ class ChannelProcess(Server):
     def publish(self, method: bytes, raw_properties: bytes, bodies: list[bytes]) -> None:
         """A run of basic.publish, or of batches of them."""
         if method == batch.METHOD:
-            for each in map(batch.split, bodies):
+            for each in batch.runs(map(batch.split, bodies)):
                 self._content.check_sizes(each.bodies)
                 self.publish(*each)
             return

@@ -11,6 +11,8 @@ No queue can have this name: it begins with "amq.".
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,7 +23,7 @@ from warrenmq.amqp.wire.errors import SYNTAX_ERROR, AmqpError
 from warrenmq.amqp.wire.frames import OVERHEAD
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 KEY = "amq.warrenmq.batch"
 LARGEST = 1 << 20
@@ -45,6 +47,11 @@ class Batch(NamedTuple):
     method: bytes
     raw_properties: bytes
     bodies: list[bytes]
+
+
+def overhead(frame: bytes, raw_properties: bytes) -> int:
+    """Bytes of a batch besides its bodies and their sizes; `frame` is the one of their method."""
+    return 2 * _size.size + len(method_of(frame)) + len(raw_properties)
 
 
 def joined(batch: Batch) -> bytes:
@@ -71,6 +78,15 @@ def split(data: bytes) -> Batch:
     if at != end or len(parts) < 3 or not parts[0].startswith(PUBLISH_START) or parts[0] == METHOD:
         raise AmqpError(SYNTAX_ERROR, f"a message to {KEY} is no batch of publishes", *PUBLISH)
     return Batch(parts[0], parts[1], parts[2:])
+
+
+def runs(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """The same publishes in fewer batches: those in a row that share their method and properties become one."""
+    for _, alike in groupby(batches, itemgetter(0, 1)):
+        first, *others = alike
+        for each in others:
+            first.bodies.extend(each.bodies)
+        yield first
 
 
 def pieces(bodies: Sequence[bytes], room: int) -> list[list[bytes]]:
