@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Mapping
 from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -172,14 +171,6 @@ def mapping(what: str, value: Any) -> list[tuple[Any, Any]]:
 
 def _items(value: Any) -> list[tuple[Any, Any]]:
     return [(key, inner) for key, inner in (dict.items(value) if is_a(value, dict) else value.items())]
-
-
-def regular_expression(pattern: str) -> re.Pattern[str]:
-    """The pattern compiled; ValueError, with re's own words, for one that it cannot compile, be it for its size or its depth."""
-    try:
-        return re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as why:
-        raise ValueError(str(why)) from why
 
 
 def converted(convert: Callable[[Any], T], value: Any) -> T | None:

@@ -5,6 +5,7 @@ import ssl
 import pytest
 
 from warrenmq.management import messages
+from warrenmq.patterns import CANNOT_BE_MATCHED
 
 ROOT = "%2F"
 
@@ -47,6 +48,10 @@ def take(api, queue, **body):
         ("PUT", "permissions/%2F/guest", {"configure": ""}, 400, "[{key_missing,write},{key_missing,read}]"),
         ("DELETE", "vhosts/%2F", None, 400, "the virtual host / cannot be deleted: it owns the data directory"),
         ("GET", "queues?page=9", None, 400, "page out of range, page: 9 page size: 100, len: 1"),
+        ("GET", "queues?use_regex=true&name=(", None, 400,
+         "name is no regular expression that can be looked for: missing ), unterminated subpattern at position 0"),
+        ("GET", "queues?use_regex=true&name=(a%2B)%2B$", None, 400,
+         "name is no regular expression that can be looked for: " + CANNOT_BE_MATCHED),
         ("GET", "health/checks/port-listener/1", None, 503, "No active listener"),
         ("GET", "health/checks/protocol-listener/mqtt", None, 503, "No active listener"),
     ],
@@ -55,6 +60,19 @@ def test_what_is_wrong_is_told_in_rabbitmqs_words(shared_api, method, path, body
     declare(shared_api)
     found, answer = shared_api(method, path, body)
     assert (found, answer["reason"]) == (status, said)
+
+
+def test_names_are_looked_for_as_text_or_as_a_regular_expression(api):
+    for name in ("jobs.a", "jobs-b", "other"):
+        declare(api, name)
+    for wanted, names in (
+        ("name=JOBS", ["jobs-b", "jobs.a"]),
+        ("name=jobs.*", []),
+        ("use_regex=true&name=^JOBS.[ab]$", ["jobs-b", "jobs.a"]),
+        ("use_regex=true&name=^(other|jobs%5B.%5Da)$", ["jobs.a", "other"]),
+    ):
+        status, rows = api("GET", f"queues?columns=name&{wanted}")
+        assert (status, sorted(row["name"] for row in rows)) == (200, names), wanted
 
 
 def test_a_queue_is_declared_once_and_shown(api):

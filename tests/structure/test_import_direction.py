@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.source_tree import imports, modules
 
-BASE = {"checks", "errors", "log", "settings", "forks"}
+BASE = {"checks", "errors", "log", "patterns", "settings", "forks"}
 STATES = BASE | {"seams", "trace", "commit_log", "directory", "message"}
 """What the parts of the store and of a queue stand on."""
 QUEUES = STATES | {"queue_index", "backing_queue", "queue"}
@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "version": {"location"},
     "terminal": set(),
     "checks": {"errors"},
+    "patterns": set(),
     "settings": {"checks", "errors"},
     "seams": {"errors", "forks"},
     "trace": {"errors", "forks", "seams"},

@@ -15,6 +15,7 @@ A Route names a method, a pattern of path segments and the tag that a user needs
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -23,6 +24,7 @@ from urllib.parse import parse_qs, quote, unquote
 
 from warrenmq.errors import AccessRefused, Blocked, BrokerClosed, CallerError, Error, NotFound
 from warrenmq.management.errors import WITH, HttpError, bad_request, not_authorised, not_found
+from warrenmq.patterns import CANNOT_BE_MATCHED, FEW, Pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -199,11 +201,12 @@ def reply_of(value: Any, request: Request) -> Reply:
 def paged(rows: list[dict[str, Any]], query: Mapping[str, str]) -> Any:
     """Filter, sort and paginate a list by name, use_regex, sort, sort_reverse, columns, page and page_size (rabbit_mgmt_util).
 
-    HttpError 400 for a page that is no number or out of range.
+    HttpError 400 for a page that is no number or out of range, and for a name that is no pattern.
     """
     total = len(rows)
     if name := query.get("name"):
-        rows = [row for row in rows if _has_name(row, name, regex=query.get("use_regex") == "true")]
+        has_name = _with_pattern(name) if query.get("use_regex") == "true" else _with_text(name.lower())
+        rows = [row for row in rows if has_name(str(row.get("name", "")))]
     if key := query.get("sort"):
         rows = sorted(
             rows, key=lambda row: _sort_key(_at(row, key)), reverse=query.get("sort_reverse") == "true"
@@ -228,12 +231,20 @@ def paged(rows: list[dict[str, Any]], query: Mapping[str, str]) -> Any:
     }  # fmt: skip
 
 
-def _has_name(row: dict[str, Any], wanted: str, *, regex: bool) -> bool:
-    name = str(row.get("name", ""))
-    if not regex:
-        return wanted.lower() in name.lower()
-    # Compared as plain text: a client's pattern may take exponential time, and Python's re lacks the limits of RabbitMQ's PCRE.
-    return wanted.strip("^$.*").lower() in name.lower()
+def _with_text(wanted: str) -> Callable[[str], bool]:
+    return lambda name: wanted in name.lower()
+
+
+def _with_pattern(wanted: str) -> Callable[[str], bool]:
+    """RabbitMQ ignores case here, too."""
+    try:
+        pattern = Pattern(wanted, re.IGNORECASE)
+        if pattern.ways > FEW:  # there may be many names
+            raise ValueError(CANNOT_BE_MATCHED)
+    except ValueError as why:
+        msg = f"name is no regular expression that can be looked for: {why}"
+        raise bad_request(msg) from None
+    return pattern.found_in
 
 
 def _columns(row: dict[str, Any], columns: list[str]) -> dict[str, Any]:

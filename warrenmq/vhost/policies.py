@@ -21,12 +21,11 @@ highest priority (of equal ones the first by name).
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from warrenmq.checks import regular_expression
 from warrenmq.errors import PreconditionFailed
+from warrenmq.patterns import Pattern
 from warrenmq.queue.arguments import MAX_EXPIRY, OVERFLOWS, QUEUE_MODES, QUEUE_VERSIONS, QueueArguments
 
 if TYPE_CHECKING:
@@ -136,7 +135,7 @@ def check_parameter(component: str, name: str, value: Any) -> None:
         raise _invalid(f"Unrecognised terms {_short(unknown)} in policy")
     pattern, apply_to = value["pattern"], value.get("apply-to", "all")
     try:
-        regular_expression(pattern if type(pattern) is str else "")
+        Pattern(pattern if type(pattern) is str else "")
     except ValueError as why:
         raise _invalid(f"pattern should be regular expression but is invalid: {_short(why)}") from None
     if type(pattern) is not str:
@@ -202,8 +201,9 @@ class Policies:
             if component in (POLICY, OPERATOR_POLICY)
         ]
         self._ordered = [
-            (policy, re.compile(policy.pattern), APPLY_TO[policy.apply_to])
+            (policy, pattern, APPLY_TO[policy.apply_to])
             for policy in sorted(policies, key=lambda policy: (-policy.priority, policy.name))
+            if (pattern := _pattern(policy)) is not None
         ]
 
     def __iter__(self) -> Iterator[Policy]:
@@ -216,7 +216,7 @@ class Policies:
         """The policies of a "queue" or an "exchange"."""
         found: dict[bool, Policy] = {}
         for policy, pattern, kinds in self._ordered:
-            if policy.operator not in found and kind in kinds and pattern.search(name) is not None:
+            if policy.operator not in found and kind in kinds and pattern.found_in(name):
                 found[policy.operator] = policy
         return Applied(found.get(False), found.get(True))
 
@@ -232,6 +232,14 @@ class Policies:
         if not self._ordered:
             return None
         return self.of("exchange", exchange).definition().get("alternate-exchange")
+
+
+def _pattern(policy: Policy) -> Pattern | None:
+    """None for one that an earlier release took and that is refused now: it holds for nothing."""
+    try:
+        return Pattern(policy.pattern)
+    except ValueError:
+        return None
 
 
 def joined(

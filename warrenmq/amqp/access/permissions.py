@@ -14,11 +14,10 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from warrenmq.checks import regular_expression
+from warrenmq.patterns import Pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from re import Pattern
 
 ADMINISTRATOR, IMPERSONATOR = "administrator", "impersonator"
 """Tags: may ask for the state of the broker, may publish in another user's name."""
@@ -31,16 +30,16 @@ _REMEMBERED = 256
 class Permissions(NamedTuple):
     """The permissions of a user in a virtual host."""
 
-    configure: Pattern[str]
-    write: Pattern[str]
-    read: Pattern[str]
+    configure: Pattern
+    write: Pattern
+    read: Pattern
 
 
 class TopicPermissions(NamedTuple):
     """The permissions of a user for the routing keys of an exchange."""
 
-    write: Pattern[str]
-    read: Pattern[str]
+    write: Pattern
+    read: Pattern
     texts: tuple[str, str]
     """The two as they were written."""
 
@@ -80,11 +79,11 @@ class AuthenticatedUser:
 
     def may_write_topic(self, exchange: str, key: str) -> bool:
         """Publish to the topic exchange with this routing key."""
-        return (found := self._topics(exchange)) is None or found.write.search(key) is not None
+        return (found := self._topics(exchange)) is None or found.write.found_in(key)
 
     def may_read_topic(self, exchange: str, key: str) -> bool:
         """Bind to the topic exchange with this routing key."""
-        return (found := self._topics(exchange)) is None or found.read.search(key) is not None
+        return (found := self._topics(exchange)) is None or found.read.found_in(key)
 
     def _current(self) -> tuple[Callable[[str], bool], ...]:
         permissions = self._look_up()
@@ -100,15 +99,15 @@ def _refused(_name: str) -> bool:
 
 def trusted_user(name: str) -> AuthenticatedUser:
     """A client on the directory's own socket, who may do everything: the files are open to it, too."""
-    everything = re.compile("")
+    everything = Pattern("")
     permissions = Permissions(everything, everything, everything)
     return AuthenticatedUser(
         name, frozenset([ADMINISTRATOR, IMPERSONATOR]), lambda: permissions, lambda _: None, lambda: None
     )
 
 
-def _remembered(pattern: Pattern[str]) -> Any:
-    return lru_cache(_REMEMBERED)(lambda name: pattern.search(name) is not None)
+def _remembered(pattern: Pattern) -> Any:
+    return lru_cache(_REMEMBERED)(pattern.found_in)
 
 
 def name_permissions(user: str, vhost: str, texts: Iterable[str]) -> Permissions:
@@ -123,16 +122,16 @@ def topic_permissions(user: str, vhost: str, exchange: str, write: str, read: st
     """Compile the patterns of a topic permission; ValueError for one that is no regular expression."""
     whose = f"topic permission of {user!r} for exchange {exchange!r} in {vhost!r}"
 
-    def compiled(key: str, text: str) -> Pattern[str]:
+    def compiled(key: str, text: str) -> Pattern:
         filled = text.replace("{username}", re.escape(user)).replace("{vhost}", re.escape(vhost))
         return _compiled(filled, f"the {key} {whose}")
 
     return TopicPermissions(compiled("write", write), compiled("read", read), (write, read))
 
 
-def _compiled(text: str, what: str) -> Pattern[str]:
+def _compiled(text: str, what: str) -> Pattern:
     try:
-        return regular_expression(text or "^$")
+        return Pattern(text or "^$")
     except ValueError as why:
         msg = f"{what} is no regular expression: {why}"
         raise ValueError(msg) from why

@@ -27,10 +27,10 @@ from warrenmq.amqp.access.permissions import (
     topic_permissions,
 )
 from warrenmq.errors import NotFound, SettingsError
+from warrenmq.patterns import Pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from re import Pattern
 
 DEFAULT_USER = "guest"
 _TOPIC_KEYS = ("user", "vhost", "exchange")
@@ -373,5 +373,5 @@ def _account(name: str, password_hash: str, algorithm: str, tags: Iterable[str])
     return Account(name, password, password_hash, algorithm, named)
 
 
-def _text(pattern: Pattern[str]) -> str:
+def _text(pattern: Pattern) -> str:
     return "" if pattern.pattern == "^$" else pattern.pattern
