@@ -282,6 +282,24 @@ def test_children_of_simple_one_for_one_are_stopped_all_at_once(runtime):
     assert not any(worker.is_alive() for worker in workers)
 
 
+def test_one_that_does_not_end_keeps_no_others_from_being_stopped(runtime):
+    """A few are stopped at a time, until one overruns its time: then all others are told."""
+    sup = Supervisor.start_link(
+        children=[ChildSpec("w", Worker, shutdown=0.05)], strategy="simple_one_for_one", runtime=runtime
+    )
+    workers = [start_child(runtime, sup) for _ in range(supervisor.SIDE_BY_SIDE + 3)]
+    gates = [busy(runtime, worker) for worker in workers]
+    told = []
+    for worker in workers[:2]:
+        inbox_of(worker).on_close(
+            lambda _reason: told.append(sum(bool(inbox_of(each)._exits) for each in workers[1:]))
+        )
+    runtime.stop_actor(sup, timeout=LIMIT)
+    assert told == [supervisor.SIDE_BY_SIDE - 1, len(workers) - 1]
+    for gate in gates:
+        gate.set()
+
+
 def test_stop_restart_and_delete_of_a_child(runtime):
     tree = Tree(runtime)
     with pytest.raises(ValueError, match="child 'b' is running; stop it first"):
