@@ -116,3 +116,34 @@ def test_a_limit_on_channels_holds_over_all_connections_of_a_user(api, client):
     other = open_to(api)
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="maximum allowed user limit"):
         other.channel()
+
+
+def test_connections_channels_and_exchanges_have_rates_with_a_history(api, client):
+    channel = client.channel()
+    channel.queue_declare("jobs")
+    channel.exchange_declare("logs", "fanout")
+    channel.queue_bind("jobs", "logs")
+    for exchange, key in (("", "jobs"), ("logs", ""), ("logs", "")):
+        channel.basic_publish(exchange, key, b"x")
+    channel.queue_declare("jobs", passive=True)  # the channel has dealt with what it was sent
+    api.management.site._take()
+    spans = "data_rates_age=60&data_rates_incr=5&msg_rates_age=60&msg_rates_incr=5"
+    (connection,), (shown,) = api.get(f"connections?{spans}"), api.get(f"channels?{spans}")
+    assert connection["recv_oct"] > 100 < connection["send_oct"]
+    logs = api.get(f"exchanges/%2F/logs?{spans}")["message_stats"]
+    assert (logs["publish_in"], logs["publish_out"]) == (2, 2)
+    for stats, name in (
+        (connection, "recv_oct"), (connection, "send_oct"), (shown["message_stats"], "publish"),
+        (logs, "publish_in"), (logs, "publish_out"),
+    ):  # fmt: skip
+        assert stats[f"{name}_details"].keys() == {"rate", "samples", "avg", "avg_rate"}, name
+        assert len(stats[f"{name}_details"]["samples"]) == 13
+    client.close()  # what it published still counts
+    stats = {each["name"]: each.get("message_stats") for each in api.get("exchanges")}
+    assert stats["logs"]["publish_in"] == 2
+    assert stats[""]["publish_in"] == 1
+    assert stats["amq.topic"] is None
+    api("DELETE", "exchanges/%2F/logs")
+    api.management.site._take()
+    api("PUT", "exchanges/%2F/logs", {"type": "fanout"})
+    assert "message_stats" not in api.get("exchanges/%2F/logs")

@@ -7,11 +7,13 @@ added to the sum of those that have ended, so the totals never fall.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Container, Mapping
 
     from pykka import ActorRef
 
@@ -32,7 +34,7 @@ EVENTS = (
 class ChannelCounters:
     """The messages of one channel, by what was done with them; 0 at the beginning."""
 
-    __slots__ = COUNTED
+    __slots__ = (*COUNTED, "_exchanges", "serial", "vhost")
 
     publish: int
     confirm: int
@@ -46,9 +48,22 @@ class ChannelCounters:
     redeliver: int
     ack: int
 
-    def __init__(self) -> None:
+    def __init__(self, vhost: str, serial: int) -> None:
+        self.vhost, self.serial = vhost, serial
+        self._exchanges: dict[str, list[int]] = {}
         for name in COUNTED:
             setattr(self, name, 0)
+
+    def published(self, exchange: str, messages: int, queues: int) -> None:
+        """Count messages that an exchange routed to so many queues."""
+        self.publish += messages
+        counts = self._exchanges.get(exchange) or self._exchanges.setdefault(exchange, [0, 0])
+        counts[0] += messages
+        counts[1] += messages * queues
+
+    def exchanges(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """Virtual host and exchange -> the messages that came in, and those that went to queues."""
+        return {(self.vhost, name): (came, went) for name, (came, went) in list(self._exchanges.items())}
 
     def as_dict(self) -> dict[str, int]:
         """The counts by name."""
@@ -62,8 +77,11 @@ class ServerStatistics:
         self._lock = threading.Lock()
         self._channels: dict[ChannelCounters, str] = {}
         """Those of open channels -> the user."""
-        self._connections: dict[ActorRef[Any], tuple[str, str]] = {}
-        """Open connections -> user and virtual host."""
+        self._connections: dict[ActorRef[Any], tuple[str, str, int, Callable[[], tuple[int, int]]]] = {}
+        """Open connections -> user, virtual host, serial number, and what reads the bytes received and sent."""
+        self._serials = count(1)
+        self._routed: tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]] = Counter(), Counter()
+        """What came into the exchanges, and went to queues, through channels that have ended."""
         self._ended = dict.fromkeys(COUNTED, 0)
         self._events = dict.fromkeys(EVENTS, 0)
 
@@ -72,10 +90,14 @@ class ServerStatistics:
         with self._lock:
             self._events[event] += 1
 
-    def connection_opened(self, connection: ActorRef[Any], user: str, vhost: str) -> None:
-        """A connection is open in a virtual host."""
+    def connection_opened(
+        self, connection: ActorRef[Any], user: str, vhost: str, octets: Callable[[], tuple[int, int]]
+    ) -> int:
+        """A connection is open in a virtual host; returns its serial number.  `octets` is called in any thread."""
         with self._lock:
-            self._connections[connection] = user, vhost
+            serial = next(self._serials)
+            self._connections[connection] = user, vhost, serial, octets
+        return serial
 
     def connection_closed(self, connection: ActorRef[Any]) -> None:
         """A connection has ended."""
@@ -92,10 +114,16 @@ class ServerStatistics:
                 if user in (None, each[0]) and vhost in (None, each[1])
             ]
 
-    def channel_created(self, user: str) -> ChannelCounters:
-        """Count a channel of a user; returns its counters."""
-        counters = ChannelCounters()
+    def octets(self) -> dict[int, tuple[int, int]]:
+        """The bytes received and sent of each open connection, by its serial number."""
         with self._lock:
+            connections = list(self._connections.values())
+        return {serial: octets() for _, _, serial, octets in connections}
+
+    def channel_created(self, user: str, vhost: str) -> ChannelCounters:
+        """Count a channel of a user; returns its counters."""
+        with self._lock:
+            counters = ChannelCounters(vhost, next(self._serials))
             self._events["channel_created"] += 1
             self._channels[counters] = user
         return counters
@@ -112,8 +140,32 @@ class ServerStatistics:
                 return
             del self._channels[counters]
             self._events["channel_closed"] += 1
-            for name, count in counters.as_dict().items():
-                self._ended[name] += count
+            for name, number in counters.as_dict().items():
+                self._ended[name] += number
+            self._add_routed(counters, *self._routed)
+
+    @staticmethod
+    def _add_routed(counters: ChannelCounters, came_in: Counter[Any], went_out: Counter[Any]) -> None:
+        for exchange, (came, went) in counters.exchanges().items():
+            came_in[exchange] += came
+            went_out[exchange] += went
+
+    def channels(self) -> list[ChannelCounters]:
+        """The counters of the open channels."""
+        with self._lock:
+            return list(self._channels)
+
+    def exchanges(self, known: Container[tuple[str, str]]) -> dict[tuple[str, str], tuple[int, int]]:
+        """The messages that came into each exchange, and went to queues; those that are not `known` any more are forgotten."""
+        with self._lock:
+            for each in self._routed:
+                for exchange in [name for name in each if name not in known]:
+                    del each[exchange]
+            came_in, went_out = (Counter(each) for each in self._routed)
+            channels = list(self._channels)
+        for counters in channels:
+            self._add_routed(counters, came_in, went_out)
+        return {name: (came, went_out[name]) for name, came in came_in.items() if name in known}
 
     def events(self) -> dict[str, int]:
         """The number of times that each of EVENTS happened."""
@@ -125,8 +177,8 @@ class ServerStatistics:
         with self._lock:
             totals, channels = dict(self._ended), list(self._channels)
         for counters in channels:
-            for name, count in counters.as_dict().items():
-                totals[name] += count
+            for name, number in counters.as_dict().items():
+                totals[name] += number
         return totals
 
 
@@ -155,6 +207,8 @@ class ConnectionInfo:
     channels: tuple[ActorRef[Any], ...]
     bytes_received: int
     bytes_sent: int
+    serial: int
+    """Of all connections and channels of the server, as names of attached processes' connections are equal; 0 before connection.open."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -176,3 +230,4 @@ class ChannelInfo:
     global_prefetch: int
     blocked: bool
     counters: dict[str, int]
+    serial: int

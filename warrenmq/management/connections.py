@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from warrenmq.amqp.connection.messages import ForceClose
 from warrenmq.management.errors import WITH, not_authorised, not_found
+from warrenmq.management.history import span_of
 from warrenmq.management.http import Route
-from warrenmq.management.site import delivered
+from warrenmq.management.site import OCTETS, delivered
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from warrenmq.amqp.statistics import ChannelInfo, ConnectionInfo
     from warrenmq.management.http import Request
     from warrenmq.management.site import Site
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 CLOSED = "Closed via management plugin"
 
 
-def connection_row(site: Site, info: ConnectionInfo) -> dict[str, Any]:
+def connection_row(site: Site, info: ConnectionInfo, query: Mapping[str, str]) -> dict[str, Any]:
     """JSON object of one connection."""
     peer = info.peer
     found = {
@@ -27,16 +30,21 @@ def connection_row(site: Site, info: ConnectionInfo) -> dict[str, Any]:
         "ssl": bool(peer.tls), "ssl_protocol": peer.tls or None, "channels": len(info.channels),
         "channel_max": info.channel_max, "frame_max": info.frame_max, "timeout": info.heartbeat,
         "connected_at": info.connected_at, "client_properties": dict(info.client_properties),
-        "recv_oct": info.bytes_received, "send_oct": info.bytes_sent,
     }  # fmt: skip
+    octets = dict(zip(OCTETS, (info.bytes_received, info.bytes_sent), strict=True))
+    found |= site.with_rates(octets, ("connection", info.serial), span_of(query, "data_rates"))
     name = info.client_properties.get("connection_name")
     return found | ({"user_provided_name": name} if isinstance(name, str) else {})
 
 
-def channel_row(site: Site, connection: ConnectionInfo, info: ChannelInfo) -> dict[str, Any]:
+def channel_row(
+    site: Site, connection: ConnectionInfo, info: ChannelInfo, query: Mapping[str, str]
+) -> dict[str, Any]:
     """JSON object of one channel."""
     counters = info.counters
-    counts = counters | {"deliver_get": delivered(counters)}
+    counts = site.with_rates(
+        counters | {"deliver_get": delivered(counters)}, ("channel", info.serial), span_of(query, "msg_rates")
+    )
     return {
         "name": f"{info.connection} ({info.number})", "number": info.number, "node": site.name, "vhost": info.vhost,
         "user": info.user, "user_who_performed_action": info.user, "state": "flow" if info.blocked else "running",
@@ -65,7 +73,7 @@ def list_connections(site: Site, request: Request) -> Any:
         infos = [info for info in infos if info.vhost == request.at["vhost"]]
     if "user" in request.at:
         infos = [info for info in infos if info.user == request.at["user"]]
-    return [connection_row(site, info) for info in infos]
+    return [connection_row(site, info, request.query) for info in infos]
 
 
 def _connection(site: Site, request: Request) -> ConnectionInfo:
@@ -79,7 +87,7 @@ def _connection(site: Site, request: Request) -> ConnectionInfo:
 
 def show(site: Site, request: Request) -> Any:
     """GET /api/connections/name."""
-    return connection_row(site, _connection(site, request))
+    return connection_row(site, _connection(site, request), request.query)
 
 
 def close(site: Site, request: Request) -> None:
@@ -96,7 +104,7 @@ def list_channels(site: Site, request: Request) -> Any:
     if "vhost" in request.at:
         site.visible(request.account, request.at["vhost"])
         infos = [info for info in infos if info.vhost == request.at["vhost"]]
-    return [channel_row(site, info, each) for info in infos for each in site.channels(info)]
+    return [channel_row(site, info, each, request.query) for info in infos for each in site.channels(info)]
 
 
 def show_channel(site: Site, request: Request) -> Any:
@@ -104,7 +112,7 @@ def show_channel(site: Site, request: Request) -> Any:
     for info in _visible(site, request):
         if request.at["name"].startswith(info.name):
             for each in site.channels(info):
-                row = channel_row(site, info, each)
+                row = channel_row(site, info, each, request.query)
                 if row["name"] == request.at["name"]:
                     return row
     raise not_found()

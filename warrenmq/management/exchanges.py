@@ -15,13 +15,15 @@ from urllib.parse import quote_plus
 from warrenmq.actors.vhost.messages import Bind, DeclareExchange, DeleteExchange, Unbind
 from warrenmq.amqp.channel.access import is_topic
 from warrenmq.management.errors import bad_request, not_found
+from warrenmq.management.history import span_of
 from warrenmq.management.http import Reply, Route, encode, segment
 from warrenmq.management.inputs import arguments_of, flag, refused, texts, topic_refused
+from warrenmq.management.site import ROUTED
 from warrenmq.routing import Binding, Destination, ExchangeSpec
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from warrenmq.broker.broker import Broker
     from warrenmq.management.http import Request
@@ -42,6 +44,21 @@ def row(broker: Broker, spec: ExchangeSpec) -> dict[str, Any]:
     return found
 
 
+def rows(
+    site: Site, broker: Broker, specs: list[ExchangeSpec], query: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """JSON objects of exchanges with message_stats, if clients have published to them."""
+    span, routed, vhost = span_of(query, "msg_rates"), site.routed(), broker.vhost.name
+    found = []
+    for spec in specs:
+        one = row(broker, spec)
+        if (counts := routed.get((vhost, spec.name))) is not None:
+            stats = dict(zip(ROUTED, counts, strict=True))
+            one["message_stats"] = site.with_rates(stats, ("exchange", vhost, spec.name), span)
+        found.append(one)
+    return found
+
+
 def specs(broker: Broker) -> list[ExchangeSpec]:
     """All exchanges of a virtual host, the default one first."""
     return [DEFAULT, *list(broker.vhost.router.exchanges.values())]
@@ -49,19 +66,21 @@ def specs(broker: Broker) -> list[ExchangeSpec]:
 
 def list_all(site: Site, request: Request) -> Any:
     """GET /api/exchanges."""
-    return [row(broker, spec) for broker in _seen(site, request) for spec in specs(broker)]
+    return [
+        each for broker in _seen(site, request) for each in rows(site, broker, specs(broker), request.query)
+    ]
 
 
 def list_in_vhost(site: Site, request: Request) -> Any:
     """GET /api/exchanges/vhost."""
     broker = site.visible(request.account, request.at["vhost"])
-    return [row(broker, spec) for spec in specs(broker)]
+    return rows(site, broker, specs(broker), request.query)
 
 
 def show(site: Site, request: Request) -> Any:
     """GET /api/exchanges/vhost/name."""
     broker, spec = _existing(site, request)
-    return row(broker, spec) | {"incoming": [], "outgoing": []}
+    return rows(site, broker, [spec], request.query)[0] | {"incoming": [], "outgoing": []}
 
 
 def declare(site: Site, request: Request) -> Any:

@@ -3,7 +3,7 @@
 kept         every sample of the last ten minutes, one a minute of the hour before; a count that stays as it is costs nothing
 rate         the change between the last two samples, a second
 samples      asked for with ?lengths_age=60&lengths_incr=5 (messages of queues) or ?msg_rates_age=...&msg_rates_incr=...
-(message_stats, churn_rates): the values at these times, the newest first, as RabbitMQ has them
+(message_stats, churn_rates), ?data_rates_age=... (bytes of connections): the values at these times, the newest first, as RabbitMQ has them
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from warrenmq.management.errors import bad_request
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    Path = tuple[str, ...]
+    Path = tuple[str | int, ...]
     """What is counted: the first part is its kind, of which all have the same counts."""
 
 MINUTE = 60_000
@@ -95,7 +95,9 @@ class History:
 
     def __init__(self, fields: Mapping[str, tuple[str, ...]]) -> None:
         """`fields` has the names of the counts of each kind of path."""
-        self._fields = {kind: {name: at for at, name in enumerate(names)} for kind, names in fields.items()}
+        self._fields: dict[str | int, dict[str, int]] = {
+            kind: {name: at for at, name in enumerate(names)} for kind, names in fields.items()
+        }
         self._series: dict[Path, Series] = {}
         self._last = 0, 0
         """The times of the last two samples."""

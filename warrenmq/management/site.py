@@ -28,13 +28,15 @@ if TYPE_CHECKING:
     from warrenmq.amqp.access.users import Account
     from warrenmq.amqp.server import AmqpServer
     from warrenmq.broker.broker import Broker
-    from warrenmq.management.history import Span
+    from warrenmq.management.history import Path, Span
     from warrenmq.queue.messages import QueueFigures
 
 DELIVERED = ("deliver", "deliver_no_ack", "get", "get_no_ack")
 """The counts that deliver_get is the sum of."""
 LENGTHS = ("messages", "messages_ready", "messages_unacknowledged")
 STATS = ("publish", *DELIVERED, "ack", "deliver_get")
+OCTETS = ("recv_oct", "send_oct")
+ROUTED = ("publish_in", "publish_out")
 CHURN = (
     *(name for name in EVENTS if not name.startswith("auth_")),
     "queue_created",
@@ -72,6 +74,9 @@ class Site:
                 "totals": LENGTHS,
                 "churn": CHURN,
                 "node": (*COUNTED, "deliver_get"),
+                "channel": (*COUNTED, "deliver_get"),
+                "connection": OCTETS,
+                "exchange": ROUTED,
             }
         )
 
@@ -179,11 +184,18 @@ class Site:
                 found[name] = found.get(name, 0) + count
         return found
 
+    def routed(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """Virtual host and exchange -> ROUTED, of those exchanges that clients have published to."""
+        known = {
+            (broker.vhost.name, name)
+            for broker in self.brokers()
+            for name in ("", *broker.vhost.router.exchanges.copy())
+        }
+        return self.statistics.exchanges(known)
+
     # -- rates
 
-    def with_rates(
-        self, counts: dict[str, int], path: tuple[str, ...], span: Span | None = None
-    ) -> dict[str, Any]:
+    def with_rates(self, counts: dict[str, int], path: Path, span: Span | None = None) -> dict[str, Any]:
         """Add to each count its `_details` with the rate, with a span its samples, too."""
         now = time.time_ns() // 1_000_000
         found: dict[str, Any] = {}
@@ -195,10 +207,17 @@ class Site:
     def _take(self) -> None:
         statistics = self.statistics.totals()
         events = self.events()
-        sample: dict[tuple[str, ...], tuple[int, ...]] = {
+        sample: dict[Path, tuple[int, ...]] = {
             ("node",): (*(statistics[name] for name in COUNTED), delivered(statistics)),
             ("churn",): tuple(events[name] for name in CHURN),
         }
+        for channel in self.statistics.channels():
+            counts = channel.as_dict()
+            sample["channel", channel.serial] = *counts.values(), delivered(counts)
+        for serial, octets in self.statistics.octets().items():
+            sample["connection", serial] = octets
+        for (vhost, name), routed in self.routed().items():
+            sample["exchange", vhost, name] = routed
         everything = [0] * len(LENGTHS)
         for broker in self.brokers():
             vhost, total = broker.vhost.name, [0] * len(LENGTHS + STATS)

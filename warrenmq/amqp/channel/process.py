@@ -105,7 +105,9 @@ class ChannelProcess(Server):
         access = ChannelAccess(context)
         calls = ActorCalls(self.runtime, context.broker.vhost, context.broker.check_open, lambda: self.trace)
         limiter = Limiter(self.runtime.lock())
-        self._counters = counters = context.statistics.channel_created(context.user.name)
+        self._counters = counters = context.statistics.channel_created(
+            context.user.name, context.broker.vhost.name
+        )
         self.actor_inbox.on_close(lambda _reason: context.statistics.channel_closed(counters))
         self._limiter = limiter
         self._blocked = False
@@ -302,7 +304,7 @@ class ChannelProcess(Server):
             confirm=confirms.enabled, transactional=self._transaction.selected, consumers=self._consuming.consumers,
             unacked=len(self._settling.unacked), unconfirmed=confirms.unconfirmed, uncommitted=self._transaction.uncommitted,
             prefetch=self._consuming.prefetch, global_prefetch=self._limiter.prefetch_count, blocked=self._blocked,
-            counters=self._counters.as_dict(),
+            counters=self._counters.as_dict(), serial=self._counters.serial,
         )  # fmt: skip
 
     def _tell_blocked(self, blocked: bool) -> None:

@@ -109,7 +109,7 @@ class ChannelPublishing:
     def deliver(self, routed: Routed) -> None:
         """Send a run to its queues."""
         template, bodies, queues, first = routed
-        self._counters.publish += len(bodies)
+        self._counters.published(template.exchange, len(bodies), len(queues))
         if not queues:
             self._sender.unrouted(len(bodies), template.envelope.exchange, template.envelope.routing_key)
             if not template.mandatory:

@@ -108,7 +108,7 @@ class ConnectionProcess(Server):
         self._tuned: Connection.TuneOk | None = None
         self._served: ServedVhost | None = None
         self._connected_at = self.runtime.wall_ns() // 1_000_000
-        self._bytes_received = 0
+        self._bytes_received = self._serial = 0
         node.statistics.happened("connection_created")
         mine = self.actor_ref
         self.actor_inbox.on_close(lambda _reason: node.statistics.connection_closed(mine))
@@ -291,7 +291,12 @@ class ConnectionProcess(Server):
         self._served = served
         context = ConnectionContext(served.broker, user, self._tuned.frame_max, self._capabilities,
                                     self._transport, self.actor_ref, self._peer, statistics=self._node.statistics)  # fmt: skip
-        self._node.statistics.connection_opened(self.actor_ref, self._user, served.broker.vhost.name)
+        self._serial = self._node.statistics.connection_opened(
+            self.actor_ref,
+            self._user,
+            served.broker.vhost.name,
+            lambda: (self._bytes_received, self._transport.written),
+        )
         self._channels = Channels(self, served.channel_sup, context, self._tuned.channel_max)
         self._phase = Phase.RUNNING
         self._send(make(Connection.OpenOk))
@@ -344,7 +349,7 @@ class ConnectionProcess(Server):
             channel_max=0 if tuned is None else tuned.channel_max, frame_max=0 if tuned is None else tuned.frame_max,
             heartbeat=0 if tuned is None else tuned.heartbeat, connected_at=self._connected_at,
             channels=() if self._channels is None else self._channels.refs(), bytes_received=self._bytes_received,
-            bytes_sent=self._transport.written,
+            bytes_sent=self._transport.written, serial=self._serial,
         )  # fmt: skip
 
     # -- being held up
