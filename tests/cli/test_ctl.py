@@ -55,6 +55,11 @@ def test_users_policies_and_queues_are_changed(ctl, api, tmp_path):  # noqa: F81
     ctl("set_topic_permissions", "bob", "amq.topic", "^a", ".*")
     assert ctl("list_topic_permissions") == "user\texchange\twrite\tread\nbob\tamq.topic\t^a\t.*\n"
     assert ctl("list_user_topic_permissions", "bob").splitlines()[1:] == ["/\tamq.topic\t^a\t.*"]
+    ctl("set_topic_permissions", "bob", "other/x", "^b", "")
+    ctl("clear_topic_permissions", "bob", "amq.topic")
+    assert ctl("list_topic_permissions").splitlines()[1:] == ["bob\tother/x\t^b\t"]
+    assert api("DELETE", "topic-permissions/%2F/bob/amq.topic")[0] == 404
+    ctl("set_topic_permissions", "bob", "amq.topic", "^a", ".*")
     ctl("clear_topic_permissions", "bob")
     assert ctl("list_topic_permissions") == ""
     ctl("change_password", "bob", "other")

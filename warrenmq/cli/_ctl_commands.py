@@ -89,7 +89,7 @@ class Action:
     """What is done; the arguments are filled in."""
     does: Callable[[Api, argparse.Namespace], Any]
     arguments: tuple[str, ...] = ()
-    """Positional; one that ends in * takes the rest."""
+    """Positional; one that ends in * takes the rest, one that ends in ? may be left out."""
     options: tuple[str, ...] = ()
     of_vhost: bool = False
 
@@ -197,6 +197,12 @@ def _topic_permissions(args: argparse.Namespace) -> dict[str, str]:
     return {"exchange": args.exchange, "write": args.write, "read": args.read}
 
 
+def _clear_topic_permissions(api: Api, args: argparse.Namespace) -> Any:
+    """Those of one exchange are no call that RabbitMQ's API has."""
+    one = () if args.exchange is None else (args.exchange,)
+    return api.call("DELETE", f"topic-permissions/{path(args.vhost, args.user, *one)}")
+
+
 ACTIONS: dict[str, Action] = {
     "add_user": Action("Adding user {name}", _put_user, ("name", "password")),
     "delete_user": Action("Deleting user {name}", _at("DELETE", "users", "{name}"), ("name",)),
@@ -222,8 +228,8 @@ ACTIONS: dict[str, Action] = {
     ),
     "clear_topic_permissions": Action(
         "Clearing topic permissions for user {user} in vhost {vhost}",
-        _at("DELETE", "topic-permissions", "{vhost}", "{user}"),
-        ("user",),
+        _clear_topic_permissions,
+        ("user", "exchange?"),
         of_vhost=True,
     ),
     "add_vhost": Action("Adding vhost {name}", _at("PUT", "vhosts", "{name}", body=lambda _: {}), ("name",)),

@@ -48,7 +48,7 @@ def add_parser(subparsers: Any) -> None:
             "columns", nargs="*", metavar="COLUMN", help=f"fields of the API (default: {columns})"
         )
     for name, action in ACTIONS.items():
-        words = [f"'{each.rstrip('*').upper()}'" for each in action.arguments]
+        words = [f"'{each.rstrip('*?').upper()}'" for each in action.arguments]
         command = _add_command(commands, name, action.says.format_map(_Shown()), words)
         _add_vhost(command, wanted=action.of_vhost)
         for option in action.options:
@@ -61,7 +61,8 @@ def add_parser(subparsers: Any) -> None:
             else:
                 command.add_argument(f"--{option}", metavar=option.upper(), help=f"the policy's {option}")
         for argument in action.arguments:
-            many, name_of = ("*" if argument.endswith("*") else None), argument.rstrip("*")
+            name_of = argument.rstrip("*?")
+            many = argument[len(name_of) :] or None
             command.add_argument(name_of, nargs=many, metavar=name_of.upper(), help=f"the {name_of}")
 
 

@@ -133,9 +133,11 @@ def set_topic_permissions(site: Site, request: Request) -> Any:
 
 
 def clear_topic_permissions(site: Site, request: Request) -> None:
-    """DELETE /api/topic-permissions/vhost/user: those for all exchanges."""
-    show_topic_permissions(site, request)
-    site.users.clear_topic_permissions(request.at["name"], request.at["vhost"])
+    """DELETE /api/topic-permissions/vhost/user, for all exchanges, or .../exchange, for one, which RabbitMQ's API lacks."""
+    exchange = request.at.get("exchange")
+    if exchange not in (None, *(row["exchange"] for row in show_topic_permissions(site, request))):
+        raise not_found()
+    site.users.clear_topic_permissions(request.at["name"], request.at["vhost"], exchange)
 
 
 # -- limits
@@ -197,6 +199,7 @@ ROUTES = (
     Route("GET", "topic-permissions/{vhost}/{name}", show_topic_permissions, "administrator"),
     Route("PUT", "topic-permissions/{vhost}/{name}", set_topic_permissions, "administrator"),
     Route("DELETE", "topic-permissions/{vhost}/{name}", clear_topic_permissions, "administrator"),
+    Route("DELETE", "topic-permissions/{vhost}/{name}/{exchange}", clear_topic_permissions, "administrator"),
     Route("GET", "vhosts/{vhost}/topic-permissions", list_topic_permissions, "administrator"),
     Route("GET", "user-limits", list_limits, "administrator"),
     Route("GET", "user-limits/{name}", list_limits, "administrator"),

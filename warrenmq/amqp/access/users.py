@@ -211,9 +211,10 @@ class Users:
         self.changed()
         return known
 
-    def clear_topic_permissions(self, user: str, vhost: str) -> None:
-        """Take a user's topic permissions in a virtual host: every routing key is allowed again."""
-        self._topics = {key: each for key, each in self._topics.items() if key[:2] != (user, vhost)}
+    def clear_topic_permissions(self, user: str, vhost: str, exchange: str | None = None) -> None:
+        """Take a user's topic permissions in a virtual host, or those of one exchange: every routing key is allowed there again."""
+        cleared = (user, vhost) if exchange is None else (user, vhost, exchange)
+        self._topics = {key: each for key, each in self._topics.items() if key[: len(cleared)] != cleared}
         self.changed()
 
     def _check(self, user: str, vhost: str) -> None:
