@@ -12,7 +12,6 @@ Each field carries the kind of value that it takes, so that a new setting is one
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -341,6 +340,8 @@ def _kind(key: str, shown: str, spell: Callable[[str], str] = str) -> Kind:
     kinds: dict[str, Kind] = {each.name: each.metadata["kind"] for each in fields(Settings)}
     if key in kinds:
         return kinds[key]
+    import difflib  # noqa: PLC0415  # only a mistake needs it
+
     near = difflib.get_close_matches(key, kinds, n=1, cutoff=0.5)
     advice = f"; did you mean {spell(near[0])}?" if near else "."
     # `shown` may name a file as well, which is not cut

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from warrenmq.broker import arguments as check
@@ -76,6 +75,8 @@ def read_options(
     """
     for name in given:
         if name not in _NAMES:
+            from difflib import get_close_matches  # noqa: PLC0415  # only a mistake needs it
+
             near = get_close_matches(name, _NAMES, 1)
             advice = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(_NAMES))}"
             raise ArgumentTypeError(f"a publish has no keyword {shown(name)}; {advice}")

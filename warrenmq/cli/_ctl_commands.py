@@ -198,7 +198,7 @@ def _topic_permissions(args: argparse.Namespace) -> dict[str, str]:
 
 
 def _clear_topic_permissions(api: Api, args: argparse.Namespace) -> Any:
-    """Those of one exchange are no call that RabbitMQ's API has."""
+    """Clear them for one exchange, which RabbitMQ's API lacks, or for all."""
     one = () if args.exchange is None else (args.exchange,)
     return api.call("DELETE", f"topic-permissions/{path(args.vhost, args.user, *one)}")
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import shutil
 from contextlib import suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
@@ -302,6 +301,10 @@ class RealDisk:
         os.replace(src, dst)
 
     def rmtree(self, path: str) -> None:
+        if not os.path.lexists(path):
+            return
+        import shutil  # noqa: PLC0415  # brings compressors that a first start does without
+
         with suppress(FileNotFoundError):
             shutil.rmtree(path)
 

@@ -16,7 +16,6 @@ import ctypes
 import mmap
 import os
 import resource
-import subprocess
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Protocol
@@ -118,6 +117,8 @@ def _physical() -> int | None:
 
 
 def _resident_by_ps() -> int | None:
+    import subprocess  # noqa: PLC0415  # only systems without /proc need it
+
     command = ["ps", "-o", "rss=", "-p", str(os.getpid())]
     try:
         answer = subprocess.run(command, capture_output=True, timeout=5, check=True)
