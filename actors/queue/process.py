@@ -70,8 +70,9 @@ from warrenmq.queue.messages import (
 from warrenmq.queue.state import WAITS, QueueSetting, QueueState
 from warrenmq.queue.trace import QueueTrace
 from warrenmq.runtime import NO_REPLY, CreditFlow, CreditSpec, Down, From, Server, Stop
+from warrenmq.runtime.closable import ALIVE
 from warrenmq.runtime.life import inbox_of
-from warrenmq.runtime.reasons import NORMAL, SHUTDOWN
+from warrenmq.runtime.reasons import NORMAL, SHUTDOWN, Killed
 from warrenmq.seams.disk import is_full
 from warrenmq.seams.fenced_disk import FencedDisk
 from warrenmq.trace.events import Nacks, Trigger
@@ -173,6 +174,8 @@ class QueueProcess(Server):
             delay_of=delay_of, rows=rows,
         ))  # fmt: skip
         self._effects = self._state.effects
+        if self.actor_inbox.reason is not ALIVE:
+            raise Killed  # the figures are its successor's
         if spec.tell_figures is not None:
             spec.tell_figures(self._state.figures)
         lost = self._state.begin()

@@ -45,7 +45,9 @@ from warrenmq.message_store.recovery import recover, wipe
 from warrenmq.message_store.state import MsgStoreState
 from warrenmq.message_store.trace import tell_closed
 from warrenmq.runtime import NO_REPLY, CreditFlow, CreditSpec, Down, Server
-from warrenmq.runtime.reasons import is_normal
+from warrenmq.runtime.closable import ALIVE
+from warrenmq.runtime.life import inbox_of
+from warrenmq.runtime.reasons import KILLED, is_normal
 from warrenmq.seams.fenced_disk import FencedDisk
 from warrenmq.trace.events import Trigger
 
@@ -175,6 +177,10 @@ class MsgStore(Server):
         match request:
             case Read():
                 self._state.read(request.msg_id, sender)
+                reply = NO_REPLY
+            case Register() if inbox_of(request.ref).reason is not ALIVE:
+                # Killed while it sent this: its successor, who has the same owner, may have registered already.
+                sender.fail(KILLED)
                 reply = NO_REPLY
             case Register():
                 reply = self._register(request)

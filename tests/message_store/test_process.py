@@ -14,9 +14,11 @@ from warrenmq.actors.store.messages import (
     ClientDying,
     JobDone,
     Read,
+    Register,
     SyncTimeout,
 )
 from warrenmq.actors.store.process import MsgStore
+from warrenmq.message_store.tables import Client
 from warrenmq.runtime import CallFailed, Simulation
 from warrenmq.settings import Settings
 from warrenmq.trace.events import Ev, Trigger
@@ -67,6 +69,18 @@ def test_messages_of_full_files_are_read_directly_and_together(host) -> None:
         assert host.read(queue, number) == body_of(number)
     found = host.ask(queue, lambda q: q.client.read_many([msg_id(n) for n in (29, 3, 99, 4, 5, 0, 1)]))
     assert found == {msg_id(n): body_of(n) for n in (29, 3, 4, 5, 0, 1)}
+    host.at_rest(queue)
+
+
+def test_who_was_killed_while_it_registered_does_not_take_its_successors_place(host) -> None:
+    """A killed thread goes on until it next sends: what it was sending may come later than all that its successor sent."""
+    runtime = host.runtime
+    dead, queue = host.queue("other"), host.queue("q")
+    runtime.kill(dead)
+    with pytest.raises(CallFailed, match="killed"):
+        runtime.call(STORE, Register(Client(bytes(16), "q", True, 0), dead, None, ()), timeout=LIMIT)
+    host.write(queue, 1)
+    host.confirmed(queue, 1)
     host.at_rest(queue)
 
 

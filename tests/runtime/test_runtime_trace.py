@@ -11,6 +11,9 @@ from tests.support.schedulers import LIMIT, Worker, busy, do, end_of, until
 from warrenmq.runtime import Server
 from warrenmq.trace import events as e
 from warrenmq.trace.events import Reason
+from warrenmq.trace.writers import writer
+
+_write_read = writer(e.Read)
 
 
 class FakeRecorder:
@@ -180,6 +183,29 @@ def test_undelivered_mail_is_traced_by_the_sender_or_by_the_dying_actor(runtime,
     keepers = keeper.actor_inbox.trace_id
     assert rows == [(keepers, kind, outside.id, 1), (outside.id, kind, 0, 2), (outside.id, kind, 0, 4)]
     assert returned == [Publish(1), Publish(2)]
+
+
+@pytest.mark.parametrize("starting", [False, True])
+def test_one_that_was_killed_writes_no_row_but_its_last(runtime, recorder, starting):
+    """Its thread goes on, and its successor may have rows by then."""
+    killed, gate = runtime.channel(), runtime.event()
+
+    def slow(server):
+        killed.put(server.actor_ref)
+        gate.wait(LIMIT)
+        _write_read(server.trace, e.BY_SERVER, 1, 0, 0, 1, 2, 3)
+
+    starter = runtime.start(Worker)
+    if starting:
+        runtime.cast(starter, lambda server: server.runtime.start(Worker, None, slow))
+    else:
+        runtime.cast(starter, lambda server: server.runtime.cast(server.runtime.start(Worker), slow))
+    ref = killed.get(timeout=LIMIT)
+    runtime.kill(ref)
+    gate.set()
+    trace = recorder.traces[ref.actor_inbox.trace_id]
+    until(runtime, lambda: trace.closed)
+    assert [event for event, _ in trace.said()] == [e.ActorStart, e.ActorStop][starting:]
 
 
 def test_priorities_see_through_the_wrapping(runtime, recorder):

@@ -6,6 +6,7 @@ own marks, and only then the callbacks: a supervisor that hears of the end finds
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pykka import ActorRegistry
@@ -106,6 +107,8 @@ class ActorLife:
             parent = 0 if self.parent is None else inbox_of(self.parent).trace_id
             self.trace = recorder.actor(self.label, self._kind, parent)
             self._inbox.trace_id = self.trace.id
+        if self._inbox.reason is not ALIVE:
+            raise Killed  # too early for `killed` to find the trace
 
     def running(self) -> None:
         """After init: write the first row, link the parent, answer the starter."""
@@ -122,8 +125,20 @@ class ActorLife:
         self.started.put((None, error))
 
     def killed(self) -> None:
-        """Release a starter that still waits; called by the killer, whether the actor has started or not."""
+        """Stop the actor at the next row that it writes, and release a starter that still waits; called by the killer, whether
+        the actor has started or not.
+
+        The writer of a row looks at the clock first, so a row that is being written meanwhile has a time before this one.
+        """
+        if (trace := self.trace) is not None:
+            trace.clock = partial(self._time_of_the_killed, trace.clock)
         self.started.put((None, CallFailed(KILLED)))
+
+    def _time_of_the_killed(self, clock: Callable[[], int]) -> int:
+        """The time for the rows of its farewell; others it writes no more."""
+        if not self.over:
+            raise Killed
+        return clock()
 
     def crashed(self, error: BaseException) -> None:
         """Log a crash, unless the actor was given up before: then its successor is what matters."""

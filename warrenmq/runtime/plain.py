@@ -121,10 +121,9 @@ class Supervised(Actor):
             life.begin(self.actor_ref)
             self.__inbox.trace = life.trace
             super().on_start()
+            life.running()
         except BaseException as error:  # noqa: BLE001 - the starter raises it
             life.failed_to_start(error)
-        else:
-            life.running()
 
     def on_stop(self) -> None:
         reason = self.__inbox.stop_reason

@@ -217,10 +217,9 @@ class Server(ThreadingActor):
             life.begin(self.actor_ref)
             self.trace = life.trace
             self.init(*args, **kwargs)
+            life.running()
         except BaseException as error:  # noqa: BLE001 - the starter raises it
             life.failed_to_start(error)
-        else:
-            life.running()
 
     def on_receive(self, message: Any, turns: Iterable[tuple[()]] = FOR_EVER) -> None:
         """Handle a message and, for each turn, one more; a letter that is Pykka's to handle is `held` for its next `get`."""
