@@ -15,6 +15,7 @@ import sqlite3
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
@@ -38,20 +39,23 @@ class LiveStore:
 
     def __init__(self, path: str) -> None:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        try:
-            self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=1)
-            self._db.execute("pragma journal_mode = wal")
-            self._db.execute("pragma synchronous = normal")
-            self._db.execute("pragma locking_mode = exclusive")
-            self._db.executescript(_TABLES)
-        except sqlite3.DatabaseError as error:
-            raise CallerError(
-                f"{path} cannot be used: {error}. Is another watch using this checkpoint?"
-            ) from error
-        if self.get("version", _VERSION) != _VERSION:
-            raise CallerError(
-                f"{path} was written by another version; begin with a new checkpoint directory."
-            )
+        with ExitStack() as refused:
+            try:
+                self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=1)
+                refused.callback(self._db.close)
+                self._db.execute("pragma journal_mode = wal")
+                self._db.execute("pragma synchronous = normal")
+                self._db.execute("pragma locking_mode = exclusive")
+                self._db.executescript(_TABLES)
+            except sqlite3.DatabaseError as error:
+                raise CallerError(
+                    f"{path} cannot be used: {error}. Is another watch using this checkpoint?"
+                ) from error
+            if self.get("version", _VERSION) != _VERSION:
+                raise CallerError(
+                    f"{path} was written by another version; begin with a new checkpoint directory."
+                )
+            refused.pop_all()
         self._states: OrderedDict[tuple[str, Key], State] = OrderedDict()
 
     # one transaction a batch
