@@ -10,9 +10,7 @@ States are kept in memory while they are in use; the others are read when a row 
 from __future__ import annotations
 
 import os
-import pickle
 import sqlite3
-import zlib
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -21,9 +19,10 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]
 
 from warrenmq.errors import CallerError
+from warrenmq.replay.drive import state_codec
 from warrenmq.replay.drive.machines import Key, State
 
-_VERSION = 1
+_VERSION = 2
 _IN_MEMORY = 4096
 """States: those of 16 million messages."""
 
@@ -83,11 +82,13 @@ class LiveStore:
         row = self._db.execute(
             "select state from state where machine = ? and key = ?", (machine, msgpack.packb(key))
         ).fetchone()
-        return None if row is None else self.keep(machine, key, _unpack(row[0]))
+        return None if row is None else self.keep(machine, key, state_codec.unpack(row[0]))
 
     def save(self, machine: str, key: Key, state: State) -> None:
         self.keep(machine, key, state)
-        self._db.execute("replace into state values (?, ?, ?)", (machine, msgpack.packb(key), _pack(state)))
+        self._db.execute(
+            "replace into state values (?, ?, ?)", (machine, msgpack.packb(key), state_codec.pack(state))
+        )
 
     def forget(self, machine: str, key: Key) -> None:
         self._states.pop((machine, key), None)
@@ -109,17 +110,17 @@ class LiveStore:
 
     def get(self, name: str, default: Any) -> Any:
         row = self._db.execute("select value from about where name = ?", (name,)).fetchone()
-        return default if row is None else _unpack(row[0])
+        return default if row is None else state_codec.unpack(row[0])
 
     def all_about(self, prefix: str) -> Iterator[Any]:
         """The values whose names begin like this."""
         rows = self._db.execute(
             "select value from about where name >= ? and name < ? order by name", (prefix, prefix + "\x7f")
         ).fetchall()
-        return (_unpack(value) for (value,) in rows)
+        return (state_codec.unpack(value) for (value,) in rows)
 
     def put(self, name: str, value: Any) -> None:
-        self._db.execute("replace into about values (?, ?)", (name, _pack(value)))
+        self._db.execute("replace into about values (?, ?)", (name, state_codec.pack(value)))
 
     # findings
 
@@ -139,11 +140,3 @@ class LiveStore:
 
     def printed(self, number: int) -> None:
         self._db.execute("update found set printed = 1 where rowid = ?", (number,))
-
-
-def _pack(value: Any) -> bytes:
-    return zlib.compress(pickle.dumps(value), 1)
-
-
-def _unpack(packed: bytes) -> Any:
-    return pickle.loads(zlib.decompress(packed))  # noqa: S301 - our own checkpoint

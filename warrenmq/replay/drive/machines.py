@@ -30,7 +30,7 @@ A scope is a virtual host of a data directory (Run.scope): what two brokers say 
 E1 is decided where all figures are (end_state.py): what queues and stores said of themselves against the sums of the parts.
 
 Keys are tuples of ints and strings, summaries and states are built of ints, strings, bytes, lists, dicts and arrays:
-all can be pickled.  Of warrenmq/replay only replay/spark knows of Spark.
+all can be pickled on the way between processes, and kept in a checkpoint (state_codec.py).  Of warrenmq/replay only replay/spark knows of Spark.
 """
 
 from __future__ import annotations

@@ -264,6 +264,8 @@ def _low(block: Block) -> int:
 class Windows:
     """The windows of a queue's priorities; of a queue without any, one window."""
 
+    __slots__ = ("_heard", "_start", "_syncs", "last_sync_t", "wanted", "windows")
+
     def __init__(self, start: int = -1) -> None:
         """`start` = 0 for the first piece: there is nothing older."""
         self._start = start
