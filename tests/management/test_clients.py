@@ -2,6 +2,7 @@
 
 from urllib.parse import quote, unquote
 
+import pika
 import pytest
 
 V = "t%20v"
@@ -110,3 +111,83 @@ def test_a_bindings_location_leads_to_its_properties_key(shared_api, key):
     assert shared_api.get(path) == found
     assert shared_api("DELETE", path)[0] == 204
     assert found not in shared_api.get(pair)
+
+
+RATE = {"rate": float}
+LENGTHS = {f"messages{which}": int for which in ("", "_ready", "_unacknowledged")} | {
+    f"messages{which}_details": RATE for which in ("", "_ready", "_unacknowledged")
+}
+STATS = dict.fromkeys(
+    ("publish", "deliver", "deliver_no_ack", "get", "get_no_ack", "deliver_get", "ack"), int
+)
+STATS |= {f"{name}_details": RATE for name in tuple(STATS)}
+BYTES = {"recv_oct": int, "send_oct": int, "recv_oct_details": RATE, "send_oct_details": RATE}
+DECODED = {
+    "overview": {
+        "management_version": str, "rabbitmq_version": str, "erlang_version": str, "node": str, "message_stats": STATS,
+        "queue_totals": LENGTHS, "exchange_types": [{"name": str, "description": str, "enabled": bool}],
+        "object_totals": dict.fromkeys(("consumers", "queues", "exchanges", "connections", "channels"), int),
+        "listeners": [{"node": str, "protocol": str, "ip_address": str, "port": int}],
+    },
+    "nodes": [{
+        "name": str, "type": str, "running": bool, "os_pid": str, "fd_used": int, "fd_total": int, "sockets_used": int,
+        "sockets_total": int, "mem_used": int, "mem_limit": int, "mem_alarm": bool, "disk_free": int, "disk_free_limit": int,
+        "disk_free_alarm": bool, "processors": int, "run_queue": int, "uptime": int,
+    }],
+    "vhosts": [{"name": str, "tracing": bool, "description": str, "tags": [str]} | LENGTHS],
+    "users": [{"name": str, "password_hash": str, "hashing_algorithm": str, "tags": [str]}],
+    "permissions": [{"user": str, "vhost": str, "configure": str, "write": str, "read": str}],
+    "connections": [{
+        "name": str, "node": str, "channels": int, "state": str, "type": str, "port": int, "peer_port": int, "host": str,
+        "peer_host": str, "ssl": bool, "protocol": str, "user": str, "vhost": str, "timeout": int, "frame_max": int,
+        "channel_max": int, "connected_at": int, "client_properties": dict, **BYTES,
+    }],
+    "channels": [{
+        "number": int, "name": str, "prefetch_count": int, "consumer_count": int, "messages_unacknowledged": int,
+        "messages_unconfirmed": int, "messages_uncommitted": int, "acks_uncommitted": int, "confirm": bool,
+        "transactional": bool, "user": str, "vhost": str, "node": str, "message_stats": STATS,
+        "connection_details": {"name": str, "peer_port": int, "peer_host": str},
+    }],
+    "exchanges": [{
+        "name": str, "vhost": str, "type": str, "durable": bool, "auto_delete": bool, "internal": bool, "arguments": dict,
+    }],
+    "queues": [{
+        "name": str, "vhost": str, "durable": bool, "auto_delete": bool, "exclusive": bool, "arguments": dict, "node": str,
+        "consumers": int, "message_stats": STATS, "state": str, "type": str, **LENGTHS,
+    }],
+    "bindings": [{
+        "source": str, "vhost": str, "destination": str, "destination_type": str, "routing_key": str, "arguments": dict,
+        "properties_key": str,
+    }],
+}  # fmt: skip
+"""Field -> the type that rabbit-hole, which Terraform's provider and many exporters use, decodes it as: Go takes no other."""
+
+
+def wrong_fields(wanted, found, path=""):
+    """The paths of fields that are missing or of another type."""
+    if isinstance(wanted, list):
+        for each in found if isinstance(found, list) else [None]:
+            yield from wrong_fields(wanted[0], each, f"{path}[]")
+    elif isinstance(wanted, dict):
+        for name, kind in wanted.items():
+            yield from wrong_fields(
+                kind, found.get(name) if isinstance(found, dict) else None, f"{path}.{name}"
+            )
+    elif type(found) is not wanted and not (wanted is float and type(found) is int):
+        yield f"{path}: {found!r}"
+
+
+def test_fields_have_the_types_that_a_typed_client_decodes(api):
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", api.server.port)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("q", durable=True)
+        channel.basic_publish("", "q", b"x")
+        channel.basic_get("q")
+        assert [
+            wrong for path, wanted in DECODED.items() for wrong in wrong_fields(wanted, api.get(path), path)
+        ] == []
+        for exact in ("queues/%2F/q", "vhosts/%2F", "users/guest", "exchanges/%2F/amq.topic"):
+            kind = exact.partition("/")[0]
+            assert list(wrong_fields(DECODED[kind][0], api.get(exact), exact)) == []
+        # Spring Boot's health indicator shows the version that the server tells, and is down without one.
+        assert isinstance(connection._impl.server_properties["version"], str)
