@@ -432,6 +432,20 @@ def test_close_frees_the_frames_of_what_was_killed():
     assert freed == ["canary"]
 
 
+def test_closing_a_simulation_leaves_the_actors_of_another_alone():
+    def cut(server):
+        raise KeyboardInterrupt
+
+    with Simulation(1) as other:
+        spared = other.start(Worker, other.channel())
+        with Simulation(2) as sim:
+            worker = sim.start(Worker, sim.channel())
+            sim.cast(worker, cut)
+            with pytest.raises(KeyboardInterrupt):
+                sim.run(lambda: sim.event().wait())
+        assert spared.is_alive()
+
+
 def test_a_crash_is_mended_by_its_supervisor_in_simulation_too(logs):
     with Simulation(5) as sim:
         notes = sim.channel()

@@ -46,11 +46,12 @@ class _Classes:
     those that it knows.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, exit_: type[BaseException]) -> None:
         class Future(SimFuture):
             """Of this simulation."""
 
         self._future = Future
+        self._exit = exit_
         self._made: dict[type[Actor], type[Actor]] = {}
 
     @classmethod
@@ -59,14 +60,26 @@ class _Classes:
         try:
             taken = _FREE.pop()
         except IndexError:
-            taken = cls()
+            taken = cls(scheduler.exit)
         taken._future.scheduler = scheduler
         return taken
 
     def of(self, actor: type[Actor]) -> type[Actor]:
         """The subclass of this class of actors."""
         if (known := self._made.get(actor)) is None:
-            members = {"_create_future": staticmethod(self._future), "__module__": actor.__module__}
+            exit_ = self._exit
+
+            def handle_receive(self: Actor, message: Any) -> Any:
+                try:
+                    return actor._handle_receive(self, message)  # noqa: SLF001 - Pykka calls it, too
+                except exit_:  # it was given up; from here Pykka would stop all actors of the process
+                    return None
+
+            members = {
+                "_create_future": staticmethod(self._future),
+                "_handle_receive": handle_receive,
+                "__module__": actor.__module__,
+            }
             known = self._made[actor] = type(actor.__name__, (actor,), members)
         return known
 
