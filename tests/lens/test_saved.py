@@ -221,7 +221,7 @@ def test_a_report_leads_to_its_moments_in_the_lens_beside_it(tmp_path, capsys):
     report = tmp_path / "run.html"
     assert main(["replay", str(tmp_path / "trace"), "--engine", "python", "--report", str(report)]) == 0
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', report.read_text())[1]
-    moments = json.loads(data)["moments"]
+    moments, outages = json.loads(data)["moments"], json.loads(data)["outages"]
     assert moments[0]["text"] == "before the end."
     assert moments[1]["text"].startswith("The process went without a goodbye.")
     with open_trace(tmp_path / "trace") as trace:
@@ -231,4 +231,7 @@ def test_a_report_leads_to_its_moments_in_the_lens_beside_it(tmp_path, capsys):
         assert (tmp_path / page_).read_text().startswith("<!doctype html>")
         assert each["text"].split(".")[0] in captions[int(row) - 1]
     assert 0 <= moments[0]["share"] < moments[1]["share"] < 1
+    assert [each["name"] for each in moments[:2]] == ["before the end", "The process went without a goodbye"]
+    (outage,) = outages
+    assert moments[0]["share"] <= outage[0] < outage[1] <= moments[1]["share"]
     capsys.readouterr()

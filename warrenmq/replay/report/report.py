@@ -27,10 +27,13 @@ from warrenmq.replay.report.picture import Picture
 from warrenmq.replay.report.plots import short_time
 from warrenmq.replay.report.queue_delays import KINDS, queue_delays
 from warrenmq.replay.report.summary import verdict_in_words
+from warrenmq.terminal import cut
 from warrenmq.trace.catalog import Catalog
 
 SHOWN = 200
 """Findings on the page, and queues; the rest is counted."""
+_NAME = 48
+"""Characters of a moment's name on the strip."""
 COUNTS = ("published", "confirmed", "delivered", "acked", "dropped")
 PERCENTILES = ("p50", "p99", "p99.9")
 
@@ -99,6 +102,7 @@ def report_data(replayed: Replayed, picture: Picture, moments: Sequence[Moment] 
         "verdict": _verdict(replayed),
         "tiles": _tiles(replayed, picture),
         "moments": _moments(moments, picture),
+        "outages": [[round(at / _whole(picture), 4) for at in outage] for outage in picture.outages()],
         "violations": _findings(result.violations, result.catalog),
         "chains": list(_chains(result)),
         "undecided": _findings(result.indeterminate, result.catalog),
@@ -123,21 +127,26 @@ def _verdict(replayed: Replayed) -> Plain:
 
 
 def _moments(moments: Sequence[Moment], picture: Picture) -> list[Plain]:
-    """The time of each moment, in seconds and as a share of the whole time, its text and its link."""
-    whole = picture.seconds[-1] + picture.width
+    """The time of each moment, in seconds and as a share of the whole time, its name, its text and its link."""
     found = []
     for each in moments:
         at = (picture.runs[each.run][0] if each.run < len(picture.runs) else 0.0) + each.seconds
         found.append(
             {
                 "at": f"{at:,.2f} s",
-                "share": round(at / whole, 4),
+                "share": round(at / _whole(picture), 4),
+                "name": cut(each.text.split(". ")[0].removesuffix("."), _NAME),
                 "text": each.text,
                 "link": each.link,
                 "command": each.command,
             }
         )
     return found
+
+
+def _whole(picture: Picture) -> float:
+    """The seconds that the trace covers."""
+    return picture.seconds[-1] + picture.width
 
 
 def _count(n: int, noun: str) -> str:
@@ -148,7 +157,7 @@ def _tiles(replayed: Replayed, picture: Picture) -> list[tuple[str, str]]:
     """Figures with what they are, the most important first."""
     figures = replayed.result.figures
     tiles = [(f"{figures['messages']:,}", "messages"), (f"{figures['events']:,}", "events")]
-    tiles.append((f"{picture.seconds[-1] + picture.width:,.1f} s", _count(figures["runs"], "run")))
+    tiles.append((f"{_whole(picture):,.1f} s", _count(figures["runs"], "run")))
     if rates := picture.flows.get("confirmed"):
         tiles.append((f"{max(rates):,.0f}/s", "most confirms"))
     if confirm := picture.delays.get(CONFIRM_DELAY):
