@@ -7,6 +7,7 @@ from itertools import islice
 
 import pytest
 
+import warrenmq
 from tests.broker.lives import long_life, trace_of
 from tests.support.simulated import BOTH_PROFILES, SimulatedHost
 from warrenmq.lens import fold as folds
@@ -16,7 +17,7 @@ from warrenmq.lens.scene import Landmarks
 from warrenmq.lens.tables import MARKS, NAMES, apply, empty, named, undo
 from warrenmq.replay.export.selection import rows_in_order
 from warrenmq.trace.events import Ev
-from warrenmq.trace.reader import open_memory
+from warrenmq.trace.reader import open_memory, open_trace
 from warrenmq.trace.schema import Row
 
 
@@ -196,3 +197,21 @@ def test_landmarks_are_the_latest_ones():
     assert marks.get(("write", 200_000)) == 200_000
     assert marks.get(("write", 150_001)) == 150_001
     assert marks.get(("write", 1)) == 0
+
+
+def test_another_broker_of_the_same_trace_has_messages_and_files_of_its_own(tmp_path):
+    trace = tmp_path / "trace"
+    brokers = [warrenmq.open(tmp_path / name, trace=trace) for name in ("one", "two")]
+    for broker in brokers:
+        broker.declare_queue("orders").publish(b"a" * 5_000).result()
+    for broker in brokers:
+        broker.close()
+    with open_trace(trace) as opened:
+        runs = [run for run, _ in rows_in_order(opened)]
+        second = runs.index(1) + 1
+        fold = Fold(opened)
+        steps = list(fold.steps())
+        files = [bool(fold.at(row)["file"]) for row in (second - 1, second)]
+    assert files == [True, False]
+    assert len({step.message for step in steps if step.message}) == 2
+    assert "goodbye" not in render(steps[second - 1].caption)

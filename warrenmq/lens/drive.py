@@ -75,6 +75,8 @@ class Drive:
         try:
             broker = chosen.begin(self.machine)
             self._commands.take_over(broker)
+            self.script_rows = self.machine.rows
+            """Rows that the script wrote.  It runs to its end, so a fork has at least these."""
             self._note(f"the script {os.path.basename(script)}")
             for item in choices:
                 self.repeat(item)
@@ -201,7 +203,7 @@ class Drive:
         return _run_of(link)[0]
 
     def fork(self, row: int) -> Self:
-        """Start another run that repeats this one up to the turn that writes this row; CallerError if there is no such row."""
+        """Start another run that repeats this one up to the turn that writes this row, or to the end of the script; CallerError if there is no such row."""
         if not 0 < row <= self.machine.rows:
             raise CallerError(f"there is no row {row}; the run has rows 1 to {self.machine.rows}.")
         other = type(self)(self.script, seed=self.seed, profile=self.profile)

@@ -269,7 +269,7 @@ class Commands:
         return f"{path} at byte {offset}"
 
     def _memory(self, used: int) -> None:
-        self._machine.mark(f"{used} bytes of memory are in use")
+        self._machine.mark(f"{used:,} bytes of memory are in use")
         self._machine.memory.used_bytes = used
 
     def with_messages(self) -> list[str]:

@@ -100,6 +100,7 @@ class _Watched:
             "profile": self.drive.profile,
             **self.drive.now(),
             "came": self.drive.came[-MOST_CAME:],
+            "script_rows": self.drive.script_rows,
             "files": self.drive.files_to_rot(),
             "link": self.drive.link(),
             "news": news,

@@ -20,6 +20,7 @@ from warrenmq.lens.tables import (
     FILE,
     IN_MEMORY,
     MAIL,
+    NAMES,
     OWED,
     PUB,
     REC,
@@ -131,7 +132,9 @@ class Scene:
         self.number = 0
         self.run = -1
         self.bases: dict[int, int] = {}
-        """Boot -> what is added to the numbers of its messages."""
+        """Boot of this broker -> what is added to the numbers of its messages."""
+        self.bases_of: dict[str, dict[int, int]] = {}
+        """`bases` by the scope of a run."""
         self._highest = 0
         self.changes: list[Change] = []
         self.move: tuple[str, ...] | None = None
@@ -166,6 +169,9 @@ class Scene:
         other.changes = []
         for name in ("bases", "handling", "last_of", "sent", "store_of", "lives", "names", "anchors"):
             setattr(other, name, copy(getattr(self, name)))
+        other.bases_of = {scope: copy(bases) for scope, bases in self.bases_of.items()}
+        if self.run >= 0:
+            other.bases = other.bases_of[self.runs[self.run].scope]
         other.landmarks = self.landmarks.copied()
         other.queues = defaultdict(QueueNotes, {name: notes.copied() for name, notes in self.queues.items()})
         other.stores = defaultdict(StoreNotes, {name: notes.copied() for name, notes in self.stores.items()})
@@ -286,16 +292,22 @@ class Scene:
         self.set(ACTOR, actor, (self.name(actor), entry.kind, entry.parent, state, self.lives[entry.name]))
 
     def new_run(self, run: int) -> None:
-        """Begin a run: clear what was in memory; what was on disk stays, marked asleep, until recovery finds it."""
+        """Begin a run: clear what was in memory; what was on disk stays, marked asleep, until recovery finds it.
+
+        Of another broker, one of another directory or virtual host, nothing stays: its queues and messages have the same names.
+        """
+        scope = self.runs[run].scope
         if self.run >= 0:
+            follows = scope == self.runs[self.run].scope
             files = self.tables[FILE].values()
             unsynced = sum(size - synced for size, _, synced, *_ in files)
             self.loss = len(self.tables[OWED]), unsynced, len(self.tables[MAIL])
-            for table in IN_MEMORY:
+            for table in IN_MEMORY if follows else range(len(NAMES)):
                 for key in list(self.tables[table]):
                     self.set(table, key, None)
             self.sleep_entries(None)
         self.run = run
+        self.bases = self.bases_of.setdefault(scope, {})
         self._forget()
         for store in ("p", "t"):
             self.sleep_store(store)

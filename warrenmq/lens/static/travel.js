@@ -83,8 +83,9 @@ export function travel(svg, row, T, { moving, fast }) {
   if (calm.matches || !moving || fast > 4) return;
   const dot = make(svg, "g", { class: "dot" });
   if (row.message) {
-    make(dot, "rect", { x: -17, y: -9, width: 34, height: 18, rx: 9 });
-    make(dot, "text", { y: 4, "text-anchor": "middle" }).textContent = "m" + row.message;
+    const name = "m" + row.message, wide = Math.max(34, 12 + 8 * name.length);
+    make(dot, "rect", { x: -wide / 2, y: -9, width: wide, height: 18, rx: 9 });
+    make(dot, "text", { y: 4, "text-anchor": "middle" }).textContent = name;
   } else make(dot, "circle", { r: 5 });
   const time = 520 / Math.max(1, fast), start = performance.now();
   tip.style.opacity = 0;
