@@ -45,6 +45,16 @@ def test_lists_have_rabbitmqctls_columns(ctl, api):  # noqa: F811
     assert "queues\t1" in ctl("status").splitlines()
 
 
+def test_options_stand_before_or_behind_the_command(ctl, api, capsys):  # noqa: F811
+    assert ctl("list_vhosts", "--json") == ctl("--json", "list_vhosts")
+    capsys.readouterr()
+    ctl("list_vhosts", "-q")
+    ctl("-q", "list_vhosts")
+    assert capsys.readouterr().err == ""
+    ctl("list_vhosts")
+    assert "Listing vhosts" in capsys.readouterr().err
+
+
 def test_users_policies_and_queues_are_changed(ctl, api, tmp_path):  # noqa: F811
     ctl("add_user", "bob", "secret")
     ctl("set_user_tags", "bob", "monitoring", "management")

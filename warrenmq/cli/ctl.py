@@ -33,8 +33,7 @@ def add_parser(subparsers: Any) -> None:
         "--url", metavar="URL",
         help=f"the management API: http://USER:PASSWORD@HOST:PORT (default: ${VARIABLE}, else {URL})",
     )  # fmt: skip
-    parser.add_argument("-q", "--quiet", action="store_true", help="print no line that says what is done")
-    parser.add_argument("--json", action="store_true", help="print what the API answers as JSON")
+    _add_output(parser, default=False)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", required=True)
     for name, listing in LISTINGS.items():
         what = listing.says.partition(" for ")[0].partition(" in ")[0]
@@ -66,11 +65,22 @@ def add_parser(subparsers: Any) -> None:
             command.add_argument(name_of, nargs=many, metavar=name_of.upper(), help=f"the {name_of}")
 
 
+def _add_output(parser: argparse.ArgumentParser, *, default: bool | str) -> None:
+    """Both before and behind the command, as rabbitmqctl takes its options."""
+    for flags, what in (
+        (("-q", "--quiet"), "print no line that says what is done"),
+        (("--json",), "print what the API answers as JSON"),
+    ):
+        parser.add_argument(*flags, action="store_true", default=default, help=what)
+
+
 def _add_command(commands: Any, name: str, what: str, words: Iterable[str]) -> Any:
-    return add_verb(
+    command = add_verb(
         commands, name, summary=what, does=f"{what[0].upper()}{what[1:]}, as rabbitmqctl does.",
         example=" ".join(["warrenmq ctl", name, *words]), ends="0 done, 2 the server refused it or cannot be reached.",
     )  # fmt: skip
+    _add_output(command, default=argparse.SUPPRESS)
+    return command
 
 
 class _Shown(dict[str, str]):
