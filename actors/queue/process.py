@@ -69,7 +69,7 @@ from warrenmq.queue.messages import (
 )
 from warrenmq.queue.state import WAITS, QueueSetting, QueueState
 from warrenmq.queue.trace import QueueTrace
-from warrenmq.runtime import NO_REPLY, CreditFlow, CreditSpec, Down, From, Server, Stop
+from warrenmq.runtime import NO_REPLY, Down, From, Server, Stop
 from warrenmq.runtime.closable import ALIVE
 from warrenmq.runtime.life import inbox_of
 from warrenmq.runtime.reasons import NORMAL, SHUTDOWN, Killed
@@ -137,7 +137,6 @@ class QueueProcess(Server):
         """Recover the queue's directory, all of it, before the first message is handled."""
         self.spec = spec
         self.log = Log("warrenmq.queue", queue=spec.name)
-        self._credit = CreditFlow(CreditSpec(*spec.settings.credit_flow_default_credit), weak_senders=True)
         self._sleep_after = spec.settings.queue_sleep_after / 1000
         self._looks = not self._sleep_after
         self._rounds = self._seen_rounds = 0
@@ -168,7 +167,7 @@ class QueueProcess(Server):
         self._state = QueueState(vq, QueueSetting(
             name=spec.name, vhost=spec.vhost, ref=self.actor_ref, durable=spec.durable, arguments=spec.arguments,
             settings=spec.settings, disk=disk, directory=spec.directories[0], stores=self._clients,
-            rooms=[client.room for client in self._clients.values()], credit=self._credit,
+            rooms=[client.room for client in self._clients.values()],
             has_dead_letter_exchange=lambda: self._dead_letters.exchange is not None,
             monotonic_ns=runtime.monotonic_ns, wall_ns=runtime.wall_ns, before=spec.before, found_expiring=found.expires, is_up=spec.is_up(), log=self.log,
             delay_of=delay_of, rows=rows,

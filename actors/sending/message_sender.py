@@ -5,7 +5,8 @@ client, a queue that dead-letters.  So no lock is taken on the way of a message.
 
 A Flow is one end of RabbitMQ's credit flow (credit_flow, `credit_flow_default_credit`): the sender may be
 `initial` messages ahead of the queue, which grants more as it handles them.  It counts with two numbers that
-only grow, one written by the sender's thread and one by the queue's, so neither needs a lock.
+only grow, one written by the sender's thread and one by the queue's, so neither needs a lock.  `spend` is what a kind of
+Flow does where credit ends; a message that leaves some is only counted.
 """
 
 from __future__ import annotations
@@ -50,32 +51,32 @@ NO_QUEUE = "the queue that the message was routed to is gone, or is being restar
 class Flow(Publisher):
     """A sender's credit towards one incarnation of a queue process; it counts, and never waits."""
 
-    __slots__ = ("_granted", "_initial", "_sent", "inbox", "ref", "runtime", "send")
+    __slots__ = ("inbox", "limit", "ref", "runtime", "send", "sent")
 
     def __init__(self, runtime: Runtime, ref: ActorRef[Any], initial: int) -> None:
+        super().__init__()
         self.runtime = runtime
         self.ref = ref
         self.inbox = inbox_of(ref)
         self.send: Callable[[Publish], bool] = self.inbox.send
         """Put a message in the queue's mailbox; False when the process is dead."""
-        self._initial = initial
-        self._sent = 0
+        self.sent = 0
         """Messages sent; written by the sender's thread."""
-        self._granted = 0
-        """Credit received; written by the queue's thread."""
+        self.limit = initial
+        """Messages that may be sent in all, with the credit received so far; written by the queue's thread."""
 
     def bump(self, credit: int) -> None:
         """The queue handled messages; called in its thread."""
-        self._granted += credit
+        self.limit += credit
 
     @property
     def credit(self) -> int:
         """Messages that may be sent now; negative after a large batch."""
-        return self._initial + self._granted - self._sent
+        return self.limit - self.sent
 
     def spend(self, count: int) -> None:
         """Spend credit for so many messages about to be sent."""
-        self._sent += count
+        self.sent += count
 
 
 F = TypeVar("F", bound=Flow)
@@ -221,7 +222,10 @@ class MessageSender(Generic[F]):
             flow = self._connect(queue, confirm)
             if flow is None:
                 return
-        flow.spend(1)
+        if flow.sent + 1 < flow.limit:
+            flow.sent += 1
+        else:
+            flow.spend(1)
         if self._next_id == self._id_end:
             self._more_ids(1)
         msg_id = self._next_id

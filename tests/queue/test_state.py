@@ -49,7 +49,6 @@ from warrenmq.queue.state import WAITS, QueueSetting, QueueState
 from warrenmq.queue.x_death import EXPIRED, MAXLEN, REJECTED
 from warrenmq.queue_index import versions as index_versions
 from warrenmq.queue_index.protocol import Opening
-from warrenmq.runtime import CreditFlow, CreditSpec
 from warrenmq.settings import Settings
 from warrenmq.testing.disk import SimulatedDisk
 
@@ -116,6 +115,7 @@ class Sender(Publisher):
     """Counts the credit that it was granted."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.credit = 0
 
     def bump(self, credit: int) -> None:
@@ -173,7 +173,7 @@ class QueueMachine(RuleBasedStateMachine):
     )
     def begin(self, behaviour: type[VariableQueue], version: int, limit: int | None, overflow: str, ttl: int | None,
               single_active: bool, one_priority: bool) -> None:  # fmt: skip
-        settings = Settings(queue_version=version, queue_index_embed_msgs_below=100, queue_ram_bytes=2_000,
+        settings = Settings(queue_version=version, credit_flow_default_credit=(8, MORE_CREDIT_AFTER), queue_index_embed_msgs_below=100, queue_ram_bytes=2_000,
                             msg_store_credit_disc_bound=(5, 5), msg_store_io_batch_size=2)  # fmt: skip
         self.disk = SimulatedDisk(Random(0))
         self.now = 1_000_000_000
@@ -203,7 +203,7 @@ class QueueMachine(RuleBasedStateMachine):
             settings=settings, disk=self.disk, directory="/q",
             stores={"persistent": self.persistent, "transient": self.transient},
             rooms=[self.persistent, self.transient],
-            credit=CreditFlow(CreditSpec(8, MORE_CREDIT_AFTER), weak_senders=True), has_dead_letter_exchange=lambda: True,
+            has_dead_letter_exchange=lambda: True,
             monotonic_ns=lambda: self.now, wall_ns=lambda: self.now, before=NEVER_USED.counts, found_expiring=found.expires, is_up=True,
             log=Log("test"), delay_of=lambda _publication: 0,
         ))  # fmt: skip

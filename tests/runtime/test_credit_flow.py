@@ -1,7 +1,5 @@
 """credit_flow: the table of its rules walked row by row, and batches against a message-by-message model."""
 
-import gc
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -169,16 +167,3 @@ def test_a_receiver_that_takes_all_in_never_leaves_its_sender_blocked(one, other
         if granted := receiver.ack("sender", batch):
             sender.handle_bump("receiver", granted)
         assert not sender.blocked
-
-
-def test_an_unknown_sender_is_forgotten():
-    class Sender:
-        pass
-
-    flow = CreditFlow(CreditSpec(4, 2), weak_senders=True)
-    sender = Sender()
-    assert [flow.ack(sender) for _ in range(4)] == [0, 2, 0, 2]
-    assert len(flow._to) == 1
-    del sender
-    gc.collect()
-    assert len(flow._to) == 0

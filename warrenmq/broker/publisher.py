@@ -93,7 +93,7 @@ class WaitingFlow(Flow):
 
     def bump(self, credit: int) -> None:
         """The queue handled messages; called in its thread."""
-        self._granted += credit
+        self.limit += credit
         if (waiting := self._waiting) is not None:
             waiting.set()
 
@@ -133,9 +133,9 @@ class WaitingFlow(Flow):
 
     def spend(self, count: int) -> None:
         """Wait until there is credit, then use up `count` (it may go negative: a batch is never split)."""
-        if self._initial + self._granted <= self._sent and self.ref.is_alive():
+        if self.limit <= self.sent and self.ref.is_alive():
             self.wait_for_credit()
-        self._sent += count
+        self.sent += count
 
 
 class Publishing:
@@ -229,7 +229,8 @@ class Publishing:
         """`publish` of one message."""
         router = self._router
         if properties is None and exchange not in router.internal:
-            queues = router.route(exchange, routing_key)
+            direct = router.direct.get(exchange)
+            queues = router.route(exchange, routing_key) if direct is None else direct.get(routing_key, ())
             if len(queues) == 1:
                 confirm = Confirm(self._runtime)
                 self._sender.send_one(queues[0], exchange, routing_key, body, confirm, persistent=persistent)

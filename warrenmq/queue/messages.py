@@ -43,6 +43,12 @@ class DeliveryChannel(Protocol):
 class Publisher:
     """The sender of a Publish, to whom the queue grants credit (actors/sending/message_sender.py, Flow)."""
 
+    __slots__ = ("uncredited",)
+
+    def __init__(self) -> None:
+        self.uncredited = 0
+        """Messages that the queue took in since it granted credit; the queue's own count."""
+
     def bump(self, credit: int) -> None:
         """Grant credit for `credit` more messages to the queue; called in the queue's thread."""
         raise NotImplementedError

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 from warrenmq.errors import Blocked
 from warrenmq.queue.effects import GrantCredit, Refuse, Settle
@@ -17,7 +17,7 @@ from warrenmq.queue.index_sync import OVERHEAD
 from warrenmq.queue.unconfirmed import UNANSWERED, Promises
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable
 
     from warrenmq.backing_queue.protocol import BackingQueue
     from warrenmq.queue.effects import Effect
@@ -33,14 +33,6 @@ BATCH = 64
 _publication = attrgetter("publication")
 
 
-class PublisherCredit(Protocol):
-    """The credit that publishers get for messages taken in (runtime/credit_flow.py, CreditFlow)."""
-
-    def ack(self, peer: Hashable, n: int = 1, /) -> int: ...
-    def block(self, peer: Hashable, /) -> None: ...
-    def unblock(self, peer: Hashable, /) -> list[tuple[Hashable, int]]: ...
-
-
 class PublishBuffer:
     """Publishes that have arrived and are not taken in yet; only `nack_all` may be called from any thread.
 
@@ -51,20 +43,23 @@ class PublishBuffer:
     priority      the priority that they share, in a queue that has priorities
     timed         True if one of them has a time to live
     behind        stores that grant no credit, with their trace ids: publishers get none either
+    deferred      credit that publishers get when no store is behind any more
     """
 
     def __init__(self, queue: str, *, durable: bool, vq: BackingQueue, front: ExpiryAndLimits,
-                 unconfirmed: Unconfirmed, rows: QueueTrace | None, credit: PublisherCredit,
+                 unconfirmed: Unconfirmed, rows: QueueTrace | None, more_credit_after: int,
                  effects: list[Effect]) -> None:  # fmt: skip
+        """Publishers get more credit for each `more_credit_after` messages that were taken in (credit_flow_default_credit)."""
         self._queue = queue
         self._durable_queue = durable
         self._vq = vq
         self._front = front
         self._unconfirmed = unconfirmed
         self._rows = rows
-        self._credit = credit
+        self._more_credit_after = more_credit_after
         self._effects = effects
         self._behind: dict[str, int] = {}
+        self._deferred: list[GrantCredit] = []
         self._publishes: list[Publish] = []
         self.count = 0
         self._durable = self._answered = True
@@ -114,7 +109,7 @@ class PublishBuffer:
             )
             if expiries is not None:
                 rows.expire(seq, publications, expiries)
-        effects, unconfirmed, ack = self._effects, self._unconfirmed, self._credit.ack
+        unconfirmed, more_credit_after = self._unconfirmed, self._more_credit_after
         at_once: list[Publication] = []
         for message in publishes:
             publication = message.publication
@@ -136,16 +131,24 @@ class PublishBuffer:
                     unconfirmed.add(owed, [in_store[s] for s in range(seq, seq + count) if s in in_store])
                 else:
                     unconfirmed.unsynced.append(owed)
-            if credit := ack(message.publisher, count):
-                effects.append(GrantCredit(message.publisher, credit))
+            publisher = message.publisher
+            publisher.uncredited += count
+            if publisher.uncredited >= more_credit_after:
+                self._grant(publisher)
             seq += count
         if at_once:
-            effects.append(Settle(at_once))
+            self._effects.append(Settle(at_once))
         if rows is not None:
             self._vq.tell_paged()
         # Only now: until the answers are owed elsewhere, a crash has to find them here.
         self._publishes, self.count = [], 0
         return durable
+
+    def _grant(self, publisher: Publisher) -> None:
+        """Grant credit for what was taken in, in whole steps, now or when no store is behind."""
+        credit = publisher.uncredited - publisher.uncredited % self._more_credit_after
+        publisher.uncredited -= credit
+        (self._deferred if self._behind else self._effects).append(GrantCredit(publisher, credit))
 
     def size(self) -> int:
         """Bytes of what was collected, an upper bound: bodies, heads and index entries."""
@@ -169,7 +172,6 @@ class PublishBuffer:
         """A store is behind: publishers get no more credit."""
         if store not in self._behind:
             self._behind[store] = trace_id
-            self._credit.block(store)
             if self._rows is not None:
                 self._rows.blocked(trace_id)
 
@@ -179,8 +181,9 @@ class PublishBuffer:
             trace_id = self._behind.pop(store)
             if self._rows is not None:
                 self._rows.unblocked(trace_id)
-            for publisher, credit in self._credit.unblock(store):
-                self._effects.append(GrantCredit(cast("Publisher", publisher), credit))
+            if not self._behind:
+                self._effects += self._deferred
+                self._deferred.clear()
 
     def nack_all(self, why: str) -> list[tuple[int, int]]:
         """The queue process is dead: nack what was collected; returns it as (first message, how many)."""

@@ -87,7 +87,6 @@ if TYPE_CHECKING:
     from warrenmq.queue.effects import Effect
     from warrenmq.queue.index_sync import StoreRoom
     from warrenmq.queue.messages import Publish
-    from warrenmq.queue.publish_buffer import PublisherCredit
     from warrenmq.queue.trace import QueueTrace
     from warrenmq.queue.unconfirmed import Publication
     from warrenmq.seams.disk import Disk
@@ -122,7 +121,6 @@ class QueueSetting:
     stores: Mapping[str, Store]
     """The queue's ends of its message stores, by name."""
     rooms: Sequence[StoreRoom]
-    credit: PublisherCredit
     has_dead_letter_exchange: Callable[[], bool]
     monotonic_ns: Callable[[], int]
     wall_ns: Callable[[], int]
@@ -189,7 +187,7 @@ class QueueState:
             )  # fmt: skip
         self.buffer = PublishBuffer(
             queue.name, durable=queue.durable, vq=vq, front=self.front, unconfirmed=self.unconfirmed, rows=rows,
-            credit=queue.credit, effects=effects,
+            more_credit_after=queue.settings.credit_flow_default_credit[1], effects=effects,
         )  # fmt: skip
         self.overflow = QueueOverflow.of(arguments, vq, rows, effects)
         self.expiry = QueueExpiry(arguments.expires, self.consumers, effects)

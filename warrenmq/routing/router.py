@@ -10,8 +10,8 @@ exchange is no alternate of another: it has no bindings that could match.
 
 Publishers read the tables without a lock while the vhost process changes them: a reader does single look-ups and walks
 tuples that never change, and every change puts a new tuple in place with one assignment, so a reader sees a binding or
-it does not, never half.  Most messages are routed with two look-ups, in `_direct` or `_fanout`: exchanges of these
-types that lead to nothing but queues.  What else has been found is kept until the next change of any table, unless headers
+it does not, never half.  Most messages are routed with two look-ups, in `direct` or `_fanout`: exchanges of these
+types that lead to nothing but queues, and the default one.  What else has been found is kept until the next change of any table, unless headers
 had a say in it.  (A walk that began before the change may not be kept after it: it puts its result into the dict that it
 found at its beginning, and the change puts another dict in its place.)
 """
@@ -45,8 +45,11 @@ class Router:
 
     def __init__(self, vhost: str = "/") -> None:
         self.vhost = vhost
-        self.queues: dict[str, tuple[str]] = {}
+        self.queues: dict[str, tuple[str, ...]] = {}
         """Queue name -> what the default exchange routes it to."""
+        self.direct = {"": self.queues}
+        """Exchange -> key -> queues, of the default exchange and of direct ones that lead to queues only and have no alternate;
+        a publisher may look here before it asks `route`."""
         self.exchanges: dict[str, ExchangeSpec] = {}
         """All but the default one."""
         self.internal: frozenset[str] = frozenset()
@@ -55,8 +58,6 @@ class Router:
         """Oldest first."""
         self._by_destination: dict[Destination, dict[Binding, None]] = {}
         self._types: dict[str, ExchangeType] = {}
-        self._direct: dict[str, dict[str, tuple[str, ...]]] = {}
-        """Direct exchange that leads to queues only, and has no alternate -> key -> queues."""
         self._fanout: dict[str, dict[str, tuple[str, ...]]] = {}
         """The same of fanout exchanges; the key is empty."""
         self._kept: dict[tuple[str, str], tuple[str, ...]] = {}
@@ -75,9 +76,7 @@ class Router:
         `more_keys` are those of its CC and BCC headers.
         """
         if not more_keys:
-            if not exchange:
-                return self.queues.get(routing_key, ())
-            if (queues := self._direct.get(exchange)) is not None:
+            if (queues := self.direct.get(exchange)) is not None:
                 return queues.get(routing_key, ())
             if (queues := self._fanout.get(exchange)) is not None:
                 return queues.get("", ())
@@ -194,7 +193,7 @@ class Router:
         for binding in (*self.bindings_of(name), *self.bindings_to(Destination("exchange", name))):
             self.unbind(binding)
         for table in (
-            self._direct,
+            self.direct,
             self._fanout,
             self._types,
             self.exchanges,
@@ -274,7 +273,7 @@ class Router:
         """Let publishers see it."""
         kind = self._types[exchange]
         if isinstance(kind, Direct):
-            fast = self._fanout if isinstance(kind, Fanout) else self._direct
+            fast = self._fanout if isinstance(kind, Fanout) else self.direct
             if not kind.to_exchanges and self.alternate(exchange) is None:
                 fast[exchange] = kind.queues
             else:

@@ -17,11 +17,10 @@ Sender and receiver of a pair must use the same CreditSpec.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, MutableMapping
+    from collections.abc import Hashable
 
     Grants = list[tuple[Hashable, int]]
 
@@ -36,12 +35,11 @@ class CreditSpec(NamedTuple):
 class CreditFlow:
     """The credit of one process.  Not thread-safe: it belongs to its actor."""
 
-    def __init__(self, spec: CreditSpec, *, weak_senders: bool = False) -> None:
-        """With `weak_senders` a peer that is acked is forgotten when nothing else refers to it: no peer_down is needed."""
+    def __init__(self, spec: CreditSpec) -> None:
         self.spec = spec
         """Used where a call names no other."""
         self._from: dict[Hashable, int] = {}
-        self._to: MutableMapping[Any, int] = WeakKeyDictionary() if weak_senders else {}
+        self._to: dict[Hashable, int] = {}
         self._blocked_by: dict[Hashable, None] = {}  # a dict, for its order
         self._deferred: Grants = []
 
