@@ -55,24 +55,25 @@ class RankedMailbox(Mailbox):
         self._lanes: tuple[deque[Any], ...] = ()
         self._lane_of: dict[type, deque[Any]] = {}
         """Of the classes of which mail has come."""
-        self._woken = False
-        """Mail has come since the owner was parked, perhaps more than `get` took."""
+        self._first: deque[Any] = deque()
+        """The mail that woke the owner, until `take` sorts it in with what came after it."""
 
     def length(self) -> int:
-        return super().length() + sum(map(len, self._lanes))
+        return super().length() + len(self._first) + sum(map(len, self._lanes))
 
     def has_mail(self) -> bool:
-        return super().has_mail() or any(self._lanes)
+        return super().has_mail() or bool(self._first) or any(self._lanes)
 
     def take(self) -> Any:
         if self.reason is not ALIVE:
             return CLOSED
         if (timers := self._timers) and (timers[0][0] <= self._now() or timers[0][2].info is None):
             self._ring()
-        incoming = self.incoming
+        incoming, first = self.incoming, self._first
         try:
-            if self._woken or not incoming.empty():
-                self._woken = False
+            if first or not incoming.empty():
+                if first:
+                    self._file(first.popleft())
                 for _ in range(incoming.qsize()):
                     self._file(incoming.get_nowait())
             if self._exits:
@@ -107,10 +108,9 @@ class RankedMailbox(Mailbox):
         if self.held is None and self.reason is ALIVE and self.incoming.empty() and not self._exits:
             timers = self._timers
             try:
-                self._file(
+                self._first.append(
                     self.incoming.get(timeout=max(0, timers[0][0] - self._now()) / 1e9 if timers else None)
                 )
-                self._woken = True
             except Empty:
                 pass  # time for a timer
         held, self.held = self.held, None
@@ -118,7 +118,7 @@ class RankedMailbox(Mailbox):
 
     def _leftovers(self) -> list[Any]:
         found: list[Any] = []
-        for lane in self._lanes:
+        for lane in (*self._lanes, self._first):
             try:
                 while True:
                     found.append(lane.popleft())
