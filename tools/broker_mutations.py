@@ -382,7 +382,7 @@ MUTATIONS = (
     ),
     *_of("queue_index/v2/segment_files.py", "index",
         ("body-place-forgotten", "a body file's end is not kept, so that entries name wrong places",
-         "            files.bodies_end = bodies_end + len(bodies)\n", "            pass\n"),
+         "        files.bodies_end = bodies_end + len(bodies)\n", ""),
         ("body-files-unsynced", "body files are not synced",
          "        self._unsynced[number] = bool(bodies) or self._unsynced.get(number, False)\n", "        self._unsynced[number] = False\n"),
         ("index-files-unnamed", "the names of index files are not synced",

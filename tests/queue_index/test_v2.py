@@ -611,3 +611,20 @@ def test_headers_are_read_without_the_body_files() -> None:
     assert seqs(index.read_headers(0, 20)) == list(range(20))
     assert operations
     assert not [each for each in operations if each.endswith(qs.EXTENSION)]
+
+
+@pytest.mark.parametrize("kept", ["0.qs", "0.qi"])
+def test_what_cannot_be_cut_back_after_a_failed_write_is_passed_over(kept: str) -> None:
+    disk = kit.disk()
+    index, _ = kit.recover(disk, v2())
+    index.publish_many(0, records(3), persistent=True)
+    index.sync(Trigger.TIMER)
+    index.publish_many(3, records(2, first=3), persistent=True)
+    disk.fail_next("pwrite", "0.qi", errno.ENOSPC)
+    disk.fail_next("truncate", kept, errno.EIO)
+    with pytest.raises(OSError, match="No space"):
+        index.sync(Trigger.TIMER)
+    index.publish_many(5, records(1, first=5), persistent=True)
+    index.sync(Trigger.TIMER)
+    again, found = kit.recover(disk, v2())
+    assert (list(kit.everything(again)), found.damage) == ([0, 1, 2, 3, 4, 5], [])

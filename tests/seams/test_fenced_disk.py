@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, cast
 
 import pytest
 
 from warrenmq.runtime.fence import Fence
-from warrenmq.seams.fenced_disk import FencedFile
+from warrenmq.seams.disk import write_in_turn
+from warrenmq.seams.fenced_disk import FencedDisk, FencedFile
 
 WRITES = {"append": (b"x",), "pwrite": (b"x", 7), "truncate": (3,)}
 
@@ -66,3 +68,24 @@ def test_a_write_takes_the_lock_and_refuses_as_guard_does(write: str, cut: bool,
     fenced = outcome(write, cut=cut, fails=fails, by_hand=False)
     assert fenced == outcome(write, cut=cut, fails=fails, by_hand=True)
     assert (write, *WRITES[write]) in fenced or cut
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("cut", [False, True])
+def test_writes_to_several_files_take_the_lock_once(cut: bool, fails: bool) -> None:
+    witness = Witness(fails=fails)
+    fence = Fence(cast("Any", witness))
+    fence.cut = cut
+    file = cast("Any", witness)
+    fenced = FencedFile(file, fence)
+    for write, named in ((FencedDisk(file, fence).write_files, fenced), (write_in_turn, file)):
+        if write is write_in_turn:
+            witness.log.append("by hand")
+        try:
+            with fence.guard() if write is write_in_turn else nullcontext():
+                write([(cast("Any", named), b"x", 7), (cast("Any", named), b"y", None)])
+        except Exception as error:
+            witness.log.append(repr(error))
+    middle = witness.log.index("by hand")
+    assert witness.log[:middle] == witness.log[middle + 1 :]
+    assert (("pwrite", b"x", 7) in witness.log) is not cut

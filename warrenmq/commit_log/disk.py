@@ -31,6 +31,7 @@ from weakref import WeakValueDictionary
 from warrenmq.commit_log.contents import FILE_NAMES, read, write_back
 from warrenmq.commit_log.log import FILE_SIZE, CommitLog, Outcome
 from warrenmq.commit_log.record import encoded, pack_writes
+from warrenmq.seams.disk import write_in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -149,6 +150,7 @@ class LoggedDisk:
         self.sync_dir = disk.sync_dir
         self.free_space = disk.free_space
         self.room = disk.room
+        self.write_files = write_in_turn
         self.unsynced: dict[str, LoggedFile] = {}
         self._disk = disk
         self._root = root

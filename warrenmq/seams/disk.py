@@ -19,13 +19,13 @@ import errno
 import os
 from contextlib import suppress
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from warrenmq import forks
 from warrenmq.seams.blocking import THIS_THREAD
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 _datasync = getattr(os, "fdatasync", os.fsync)  # macOS has only fsync
 _sync_file_range = getattr(ctypes.CDLL(None), "sync_file_range", None)  # Linux only
@@ -84,6 +84,10 @@ class File(Protocol):
         """Give the descriptor back; not a sync."""
 
 
+Write: TypeAlias = tuple[File, bytes, int | None]
+"""A `File.pwrite` at an offset, or with None a `File.append`."""
+
+
 class Disk(Protocol):
     """Files and folders, by path."""
 
@@ -126,6 +130,9 @@ class Disk(Protocol):
     def sync_dir(self, path: str) -> None:
         """Return when the folder's entries survive a power cut."""
 
+    def write_files(self, writes: Iterable[Write]) -> None:
+        """Write to several open files, in this order; after an error some of it is written."""
+
     def sync_files(self, files: Sequence[File]) -> None:
         """Return when everything written to these open files survives a power cut; `File.datasync` for several."""
 
@@ -137,6 +144,15 @@ class Disk(Protocol):
 
     def room(self, path: str) -> int:
         """Bytes of messages that are sure to fit below this folder: less than what is free, as files are made of blocks."""
+
+
+def write_in_turn(writes: Iterable[Write]) -> None:
+    """`Disk.write_files`, of any disk."""
+    for file, data, offset in writes:
+        if offset is None:
+            file.append(data)
+        else:
+            file.pwrite(data, offset)
 
 
 _descriptor = attrgetter("_fd")
@@ -244,6 +260,7 @@ class RealDisk:
 
     def __init__(self, durability: str = "fsync") -> None:
         self._durable = durability == "fsync"
+        self.write_files = write_in_turn
 
     def open(self, path: str, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)

@@ -16,10 +16,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from contextlib import AbstractContextManager
 
-    from warrenmq.seams.disk import Disk, File
+    from warrenmq.seams.disk import Disk, File, Write
 
 
 class Fence(Protocol):
@@ -45,7 +45,8 @@ _unfenced = attrgetter("unfenced")
 class FencedFile:
     """A file whose writes need the fence.
 
-    `append`, `pwrite` and `datasync` are on the way of every message, so they do themselves what `Fence.guard` does.
+    `append`, `pwrite`, `datasync` and the disk's `write_files` and `sync_files` are on the way of every message, so they do
+    themselves what `Fence.guard` does.
     """
 
     def __init__(self, file: File, fence: Fence) -> None:
@@ -106,6 +107,16 @@ class FencedDisk:
             return FencedFile(self._disk.open(path), self._fence)
         with self._guard():
             return FencedFile(self._disk.open(path, create=True), self._fence)
+
+    def write_files(self, writes: Iterable[Write]) -> None:
+        with self._fence.lock:
+            if self._fence.cut:
+                self._fence.refuse()
+            for file, data, offset in writes:
+                if offset is None:
+                    _unfenced(file).append(data)
+                else:
+                    _unfenced(file).pwrite(data, offset)
 
     def sync_files(self, files: Sequence[File]) -> None:
         if self._fence.cut:

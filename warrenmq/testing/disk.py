@@ -28,13 +28,14 @@ from threading import RLock
 from typing import TYPE_CHECKING
 
 from warrenmq.directory.torn import SECTOR
+from warrenmq.seams.disk import write_in_turn
 from warrenmq.testing.outage import Outage, PowerCut
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from random import Random
 
-    from warrenmq.seams.disk import File
+    from warrenmq.seams.disk import File, Write
 
 PLENTY = 1 << 40
 """The answer of `free_space` for a disk without a limit."""
@@ -269,6 +270,9 @@ class SimulatedDisk:
             if path not in self._folders:
                 raise _os_error(errno.ENOENT, path)
             self._sync_entries(path)
+
+    def write_files(self, writes: Iterable[Write]) -> None:
+        write_in_turn(writes)
 
     def sync_files(self, files: Sequence[File]) -> None:
         for file in files:

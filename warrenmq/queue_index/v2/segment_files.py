@@ -29,7 +29,7 @@ from warrenmq.queue_index.v2.unpack import records_of_run, run_of
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from warrenmq.seams.disk import Disk, File
+    from warrenmq.seams.disk import Disk, File, Write
 
 NO_ID = bytes(ID_BYTES)
 """The message id in a record that was read from a .qs file."""
@@ -121,36 +121,39 @@ class SegmentFiles:
         pieces = adjacent(base, published, entries, acked)
         # ahead of the bodies: a .qs file without its .qi counts as damage at the next start
         file = files.entries if files.entries and segment.on_disk else self._begin_entries(segment, files)
+        writes: list[Write] = []
         if bodies and store is not None:
             if not bodies_end:
                 self.folder_changed = True
                 bodies = qi.pack_header(qs.MAGIC, base, base + self._entry_count) + bodies
-            store.append(bodies)
-            files.bodies_end = bodies_end + len(bodies)
+            writes.append((store, bodies, None))
+        end = files.entries_end
+        for position, data in pieces:
+            place = qi.HEADER_BYTES + qi.ENTRY_BYTES * position
+            writes.append((file, data, place))
+            end = max(end, place + len(data))
         self._unsynced[number] = bool(bodies) or self._unsynced.get(number, False)
         try:
-            end = files.entries_end
-            for position, data in pieces:
-                place = qi.HEADER_BYTES + qi.ENTRY_BYTES * position
-                file.pwrite(data, place)
-                end = max(end, place + len(data))
-            files.entries_end = end
+            self._disk.write_files(writes)
         except OSError:
-            self._take_back(files, bodies_end)
+            self._take_back(number, files)
             raise
+        files.bodies_end = bodies_end + len(bodies)
+        files.entries_end = end
         return len(bodies) + len(entries) + qi.ENTRY_BYTES * len(acked), len(bodies)
 
-    @staticmethod
-    def _take_back(files: _OpenFiles, bodies_end: int) -> None:
-        """Cut both files where they ended before a write that failed."""
-        # the first error is the one to report; entries that stay have no effect, bodies that stay have no entry
-        with suppress(OSError):
-            if files.entries is not None:
-                files.entries.truncate(files.entries_end)
-        if files.bodies is not None and files.bodies_end > bodies_end:
-            with suppress(OSError):
-                files.bodies.truncate(bodies_end)
-                files.bodies_end = bodies_end
+    def _take_back(self, number: int, files: _OpenFiles) -> None:
+        """Cut both files where they ended before a write that failed; if that fails, too, they are opened anew, to go on at their end.
+
+        Entries that stay have no effect, bodies that stay have no entry; the first error is the one to report.
+        """
+        for file, end in ((files.entries, files.entries_end), (files.bodies, files.bodies_end)):
+            try:
+                if file is not None:
+                    file.truncate(end)
+            except OSError:
+                if self._open.pop(number, None) is not None:
+                    files.close()
 
     def read(self, number: int, start: int, end: int, known: Container[int], *, bodies: bool) -> OnDisk:
         """The messages of a segment in [start, end), but for those that are `known` already.
