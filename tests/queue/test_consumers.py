@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from warrenmq.message.queue_message import Fetched
 from warrenmq.message.runs import runs
-from warrenmq.queue.channel_record import UNSENT_LIMIT, ChannelRecord, Consumer
-from warrenmq.queue.consumer_turns import ConsumerTurns
+from warrenmq.queue.channel_record import UNSENT_LIMIT, ChannelRecord, Consumer, ConsumerTurns
 from warrenmq.queue.limiter import Limiter
 
 QUEUE = cast("Any", None)

@@ -22,6 +22,7 @@ from warrenmq.queue_index.record import HEADER_BYTES
 from warrenmq.trace.events import Ev, State
 
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Callable, Iterable, Sequence
 
     from warrenmq.backing_queue.parts import Store
@@ -53,10 +54,6 @@ class DelayedQueue(VariableQueue):
         """A heap; each is the time, and the sequence id in the low 64 bits: one integer takes half of what a tuple takes."""
 
     @property
-    def ready(self) -> int:
-        return len(self._times)
-
-    @property
     def next_due(self) -> int | None:
         """The earliest due time, in microseconds since 1970; None when the queue is empty."""
         return self._times[0] >> _SEQ_BITS if self._times else None
@@ -72,15 +69,17 @@ class DelayedQueue(VariableQueue):
             messages, _ = self._from_index(start, min(start + step, end), Wanted.HEADERS)
             self._times += [_key(message) for message in messages]
         heapify(self._times)
+        self.ready = len(self._times)
 
-    def _enqueue(
+    def _place(
         self, first: int, records: list[bytes], stored: dict[int, bytes], *, persistent: bool
-    ) -> None:
+    ) -> tuple[deque[Message], int]:
         if not persistent:
             self._write(first, records, stored, persistent=False)
         for seq, record in enumerate(records, first):
             heappush(self._times, int.from_bytes(record[16:24], "big") << _SEQ_BITS | seq)
         self._paged(Ev.PAGE_OUT, range(first, first + len(records)), State.DELTA, State.ALPHA)
+        return self._head, 0
 
     # -- out
 
@@ -94,6 +93,7 @@ class DelayedQueue(VariableQueue):
             order.append(heappop(self._times) & _SEQ)
         if not order:
             return []
+        self.ready = len(self._times)
         self.rates.maybe_update(self._clock())
         taken = self._read(sorted(order), Wanted.BODIES)
         self.rates.left += len(taken)
@@ -127,11 +127,13 @@ class DelayedQueue(VariableQueue):
             if messages := self._read([self._times[0] & _SEQ], Wanted.HEADERS):
                 return messages
             heappop(self._times)
+            self.ready = len(self._times)
         return ()
 
     def _take(self, most: int, wanted: Wanted) -> list[Message]:
         """Take the messages due first, in the order of their sequence ids."""
         seqs = [heappop(self._times) & _SEQ for _ in range(min(most, len(self._times)))]
+        self.ready = len(self._times)
         return self._read(sorted(seqs), wanted)
 
     def _read(self, seqs: list[int], wanted: Wanted) -> list[Message]:
@@ -155,6 +157,7 @@ class DelayedQueue(VariableQueue):
     def _wait(self, back: list[Message], keys: Iterable[int]) -> None:
         for key in keys:
             heappush(self._times, key)
+        self.ready = len(self._times)
         self.ram_bytes -= in_memory(back)[1]
         self._paged(Ev.PAGE_OUT, sorted(message[0] for message in back), State.DELTA, State.ALPHA)
         self.tell_paged()

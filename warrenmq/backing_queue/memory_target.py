@@ -32,8 +32,8 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from warrenmq.backing_queue import paging
-from warrenmq.backing_queue.paging import INFINITE
-from warrenmq.backing_queue.parts import QueueMemory, Wanted
+from warrenmq.backing_queue.paging import INFINITE, MESSAGE_BYTES
+from warrenmq.backing_queue.parts import QueueMemory, Wanted, merge
 from warrenmq.backing_queue.variable_queue import VariableQueue
 from warrenmq.message.queue_message import (
     APART,
@@ -49,7 +49,7 @@ from warrenmq.trace.events import Ev, RamTarget, State
 from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from warrenmq.backing_queue.parts import Store
     from warrenmq.message.queue_message import Message
@@ -78,7 +78,7 @@ class MemoryTargetQueue(VariableQueue):
         self.q1: deque[Message] = deque()
         self.q2: deque[Message] = deque()
         self.q3: deque[Message] = deque()
-        self.q4: deque[Message] = deque()
+        self.q4 = self._head
         self.delta_start = self.delta_end = self.delta_count = 0
         self._io_batch_size = settings.msg_store_io_batch_size
         self._most_at_once = 2 * settings.msg_store_credit_disc_bound[0]
@@ -94,12 +94,12 @@ class MemoryTargetQueue(VariableQueue):
 
     # -- how many
 
-    @property
-    def ready(self) -> int:
-        return len(self.q1) + len(self.q2) + self.delta_count + len(self.q3) + len(self.q4)
-
     def _in_memory(self) -> Iterator[Message]:
         return chain(self.q1, self.q2, self.q3, self.q4)
+
+    def _own_size(self) -> int:
+        """Bytes in memory, as the queue's own bound counts them."""
+        return self.ram_bytes + MESSAGE_BYTES * (self.ram_msg_count + len(self._pending))
 
     @property
     def target_ram_count(self) -> float:
@@ -121,18 +121,16 @@ class MemoryTargetQueue(VariableQueue):
         self.delta_start, self.delta_end, self.delta_count = low, end, count
         self._maybe_deltas_to_betas(Wanted.RECORDS)
 
-    def _enqueue(
+    def _place(
         self, first: int, records: list[bytes], stored: dict[int, bytes], *, persistent: bool
-    ) -> None:
+    ) -> tuple[deque[Message], int]:
         if self._lazy and self._stays_lazy():
             if not persistent:
                 self._write(first, records, stored, persistent=False)
             self._expand_delta(first, first + len(records), len(records))
             self._paged(Ev.PAGE_OUT, range(first, first + len(records)), State.DELTA, State.ALPHA)
-            return
-        (self.q1 if self.q3 else self.q4).extend(
-            self._to_memory(first, records, stored, persistent=persistent)
-        )
+            return self.q4, 0
+        return self.q1 if self.q3 else self.q4, len(records)
 
     def _stays_lazy(self) -> bool:
         self._lazy = bool(self.delta_count or (self.q3 and self._own_size() > self._bound))
@@ -141,13 +139,14 @@ class MemoryTargetQueue(VariableQueue):
     def front(self) -> Sequence[Message]:
         return self.q4 or self.q3
 
-    def _take(self, most: int, wanted: Wanted) -> list[Message]:
-        taken: list[Message] = []
-        while (left := most - len(taken)) and (queue := self.q4 or self.q3):
-            taken += _popleft(queue, left)
-            if queue is self.q3 and not queue:
-                self._maybe_deltas_to_betas(wanted)
-        return taken
+    def _refill(self, most: int, wanted: Wanted) -> bool:
+        """q4 has run dry: have what leaves next go through it, from q3."""
+        if not self.q3:
+            return False
+        self.q4.extend(_popleft(self.q3, most))
+        if not self.q3:
+            self._maybe_deltas_to_betas(wanted)
+        return True
 
     def _maybe_deltas_to_betas(self, wanted: Wanted) -> None:
         """q3 has run dry: have it read from delta; after delta comes q2, and after that q1, which becomes q4."""
@@ -162,7 +161,9 @@ class MemoryTargetQueue(VariableQueue):
             self._paged(Ev.PAGE_IN, [message[0] for message in messages], State.GAMMA, State.DELTA)
             self.delta_start = end
             # a count beyond the range's end is of messages that the index does not have after all
-            self.delta_count = self.delta_count - len(messages) - lost if end < self.delta_end else 0
+            left = self.delta_count - len(messages) - lost if end < self.delta_end else 0
+            self.ready += len(messages) + left - self.delta_count
+            self.delta_count = left
         if not self.delta_count:
             self.q3.extend(self.q2)
             self.q2.clear()
@@ -186,12 +187,12 @@ class MemoryTargetQueue(VariableQueue):
         delta_begins = self.delta_start if self.delta_count else self.next_seq_id
         alphas = self._with_bodies([message for message in back if message[0] < q3_begins])
         if alphas:
-            self.q4 = _merge(self.q4, alphas)
+            merge(self.q4, alphas)
         between = [message for message in back if q3_begins <= message[0] < delta_begins]
         if between:
             self.ram_msg_count += in_memory(between)[0]
             betas = self._to_betas(between)
-            self.q3 = _merge(self.q3, betas)
+            merge(self.q3, betas)
         deltas = [message for message in back if message[0] >= delta_begins]
         if deltas:
             self.ram_msg_count += in_memory(deltas)[0]
@@ -385,12 +386,3 @@ def _pop(queue: deque[Message], most: int) -> list[Message]:
     taken = [pop() for _ in range(min(most, len(queue)))]
     taken.reverse()
     return taken
-
-
-def _merge(queue: deque[Message], messages: Iterable[Message]) -> deque[Message]:
-    """One queue of both, ascending."""
-    back = list(messages)
-    if not queue or back[-1][0] < queue[0][0]:
-        queue.extendleft(reversed(back))
-        return queue
-    return deque(heapq.merge(queue, back))

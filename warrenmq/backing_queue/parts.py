@@ -1,7 +1,8 @@
-"""The interface of a backing queue to its stores, its figures, and its trace rows of paging."""
+"""The interface of a backing queue to its stores, its figures, its trace rows of paging, and how messages come back into a run."""
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Protocol
@@ -12,8 +13,10 @@ from warrenmq.trace.events import Ev, PageIn, PageOut
 from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Iterable, Sequence
 
+    from warrenmq.message.queue_message import Message
     from warrenmq.queue_index.protocol import Index
     from warrenmq.trace.events import State
     from warrenmq.trace.recorder import ActorTrace
@@ -95,6 +98,16 @@ class PagingRows:
                 for first, count in all_runs:
                     _WRITERS[event](self._trace, state, self.base + first, count, before)
             self.unwritten.clear()
+
+
+def merge(queue: deque[Message], back: list[Message]) -> None:
+    """Put messages back into a queue; both ascend, and so does the result."""
+    if not queue or back[-1][0] < queue[0][0]:
+        queue.extendleft(reversed(back))
+        return
+    merged = [*heapq.merge(queue, back)]
+    queue.clear()
+    queue.extend(merged)
 
 
 def body_bytes(index: Index) -> int:

@@ -20,12 +20,10 @@ unacked message does not keep in memory a body that is in a store.
 
 from __future__ import annotations
 
-import heapq
-from collections import deque
 from typing import TYPE_CHECKING
 
 from warrenmq.backing_queue import paging, rates
-from warrenmq.backing_queue.parts import QueueMemory, Wanted
+from warrenmq.backing_queue.parts import QueueMemory, Wanted, merge
 from warrenmq.backing_queue.variable_queue import PURGE_BATCH, VariableQueue
 from warrenmq.message.queue_message import (
     APART,
@@ -38,6 +36,7 @@ from warrenmq.message.queue_message import (
 from warrenmq.trace.events import Ev, State
 
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Callable, Iterator, Sequence
 
     from warrenmq.backing_queue.parts import Store
@@ -53,14 +52,10 @@ class ReadAheadQueue(VariableQueue):
     def __init__(self, index: Index, persistent_store: Store, transient_store: Store, settings: Settings,
                  clock: Callable[[], int], trace: ActorTrace | None = None) -> None:  # fmt: skip
         super().__init__(index, persistent_store, transient_store, settings, clock, trace)
-        self.q_head: deque[Message] = deque()
+        self.q_head = self._head
         self.tail_start = self.tail_end = self.tail_count = 0
 
     # -- how many
-
-    @property
-    def ready(self) -> int:
-        return len(self.q_head) + self.tail_count
 
     def _in_memory(self) -> Iterator[Message]:
         return iter(self.q_head)
@@ -75,18 +70,18 @@ class ReadAheadQueue(VariableQueue):
     def _found_on_disk(self, low: int, count: int, end: int) -> None:
         self.tail_start, self.tail_end, self.tail_count = low, end, count
 
-    def _enqueue(
+    def _place(
         self, first: int, records: list[bytes], stored: dict[int, bytes], *, persistent: bool
-    ) -> None:
-        self.rates.maybe_update(self._clock())
-        count, ahead = len(records), 0
-        if not self.tail_count and self._own_size() <= self._bound:
-            ahead = min(max(0, self.rates.most_ahead - len(self.q_head)), count)
-        if ahead:
-            heads = records[:ahead] if ahead < count else records
-            self.q_head.extend(self._to_memory(first, heads, stored, persistent=persistent))
+    ) -> tuple[deque[Message], int]:
+        head, count, ahead = self.q_head, len(records), 0
+        in_memory = self.ram_bytes + paging.MESSAGE_BYTES * (self.ram_msg_count + len(self._pending))
+        if not self.tail_count and in_memory <= self._bound:
+            ahead = 1 - len(head)  # M is not less, whatever the rates are
+            if ahead < count:
+                self.rates.maybe_update(self._clock())
+                ahead = min(max(0, self.rates.most_ahead - len(head)), count)
         if ahead == count:
-            return
+            return head, ahead
         if not persistent:
             rest = {position - ahead: body for position, body in stored.items() if position >= ahead}
             self._write(first + ahead, records[ahead:], rest, persistent=False)
@@ -95,26 +90,16 @@ class ReadAheadQueue(VariableQueue):
         self.tail_end = first + count
         self.tail_count += count - ahead
         self._paged(Ev.PAGE_OUT, range(first + ahead, first + count), State.DELTA, State.ALPHA)
+        return head, ahead
 
     # -- out
 
     def front(self) -> Sequence[Message]:
         if not self.q_head:
-            self._read_from_tail(1, Wanted.BODIES)
+            self._refill(1, Wanted.BODIES)
         return self.q_head
 
-    def _take(self, most: int, wanted: Wanted) -> list[Message]:
-        taken: list[Message] = []
-        head = self.q_head
-        while (left := most - len(taken)) and (head or self._read_from_tail(left, wanted)):
-            if left >= len(head):
-                taken += head
-                head.clear()
-            else:
-                taken += [head.popleft() for _ in range(left)]
-        return taken
-
-    def _read_from_tail(self, count: int, wanted: Wanted) -> bool:
+    def _refill(self, count: int, wanted: Wanted) -> bool:
         """Have the head read `count` messages or more from the tail; False when there is nothing left."""
         if ahead := wanted is Wanted.BODIES:
             self.rates.maybe_update(self._clock())
@@ -131,7 +116,9 @@ class ReadAheadQueue(VariableQueue):
                 end, messages, lost = self.tail_end, [], 0
             self.tail_start = end
             # a count beyond the range's end is of messages that the index does not have after all
-            self.tail_count = self.tail_count - len(messages) - lost if end < self.tail_end else 0
+            left = self.tail_count - len(messages) - lost if end < self.tail_end else 0
+            self.ready += len(messages) + left - self.tail_count
+            self.tail_count = left
             if messages:
                 self._to_head(self._with_bodies(messages) if ahead else messages)
                 return True
@@ -185,7 +172,4 @@ class ReadAheadQueue(VariableQueue):
     def _put_back(self, back: list[Message]) -> None:
         """Requeue messages to the head: a delivered message is older than the tail."""
         self.ram_msg_count += in_memory(back)[0]
-        if not self.q_head or back[-1][0] < self.q_head[0][0]:
-            self.q_head.extendleft(reversed(back))
-        else:
-            self.q_head = deque(heapq.merge(self.q_head, back))
+        merge(self.q_head, back)

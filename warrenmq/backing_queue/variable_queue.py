@@ -24,12 +24,12 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections import deque
 from copy import copy
 from itertools import chain, count, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from warrenmq.backing_queue.paging import MESSAGE_BYTES
 from warrenmq.backing_queue.parts import PagingRows, Wanted, body_bytes
 from warrenmq.backing_queue.rates import Rates
 from warrenmq.message.queue_message import (
@@ -84,6 +84,10 @@ class VariableQueue(ABC):
         self.rates = Rates(clock())
         self.next_seq_id = 0
         """The sequence id of the next message; it never decreases."""
+        self.ready = 0
+        """Messages that could be delivered now."""
+        self._head: deque[Message] = deque()
+        """The ready messages that leave first; a behaviour that has another name for it changes it in place."""
         self.ram_msg_count = 0
         """Ready messages whose body is in memory."""
         self.ram_bytes = 0
@@ -123,13 +127,9 @@ class VariableQueue(ABC):
         self.lost += lost
         self.next_seq_id = self._transient_threshold = next_seq_id
         self._delivered_below = self.next_deliver_seq_id = next_deliver_seq_id
+        self.ready = count
         if count:
             self._found_on_disk(low, count, next_seq_id)
-
-    @property
-    @abstractmethod
-    def ready(self) -> int:
-        """Messages that could be delivered now."""
 
     @property
     def unacked(self) -> int:
@@ -139,31 +139,6 @@ class VariableQueue(ABC):
     @abstractmethod
     def memory(self) -> QueueMemory:
         """Counts of the ready messages by state, and their memory."""
-
-    def _own_size(self) -> int:
-        """Bytes in memory, as the queue's own bound counts them."""
-        return self.ram_bytes + MESSAGE_BYTES * (self.ram_msg_count + len(self._pending))
-
-    def _to_memory(
-        self, first: int, records: list[bytes], stored: dict[int, bytes], *, persistent: bool
-    ) -> list[Message]:
-        """New messages that are ready in memory now; of those with a body apart, `stored` has it by position.  Persistent
-        ones are on the disk.
-        """
-        embedded = INDEXED | PERSISTENT if persistent else 0
-        if not stored:
-            self.ram_msg_count += len(records)
-            self.ram_bytes += sum(
-                map(len, records)
-            )  # as in_memory() counts bodies that are part of their records
-            return list(zip(count(first), records, repeat(embedded), repeat(None)))
-        apart = embedded | APART | IN_STORE if persistent else APART
-        messages: list[Message] = [
-            (seq, record, apart, stored[i]) if i in stored else (seq, record, embedded, None)
-            for i, (seq, record) in enumerate(zip(count(first), records))
-        ]
-        self._entered_memory(messages)
-        return messages
 
     def _entered_memory(self, messages: Sequence[Message]) -> None:
         """Ready messages are in memory now."""
@@ -185,7 +160,8 @@ class VariableQueue(ABC):
         records, stored = records_of(publications, first, self._embed_below, expiries)
         if self._trace is not None:
             self._taken = first, records, stored
-        self.next_seq_id = first + len(records)
+        new = len(records)
+        self.next_seq_id = first + new
         if persistent:
             if stored:
                 self._write_bodies(records, stored, self._persistent_store)
@@ -193,12 +169,29 @@ class VariableQueue(ABC):
             self.index.publish_many(first, records, True)
         else:
             self._transient_end = self.next_seq_id
-        self.rates.arrived += len(records)
+        self.ready += new
+        self.rates.arrived += new
         if self.ready_bytes is not None:
             self.ready_bytes += sum(len(body) for publication in publications for body in publication.bodies)
-        self._enqueue(first, records, stored, persistent=persistent)
+        queue, kept = self._place(first, records, stored, persistent=persistent)
+        here = records[:kept] if kept < new else records
+        embedded = INDEXED | PERSISTENT if persistent else 0
+        if stored:
+            apart = embedded | APART | IN_STORE if persistent else APART
+            messages: list[Message] = [
+                (seq, record, apart, stored[i]) if i in stored else (seq, record, embedded, None)
+                for i, (seq, record) in enumerate(zip(count(first), here))
+            ]
+            queue.extend(messages)
+            self._entered_memory(messages)
+        else:
+            queue.extend(zip(count(first), here, repeat(embedded), repeat(None)))
+            self.ram_msg_count += kept
+            self.ram_bytes += sum(
+                map(len, here)
+            )  # as in_memory() counts bodies that are part of their records
         if self.has_ram_duration:
-            self._operated(len(records))
+            self._operated(new)
         return first, {first + i: records[i][:16] for i in stored} if persistent and stored else {}
 
     def taken(self, first: int, count: int) -> Iterator[tuple[int, bytes, bool]]:
@@ -380,6 +373,7 @@ class VariableQueue(ABC):
         back = sorted(filter(None, map(pop, seq_ids, repeat(None))))
         if not back:
             return []
+        self.ready += len(back)
         self.rates.arrived += len(back)
         self._no_longer_pending(back)
         if self.ready_bytes is not None:
@@ -508,18 +502,34 @@ class VariableQueue(ABC):
         """At recovery: `count` messages are in the index, with sequence ids in [low, end)."""
 
     @abstractmethod
-    def _enqueue(
+    def _place(
         self, first: int, records: list[bytes], stored: dict[int, bytes], *, persistent: bool
-    ) -> None:
-        """Place new messages; persistent ones are on disk already."""
+    ) -> tuple[deque[Message], int]:
+        """Decide where new messages go: returns the queue of those that stay in memory, and how many of them, the first.
+
+        The others are on the disk only: transient ones are written now, persistent ones were before.
+        """
 
     @abstractmethod
     def front(self) -> Sequence[Message]:
         """The messages that leave first, of which at least one is there unless the queue is empty."""
 
-    @abstractmethod
     def _take(self, most: int, wanted: Wanted) -> list[Message]:
-        """Remove up to `most` messages from the front."""
+        """Remove up to `most` messages from the front; they are not ready any more."""
+        taken: list[Message] = []
+        head = self._head
+        while (left := most - len(taken)) and (head or self._refill(left, wanted)):
+            if left >= len(head):
+                taken += head
+                head.clear()
+            else:
+                taken += [head.popleft() for _ in range(left)]
+        self.ready -= len(taken)
+        return taken
+
+    def _refill(self, most: int, wanted: Wanted) -> bool:  # noqa: ARG002  # of a behaviour with more than a head
+        """The head has run dry: have it get the next messages, `most` of which are about to leave; False if there are none."""
+        return False
 
     def _bodies_pending(self, apart: list[Message]) -> None:
         """Delivered messages with bodies apart wait for an ack."""

@@ -98,5 +98,5 @@ def _forget_version_1(disk: Disk, queue: str, seq_ids: list[int]) -> None:
     journal = Journal(disk, queue)
     journal.ack(seq_ids)
     journal.write()
-    journal.datasync()
+    journal.file.datasync()
     journal.close()

@@ -1,6 +1,6 @@
 """The consumers of a queue, and the messages that each holds (rabbit_queue_consumers).
 
-Messages go to consumers in turn (consumer_turns.py), as far as there is room (channel_record.py).  Delivery tags are
+Messages go to consumers in turn, as far as there is room (channel_record.py).  Delivery tags are
 per consumer, from 1; an ack names a tag, or with `multiple` everything up to a tag.
 
 basic.get is a consumer, too, the getter: nothing is pushed to it, it asks for one message at a time, and may wait.
@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from warrenmq.errors import AccessRefused
 from warrenmq.queue.ack_timeout import AckTimeouts, too_late
-from warrenmq.queue.channel_record import ChannelRecord, Consumer
-from warrenmq.queue.consumer_turns import ConsumerTurns
+from warrenmq.queue.channel_record import ChannelRecord, Consumer, ConsumerTurns
 from warrenmq.queue.effects import CancelLateConsumer, Demonitor, Monitor
 from warrenmq.queue.messages import ConsumerInfo
 from warrenmq.trace.events import CHANNEL_ENDED, CONSUMER_CANCELLED, CONSUMER_LAPSED
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 class QueueConsumers:
     """All consumers of one queue.
 
-    turns       whose turn it is (consumer_turns.py)
+    turns       whose turn it is
     getters     gets that wait for a message, oldest first
     channels    the ChannelRecord of each channel, by its address
     members     consumers and getters, and former ones that still hold messages, by id

@@ -7,7 +7,7 @@
 Any other failure of the disk is raised, and ends the queue process.
 
 The disk counts as full after a write to the index failed for want of room, while a message store has no room for the bodies
-it was given, and when less is free than the publishes at hand need: these are refused before they are taken in.
+it was given, and when less is free than the publishes at hand need (DiskRoom in queue/publish_buffer.py).
 """
 
 from __future__ import annotations
@@ -23,16 +23,10 @@ if TYPE_CHECKING:
 
     from warrenmq.log import Log
     from warrenmq.queue.effects import Effect
-    from warrenmq.queue.unconfirmed import Unconfirmed
-    from warrenmq.seams.disk import Disk
     from warrenmq.settings import Settings
 
 DISK_FULL_RETRY = 1.0
 """Seconds between attempts to write while the disk is full."""
-LOOK_PER_BYTES = 64 << 20
-"""Bytes of free space for each batch of publishes that is taken in without asking for the free space again."""
-OVERHEAD = 256
-"""Bytes that a message takes beside its body, at most, except for long headers."""
 
 
 class StoreRoom(Protocol):
@@ -46,63 +40,26 @@ class IndexSync:
 
     unsynced        bytes were written that no publisher waits for: the Idle timer syncs them
     disk_full       the last write failed with ENOSPC: publishes are refused until one succeeds
-    refusing        publishes were refused the last time
     sync_timer      a SyncTimeout is on its way
     idle_timer      an Idle is on its way
-    unwritten       bytes taken in since the queue owed no confirm, while room is short: they may not be in the files yet
-    looks_saved     batches that may be taken in before the free space is asked for again
     stores          the message stores, whose disk may be full, too
     """
 
-    def __init__(self, disk: Disk, directory: str, stores: Sequence[StoreRoom], unconfirmed: Unconfirmed,
-                 settings: Settings, log: Log, effects: list[Effect]) -> None:  # fmt: skip
-        self._disk = disk
-        self._directory = directory
-        self._stores = stores
-        self._unconfirmed = unconfirmed
+    def __init__(
+        self, stores: Sequence[StoreRoom], settings: Settings, log: Log, effects: list[Effect]
+    ) -> None:
+        self.stores = stores
         self._log = log
         self._effects = effects
-        self.unsynced = self.disk_full = self.refusing = False
+        self.unsynced = self.disk_full = False
         self._sync_timer = self.idle_timer = False
-        self._unwritten = self._looks_saved = 0
         self._sync_interval = settings.msg_store_sync_interval / 1000
         self._idle_interval = settings.queue_sync_interval / 1000
 
     @property
     def is_full(self) -> bool:
         """True if messages that were taken in cannot be written."""
-        return self.disk_full or any(store.disk_full for store in self._stores)
-
-    def takes(self, size: Callable[[], int]) -> bool:
-        """True if publishes may be taken in; `size()` is their bytes.
-
-        A store writes later than its queue takes in, so free space alone would let in a burst many times over.  As long as
-        the queue owes confirms, what it took in counts as unwritten: some of it twice, which refuses sooner but never later.
-        """
-        is_full = self.disk_full
-        for store in self._stores:
-            is_full = is_full or store.disk_full
-        if self._looks_saved and not self.refusing and not is_full:
-            self._looks_saved -= 1
-            return True
-        if not self._unconfirmed:
-            self._unwritten = 0
-        more = size()
-        refusing = is_full or not self._has_room(self._unwritten + more)
-        if not refusing:
-            self._unwritten += more
-        if refusing is not self.refusing:
-            self.refusing = refusing
-            if refusing:
-                self._log.warning("the disk is full: publishes are refused until there is room")
-            else:
-                self._log.info("there is room on the disk again")
-        return not refusing
-
-    def _has_room(self, size: int) -> bool:
-        room = self._disk.room(self._directory)
-        self._looks_saved = room // LOOK_PER_BYTES
-        return room >= size
+        return self.disk_full or any(store.disk_full for store in self.stores)
 
     def confirms_wait(self) -> None:
         """A publisher waits for a sync: start SyncTimeout unless it runs."""

@@ -2,6 +2,8 @@
 
 A publish that arrives alone costs as much as fifty that arrive together, so they are collected until there are BATCH
 messages or anything else is to be done.  All that are collected at one time go to the disk, or none.
+
+When less is free on the disk than the publishes at hand need, they are refused before they are taken in (DiskRoom).
 """
 
 from __future__ import annotations
@@ -13,24 +15,82 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from warrenmq.errors import Blocked
 from warrenmq.queue.effects import GrantCredit, Refuse, Settle
-from warrenmq.queue.index_sync import OVERHEAD
 from warrenmq.queue.unconfirmed import UNANSWERED, Promises
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from warrenmq.backing_queue.protocol import BackingQueue
+    from warrenmq.log import Log
     from warrenmq.queue.effects import Effect
     from warrenmq.queue.expiry_and_limits import ExpiryAndLimits
+    from warrenmq.queue.index_sync import IndexSync
     from warrenmq.queue.messages import Publish, Publisher
     from warrenmq.queue.trace import QueueTrace
     from warrenmq.queue.unconfirmed import Publication, Unconfirmed
+    from warrenmq.seams.disk import Disk
 
 BATCH = 64
 """Messages that are taken in at once while mail keeps coming; fewer wait for the empty mailbox."""
 
+LOOK_PER_BYTES = 64 << 20
+"""Bytes of free space for each batch of publishes that is taken in without asking for the free space again."""
+OVERHEAD = 256
+"""Bytes that a message takes beside its body, at most, except for long headers."""
 
 _publication = attrgetter("publication")
+
+
+class DiskRoom:
+    """The room on the disk for publishes: free space, less what was taken in and may not be written yet.
+
+    refusing        publishes were refused the last time
+    unwritten       bytes taken in since the queue owed no confirm, while room is short: they may not be in the files yet
+    looks_saved     batches that may be taken in before the free space is asked for again
+    """
+
+    def __init__(
+        self, disk: Disk, directory: str, index_sync: IndexSync, unconfirmed: Unconfirmed, log: Log
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._index_sync = index_sync
+        self._stores = index_sync.stores
+        self._unconfirmed = unconfirmed
+        self._log = log
+        self._refusing = False
+        self._unwritten = self._looks_saved = 0
+
+    def takes(self, size: Callable[[], int]) -> bool:
+        """True if publishes may be taken in; `size()` is their bytes.
+
+        A store writes later than its queue takes in, so free space alone would let in a burst many times over.  As long as
+        the queue owes confirms, what it took in counts as unwritten: some of it twice, which refuses sooner but never later.
+        """
+        is_full = self._index_sync.disk_full
+        for store in self._stores:
+            is_full = is_full or store.disk_full
+        if self._looks_saved and not self._refusing and not is_full:
+            self._looks_saved -= 1
+            return True
+        if not self._unconfirmed:
+            self._unwritten = 0
+        more = size()
+        refusing = is_full or not self._has(self._unwritten + more)
+        if not refusing:
+            self._unwritten += more
+        if refusing is not self._refusing:
+            self._refusing = refusing
+            if refusing:
+                self._log.warning("the disk is full: publishes are refused until there is room")
+            else:
+                self._log.info("there is room on the disk again")
+        return not refusing
+
+    def _has(self, size: int) -> bool:
+        room = self._disk.room(self._directory)
+        self._looks_saved = room // LOOK_PER_BYTES
+        return room >= size
 
 
 class PublishBuffer:
@@ -47,7 +107,7 @@ class PublishBuffer:
     """
 
     def __init__(self, queue: str, *, durable: bool, vq: BackingQueue, front: ExpiryAndLimits,
-                 unconfirmed: Unconfirmed, rows: QueueTrace | None, more_credit_after: int,
+                 unconfirmed: Unconfirmed, room: DiskRoom, rows: QueueTrace | None, more_credit_after: int,
                  effects: list[Effect]) -> None:  # fmt: skip
         """Publishers get more credit for each `more_credit_after` messages that were taken in (credit_flow_default_credit)."""
         self._queue = queue
@@ -55,6 +115,7 @@ class PublishBuffer:
         self._vq = vq
         self._front = front
         self._unconfirmed = unconfirmed
+        self._room = room
         self._rows = rows
         self._more_credit_after = more_credit_after
         self._effects = effects
@@ -90,7 +151,10 @@ class PublishBuffer:
         return True
 
     def take_in(self) -> bool:
-        """Pass what was collected to the backing queue; returns True if it has to be synced, sooner or later."""
+        """Pass what was collected to the backing queue, or refuse it; returns True if it has to be synced, sooner or later."""
+        if not self._room.takes(self._size):
+            self._refuse()
+            return False
         publishes, durable, answered = self._publishes, self._durable, self._answered
         publications = [*map(_publication, publishes)]
         expiries = None
@@ -150,14 +214,14 @@ class PublishBuffer:
         publisher.uncredited -= credit
         (self._deferred if self._behind else self._effects).append(GrantCredit(publisher, credit))
 
-    def size(self) -> int:
+    def _size(self) -> int:
         """Bytes of what was collected, an upper bound: bodies, heads and index entries."""
         return sum(
             sum(map(len, publication.bodies)) + len(publication.bodies) * (len(publication.head) + OVERHEAD)
             for publication in (message.publication for message in self._publishes)
         )
 
-    def refuse(self) -> None:
+    def _refuse(self) -> None:
         """The disk is full: refuse what was collected, as if it had never been sent."""
         full = f"the disk is full, queue {self._queue!r} takes no messages until there is room"
         for message in self._publishes:

@@ -37,12 +37,12 @@ class RamDuration:
     def __init__(self, vq: BackingQueue, effects: list[Effect]) -> None:
         self._vq = vq
         self._effects = effects
-        self._updating = self._bumped = False
+        self.updating = self._bumped = False
 
     def worked(self) -> None:
         """Messages may have moved: start the timers that are needed."""
         vq = self._vq
-        if vq.has_ram_duration and not self._updating and vq.anything_counted:
+        if vq.has_ram_duration and not self.updating and vq.anything_counted:
             self._start_updating()
         if vq.must_reduce_again and not self._bumped:
             self._bumped = True
@@ -50,7 +50,7 @@ class RamDuration:
 
     def update(self) -> None:
         """UpdateRamDuration came."""
-        self._updating = False
+        self.updating = False
         duration = self._vq.ram_duration()
         self._effects.append(ReportDuration(duration))
         if duration != INFINITE:
@@ -62,5 +62,5 @@ class RamDuration:
         self._vq.reduce_memory_use()
 
     def _start_updating(self) -> None:
-        self._updating = True
+        self.updating = True
         self._effects.append(StartTimer(UPDATE_INTERVAL, UpdateRamDuration()))

@@ -18,6 +18,7 @@ each consumer is sent what it has room for (assert_invariant).  A confirm waits 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from warrenmq.backing_queue.delayed import DelayedQueue
@@ -66,7 +67,7 @@ from warrenmq.queue.messages import (
 )
 from warrenmq.queue.output import QueueOutput
 from warrenmq.queue.overflow import QueueOverflow
-from warrenmq.queue.publish_buffer import BATCH, PublishBuffer
+from warrenmq.queue.publish_buffer import BATCH, DiskRoom, PublishBuffer
 from warrenmq.queue.queue_expiry import QueueExpiry
 from warrenmq.queue.ram_duration import RamDuration
 from warrenmq.queue.return_counts import ReturnCounts
@@ -102,6 +103,7 @@ MOST_ASLEEP = 16_384
 WAITS = object()
 """The answer of `call` to a request that is answered later, by a Reply."""
 _CAST_STORE = CastStore()
+_collected = attrgetter("collected")
 
 
 @dataclass(slots=True, frozen=True)
@@ -168,9 +170,7 @@ class QueueState:
             queue.name, queue.ref, single_active=arguments.single_active_consumer,
             in_use=f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use", rows=rows, effects=effects,
         )  # fmt: skip
-        self.index_sync = IndexSync(
-            queue.disk, queue.directory, queue.rooms, self.unconfirmed, queue.settings, queue.log, effects
-        )
+        self.index_sync = IndexSync(queue.rooms, queue.settings, queue.log, effects)
         kept = ReturnCounts(queue.disk, queue.directory) if queue.durable else None
         self._returns = returns = Returns(arguments.delivery_limit, kept, vq.index.live_runs)
         self.drops = QueueDrops(vq, self.index_sync, queue.has_dead_letter_exchange, returns, rows, effects)
@@ -186,7 +186,8 @@ class QueueState:
                 go_ahead=queue.is_up,
             )  # fmt: skip
         self.buffer = PublishBuffer(
-            queue.name, durable=queue.durable, vq=vq, front=self.front, unconfirmed=self.unconfirmed, rows=rows,
+            queue.name, durable=queue.durable, vq=vq, front=self.front, unconfirmed=self.unconfirmed,
+            room=DiskRoom(queue.disk, queue.directory, self.index_sync, self.unconfirmed, queue.log), rows=rows,
             more_credit_after=queue.settings.credit_flow_default_credit[1], effects=effects,
         )  # fmt: skip
         self.overflow = QueueOverflow.of(arguments, vq, rows, effects)
@@ -405,9 +406,11 @@ class QueueState:
             self.front.trim()
         if self.rows is not None:
             self.output.rest()
-        if self._pages:
-            self.ram_duration.worked()
-        self._send_to_stores()
+        ram_duration = self.ram_duration
+        if self._pages and (self.vq.must_reduce_again or not ram_duration.updating):
+            ram_duration.worked()
+        if any(map(_collected, self._store_ends)):
+            self.effects.append(_CAST_STORE)
 
     def make_safe(self) -> None:
         """The rest of an empty mailbox, once deliveries are on their way: sync the index."""
@@ -415,9 +418,9 @@ class QueueState:
         if self.unconfirmed.unsynced and not index_sync.disk_full:
             self.sync(Trigger.MAILBOX_EMPTY)
         else:
-            if index_sync.disk_full or not index.needs_sync:
+            if self.vq.to_remove and (index_sync.disk_full or not index.needs_sync):
                 self.vq.index_synced()  # on a full disk removing acked bodies makes room, though their acks are not safe yet
-                self._send_to_stores()
+                self.effects.append(_CAST_STORE)
             index_sync.rest()
         if index.flushing and not index_sync.disk_full and index_sync.guarded(index.flush_step):
             self.effects.append(
@@ -440,9 +443,7 @@ class QueueState:
         self._since_flush_step += buffer.count
         if self.front.active:
             self.output.deliver()  # messages that consumers can take do not count towards the limits
-        if not index_sync.takes(buffer.size):
-            buffer.refuse()
-        elif buffer.take_in():
+        if buffer.take_in():
             if self.unconfirmed.unsynced:
                 if not sync_follows:
                     index_sync.confirms_wait()
@@ -482,7 +483,7 @@ class QueueState:
         self._confirm(self.unconfirmed.index_synced())
         if self.vq.to_remove:
             self.vq.index_synced()
-            self._send_to_stores()
+            self.effects.append(_CAST_STORE)
 
     def confirm_synced(self) -> None:
         """Confirm what waited for the sync of a clean stop."""
@@ -515,18 +516,13 @@ class QueueState:
         if self.drain.waiting:
             self.drain.look()
 
-    def _send_to_stores(self) -> None:
-        """Leave a CastStore if a store has collected writes or removes."""
-        for store in self._store_ends:
-            if store.collected:
-                self.effects.append(_CAST_STORE)
-                return
-
     def _info(self) -> QueueInfo:
         vq = self.vq
         if vq.to_remove and not self.index_sync.disk_full:
             self.sync(Trigger.READ)
-        self._send_to_stores()  # so that a store that is asked next has received what led to this answer
+        self.effects.append(
+            _CAST_STORE
+        )  # so that a store that is asked next has received what led to this answer
         return QueueInfo(
             vq.ready, vq.unacked, self.consumers.count, vq.memory(), bool(self.unconfirmed), vq.next_seq_id,
             self.drops.damaged,

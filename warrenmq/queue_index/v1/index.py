@@ -117,7 +117,7 @@ class QueueIndex(LiveSegments[Segment]):
         index.next_seq_id = found.next_seq_id
         if terms is None or found.dropped or found.damage or not recovery.journal_whole:
             index.flush()
-            index._journal.datasync()  # else a power cut may bring the old journal back, without its last acks
+            index._journal.file.datasync()  # else a power cut may bring the old journal back, without its last acks
         return index, found
 
     # -- actions
@@ -127,20 +127,20 @@ class QueueIndex(LiveSegments[Segment]):
         count = len(records)
         journal = self._journal
         journal.publish_many(first_seq_id, records, persistent=persistent)
-        self.next_seq_id = max(self.next_seq_id, first_seq_id + count)
+        end, entry_count = first_seq_id + count, self.segment_entry_count
+        self.next_seq_id = max(self.next_seq_id, end)
         self.dirty_count += 2 * count
-        done = 0
-        for number, relative, room in split(first_seq_id, count, self.segment_entry_count):
+        left = iter(records)
+        for number in range(first_seq_id // entry_count, -(-end // entry_count)):
             segment = self._segments.get(number)
             if segment is None:
                 segment = self._segments[number] = Segment(number)
-            here = records if room == count else records[done : done + room]
-            positions = range(relative, relative + room)
-            segment.published.update(zip(positions, here, strict=True))
+            base = number * entry_count
+            positions = range(max(first_seq_id - base, 0), min(end - base, entry_count))
+            segment.published.update(zip(positions, left))  # noqa: B905  # the rest is for the next segment
             if not persistent:
                 segment.transient.update(positions)
-            segment.unacked += room
-            done += room
+            segment.unacked += len(positions)
         if journal.buffered >= WRITE_BUFFER:
             self._write_full_buffer()
 
@@ -287,7 +287,7 @@ class QueueIndex(LiveSegments[Segment]):
         self.flush_buffer(trigger)
         if not self._unsynced_bytes:
             return None
-        self._journal.datasync()
+        self._journal.file.datasync()
         size, actions = self._unsynced_bytes, self._unsynced_actions
         self._unsynced_bytes = self._unsynced_actions = 0
         if alone and self._trace is not None:
@@ -300,7 +300,7 @@ class QueueIndex(LiveSegments[Segment]):
     def flushing(self) -> bool:
         """True if flush_step() has something to do: the journal holds more actions than it may."""
         due = self.dirty_count > self._max_journal_entries
-        return due or self._flush is not None or self._journal.reclaiming
+        return due or self._flush is not None or self._journal.retired is not None
 
     def flush_step(self) -> bool:
         """Move some entries from the journal to a segment file; True while there is more to do.
@@ -309,7 +309,7 @@ class QueueIndex(LiveSegments[Segment]):
         """
         if not self.flushing:
             return False
-        if self._flush is None and self._journal.reclaiming:
+        if self._flush is None and self._journal.retired is not None:
             self._journal.reclaim()
             return self.flushing
         self.begin_flush()
@@ -396,7 +396,7 @@ class QueueIndex(LiveSegments[Segment]):
     def terminate(self, *, next_seq_id: int, next_deliver_seq_id: int) -> Terms:
         """Close after a clean stop: everything is synced; the terms are for the next start."""
         self.sync(Trigger.CLOSE)
-        self._journal.datasync()  # a flush may have begun it anew since
+        self._journal.file.datasync()  # a flush may have begun it anew since
         self._journal.close()
         return self.terms(next_seq_id=next_seq_id, next_deliver_seq_id=next_deliver_seq_id)
 

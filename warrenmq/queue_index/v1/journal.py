@@ -57,10 +57,10 @@ class Journal:
         self._disk = disk
         self._directory = directory
         existed = disk.exists(self.path)
-        self._file: File = disk.open(self.path, create=True)
+        self.file: File = disk.open(self.path, create=True)
         if not existed:
             disk.sync_dir(directory)
-        self.size = self._file.size()
+        self.size = self.file.size()
         """Bytes in the file."""
         self._parts: list[bytes] = []
         self.buffered = 0
@@ -69,8 +69,8 @@ class Journal:
         self._copy: File | None = None
         """The next journal, while a restart is being prepared."""
         self._new_path = self.path + TEMPORARY
-        self._retired: File | None = None
-        """A journal that has been replaced: it has no name any more, only blocks."""
+        self.retired: File | None = None
+        """A journal that has been replaced: it has no name any more, only blocks, which `reclaim` gives back."""
         self._retired_size = 0
 
     def publish_many(self, first_seq_id: int, records: list[bytes], *, persistent: bool) -> None:
@@ -108,16 +108,14 @@ class Journal:
 
     def write(self) -> None:
         """Hand the buffer to the operating system in one write; after an error it is all still there."""
-        data = _end_without_doubt(b"".join(self._parts), self.size)
+        data = b"".join(self._parts)
+        if not data[-1]:
+            data = _end_without_doubt(data, self.size)
         self._parts = [data]
-        self._file.append(data)
+        self.file.append(data)
         self.size += len(data)
         self._parts = []
         self.buffered = self.buffered_actions = 0
-
-    def datasync(self) -> None:
-        """Sync the journal."""
-        self._file.datasync()
 
     def copy_rest(self, mark: int, most: int) -> bool:
         """Before a restart: copy up to `most` more bytes of what it will keep to the new file, and sync them.
@@ -130,7 +128,7 @@ class Journal:
             self._copy = self._disk.open(self._new_path, create=True)
             self._copy.truncate(0)
         at = mark + self._copy.size()
-        self._copy.append(self._file.pread(most, at))
+        self._copy.append(self.file.pread(most, at))
         self._copy.datasync()
         return self.size - mark - self._copy.size() <= most
 
@@ -142,7 +140,7 @@ class Journal:
         """
         trace = b"" if last_seq_id is None else _pack_action(_ACK | last_seq_id)
         if self.size == mark <= RECLAIM_BYTES:
-            self._file.truncate(0)
+            self.file.truncate(0)
             self.size = 0
             self._parts, self.buffered = [trace], len(trace)
             if trace:
@@ -153,12 +151,12 @@ class Journal:
             new.truncate(0)
         else:
             new, self._copy = self._copy, None
-        rest = self._file.pread(self.size - mark - new.size(), mark + new.size())
+        rest = self.file.pread(self.size - mark - new.size(), mark + new.size())
         new.append(_end_without_doubt(rest + trace, new.size()))
         new.datasync()
         self._disk.rename(self._new_path, self.path)
-        self._retire(self._file)
-        self._file = new
+        self._retire(self.file)
+        self.file = new
         self.size = new.size()
         try:
             self._disk.sync_dir(self._directory)
@@ -167,36 +165,31 @@ class Journal:
 
     def _retire(self, file: File) -> None:
         """Close a journal that was replaced: the last close frees its blocks, so a large one is cut down first."""
-        if self._retired is not None:
-            self._retired.close()
-            self._retired = None
+        if self.retired is not None:
+            self.retired.close()
+            self.retired = None
         if self.size > RECLAIM_BYTES:
-            self._retired, self._retired_size = file, self.size
+            self.retired, self._retired_size = file, self.size
         else:
             file.close()
 
-    @property
-    def reclaiming(self) -> bool:
-        """True if a journal that was replaced still has blocks to give back."""
-        return self._retired is not None
-
     def reclaim(self) -> None:
         """Give back a piece of a replaced journal: freeing 40 MB at once takes as long as thirty syncs."""
-        assert self._retired is not None
+        assert self.retired is not None
         self._retired_size -= RECLAIM_BYTES
         if self._retired_size > 0:
-            self._retired.truncate(self._retired_size)
+            self.retired.truncate(self._retired_size)
         else:
-            self._retired.close()
-            self._retired = None
+            self.retired.close()
+            self.retired = None
 
     def close(self) -> None:
         """Close the files; the buffer is lost."""
-        self._file.close()
-        for file in (self._retired, self._copy):
+        self.file.close()
+        for file in (self.retired, self._copy):
             if file is not None:
                 file.close()
-        self._retired = self._copy = None
+        self.retired = self._copy = None
 
 
 def _end_without_doubt(data: bytes, offset: int) -> bytes:
