@@ -1,7 +1,8 @@
 """The rules on a DataFrame of rows: a trace, or the part of it that a filter, a union, or a trip through Parquet left.
 
-Rows are brought together by blocks of an actor (never a whole actor in one place) and cut into pieces again, and the
-catalogue is made from the pieces that are there: an actor is whole when its rows run without a gap to `actor_rows`.
+Rows that are near in time are brought together, as in a file of a trace, so that most messages are sent, received and settled in one
+task, and a busy actor is spread like any other.  There they are cut into pieces again, a piece a row, and kept; the catalogue
+is made from the pieces: an actor is whole when its rows run without a gap to `actor_rows`.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -34,10 +35,6 @@ from warrenmq.trace.events import SCHEMA_VERSION
 from warrenmq.trace.index import BROKER, ActorEntry, FileIndex, FrameEntry, run_starts
 from warrenmq.trace.schema import COLUMNS as STORED
 from warrenmq.trace.schema import Row
-
-PIECE_ROWS = 1024
-_BLOCK_BITS = 14
-"""Rows of one actor that go to one place: 16,384."""
 
 _WHOSE = ("directory", "vhost")
 _GIVEN = (
@@ -113,11 +110,8 @@ def check_rows(rows: DataFrame, own: Sequence[Rule] = ()) -> Result:
         needed = _kept(needed, kept)  # it is counted, and then sent: what it comes from is asked once
         with described(spark, "count the rows"):
             number = partitions(needed.count(), ROWS_OF_PIECES)
-        block = sf.expr(f"shiftright(seq, {_BLOCK_BITS})")
-        sent = needed.repartition(number, "run", "actor_id", block).sortWithinPartitions(
-            "run", "actor_id", "seq"
-        )
-        together = _kept(sent, kept)
+        sent = needed.repartitionByRange(number, "run", "t").sortWithinPartitions("run", "actor_id", "seq")
+        together = _kept(sent.mapInArrow(_cut_pieces, from_arrow_schema(_PIECES)), kept)
         catalog = _catalog(together)
         numbers = {run.name: number for number, run in enumerate(catalog.runs)}
 
@@ -134,26 +128,26 @@ def _kept(rows: DataFrame, until: ExitStack) -> DataFrame:
     return cached
 
 
-def _pieces(given: Batches) -> Iterator[tuple[dict[str, Any], list[memoryview]]]:
-    """Consecutive rows of one actor, with the columns that are the same in all of them."""
+def _cut_pieces(given: Batches) -> Iterator[pa.RecordBatch]:
+    """Rows, by actor and in their order -> pieces of consecutive rows."""
     for batch in given:
-        runs, actors, seqs = (batch.column(name).to_pylist() for name in ("run", "actor_id", "seq"))
-        begin = 0
-        for at in range(1, len(seqs) + 1):
-            if (
-                at == len(seqs)
-                or at - begin == PIECE_ROWS
-                or seqs[at] != seqs[at - 1] + 1
-                or actors[at] != actors[at - 1]
-                or runs[at] != runs[at - 1]
-            ):
-                piece = batch.slice(begin, at - begin)
-                same = {
-                    name: piece.column(name)[0].as_py()
-                    for name in ("run", "actor", "kind", "parent_id", "actor_rows", *_WHOSE)
-                }
-                yield same, [_int64s(piece.column(name)) for name in _COLUMNS]
-                begin = at
+        runs = batch.column("run").dictionary_encode().indices.to_numpy()
+        actors, seqs = (batch.column(name).to_numpy() for name in ("actor_id", "seq"))
+        cut = (np.diff(seqs) != 1) | (np.diff(actors) != 0) | (np.diff(runs) != 0)
+        firsts = np.concatenate(([0], np.flatnonzero(cut) + 1))
+        offsets = pa.array(np.append(firsts, batch.num_rows), pa.int32())
+        same = [batch.column(name).take(pa.array(firsts)).cast(_PIECES.field(name).type) for name in _SAME]
+        rows = [pa.ListArray.from_arrays(offsets, batch.column(name)) for name in _COLUMNS]
+        yield pa.RecordBatch.from_arrays([*same, *rows], schema=_PIECES)
+
+
+def _pieces(given: Batches) -> Iterator[tuple[dict[str, Any], list[memoryview]]]:
+    """Each piece: the columns that are the same in all of its rows, and the others."""
+    for batch in given:
+        same = batch.select(_SAME).to_pylist()
+        columns = [batch.column(name) for name in _COLUMNS]
+        for number, its in enumerate(same):
+            yield its, [_int64s(column[number].values) for column in columns]
 
 
 def _int64s(column: pa.Array) -> memoryview:
@@ -182,7 +176,7 @@ def _entry(columns: list[memoryview]) -> FrameEntry:
 
 def _catalog(rows: DataFrame) -> Catalog:
     """Made from the pieces: one imagined file for each run, and the coverage of each actor."""
-    pieces = rows.mapInArrow(_piece_columns, from_arrow_schema(_PIECES))
+    pieces = rows.mapInArrow(_entries, from_arrow_schema(_ENTRIES))
     actors = (
         pieces.repartition(1, "run", "actor_id")
         .sortWithinPartitions("run", "actor_id", "seq_first")
@@ -235,7 +229,14 @@ _NAMED = [
     ("run", pa.string()), ("actor_id", pa.int64()), ("actor", pa.string()), ("kind", pa.string()), ("parent_id", pa.int64()),
     *((name, pa.string()) for name in _WHOSE),
 ]  # fmt: skip
+_SAME = ["run", "actor", "kind", "parent_id", "actor_rows", *_WHOSE]
 _PIECES = pa.schema([
+    *((name, pa.int64() if name in {"parent_id", "actor_rows"} else pa.string()) for name in _SAME),
+    *((name, pa.list_(pa.int64())) for name in _COLUMNS),
+])  # fmt: skip
+"""A row a piece: consecutive rows of one actor, as columns."""
+
+_ENTRIES = pa.schema([
     *_NAMED, *((name, pa.int64()) for name in FrameEntry._fields), ("starts", pa.list_(pa.list_(pa.int64()))),
 ])  # fmt: skip
 _COVERED = (
@@ -259,10 +260,10 @@ _ACTORS = pa.schema([
 ])  # fmt: skip
 
 
-def _piece_columns(given: Batches) -> Iterator[pa.RecordBatch]:
+def _entries(given: Batches) -> Iterator[pa.RecordBatch]:
     """The pieces that are there, without their rows."""
 
-    def pieces() -> Iterator[tuple[Any, ...]]:
+    def entries() -> Iterator[tuple[Any, ...]]:
         for same, columns in _pieces(given):
             # A piece that ends with the actor's last row is as good as one from a slab: nothing can follow it.
             entry = _entry(columns)
@@ -273,7 +274,7 @@ def _piece_columns(given: Batches) -> Iterator[pa.RecordBatch]:
             run, *names = named
             yield run, entry.who >> 16, *names, *entry, starts
 
-    return batches(pieces(), _PIECES)
+    return batches(entries(), _ENTRIES)
 
 
 def _cover(given: Batches) -> Iterator[pa.RecordBatch]:
