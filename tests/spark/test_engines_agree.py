@@ -62,12 +62,12 @@ def test_they_agree_on_a_planted_violation_of_each_rule_and_on_missing_rows(spar
 
 def test_they_measure_the_same(spark, clean_trace):
     from warrenmq.replay.report.measures import measure_trace
-    from warrenmq.replay.spark.measures import measure_rows
-    from warrenmq.replay.spark.source import index_trace, load_rows
+    from warrenmq.replay.spark.measures import measure
+    from warrenmq.replay.spark.source import index_trace
     from warrenmq.trace.reader import open_trace
 
     index = index_trace(spark, clean_trace)
-    ours = measure_rows(load_rows(spark, index), index.catalog)
+    ours = measure(spark, index)
     with open_trace(clean_trace) as trace:
         theirs = measure_trace(trace)
     assert ours.tallies == theirs.tallies
@@ -82,13 +82,13 @@ def test_they_measure_the_same(spark, clean_trace):
 
 def test_they_agree_on_waits(spark, tmp_path):
     from warrenmq.replay.report.measures import measure_trace
-    from warrenmq.replay.spark.measures import measure_rows
-    from warrenmq.replay.spark.source import index_trace, load_rows
+    from warrenmq.replay.spark.measures import measure
+    from warrenmq.replay.spark.source import index_trace
     from warrenmq.trace.reader import open_trace
 
     folder = write_directory(tmp_path / "trace", hand_made())
     index = index_trace(spark, folder)
-    ours = measure_rows(load_rows(spark, index), index.catalog)
+    ours = measure(spark, index)
     with open_trace(folder) as trace:
         assert ours.levels == measure_trace(trace).levels
     assert {key.kind for key in ours.levels} == set(Kind)

@@ -9,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warrenmq.latency import class_middle, delay_class, percentile
+from warrenmq.replay.drive.columns import np
 from warrenmq.replay.drive.levels import SLICE_NS, round_up
+from warrenmq.replay.report import measure_arrays
+from warrenmq.replay.report.measure_arrays import CHUNK_BITS, TimedRows, chunk_delays
 from warrenmq.replay.report.measures import (
     CONFIRM_DELAY,
     CONSUMER_DELAY,
@@ -129,3 +132,28 @@ def test_percentiles_of_a_histogram():
 )
 def test_a_point_of_the_axis_covers_a_round_time(seconds, rounded):
     assert round_up(seconds * 1e9) == round(rounded * 1e9)
+
+
+TIMED_ROWS = st.lists(
+    st.tuples(
+        st.sampled_from([Ev.PUBLISH, Ev.CONFIRM, Ev.DELIVER, Ev.ACK]),
+        st.sampled_from([0, REDELIVERED, CONFIRM_NACK]),
+        st.integers(0, 3 * SLICE_NS),
+        st.integers((1 << CHUNK_BITS) - 4, (1 << CHUNK_BITS) + 6),
+        st.integers(1, 5),
+    ),
+    max_size=12,
+)
+
+
+@given(TIMED_ROWS)
+def test_columns_give_the_delays_that_rows_give(rows):
+    columns = TimedRows(*np.array(rows, np.int64).reshape(-1, 5).T)
+    for chunk in (0, 1):
+        bounds = chunk << CHUNK_BITS, (chunk + 1) << CHUNK_BITS
+        assert chunk_delays(0, chunk, columns, SLICE_NS) == delays(0, rows, *bounds)
+
+
+def test_columns_have_the_classes_of_numbers():
+    numbers = [each for bit in range(63) for each in ((1 << bit) - 1, 1 << bit, (1 << bit) + 1)] + [-5]
+    assert measure_arrays._classes(np.array(numbers)).tolist() == list(map(delay_class, numbers))

@@ -30,7 +30,7 @@ def test_four_times_the_rows_and_files_collect_little_more(spark, tmp_path, monk
         collected.append(bytes_of)
     small, large = collected
     assert events[1] > 3 * events[0]
-    allowed = {columns: 1.5 if "slice" in columns else 3 for columns in large}
+    allowed = {columns: 1.5 if "tallies" in columns else 3 for columns in large}
     grown = {
         columns: (small[columns], n)
         for columns, n in large.items()

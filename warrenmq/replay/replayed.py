@@ -150,8 +150,7 @@ def _in_spark(
         result = spark_engine.replay_indexed(spark, trace, own, queried)
         if not picture:
             return result, None
-        rows = spark_source.load_rows(spark, trace)
-        return result, build(spark_measures.measure_rows(rows, trace.catalog), trace.catalog)
+        return result, build(spark_measures.measure(spark, trace), trace.catalog)
 
 
 def _queried(path: str, queries: Sequence[SqlRule]) -> Found | None:

@@ -1,267 +1,236 @@
-"""The six tables of `measures`, filled by Spark: four SQL aggregations, and two passes in Python, by queue and by run.
+"""The six tables of `measures`, filled by Spark in one job.
 
-Slices of time are as long as the trace asks for, so that the driver does not collect more of a longer one.  Tallies, bodies and levels
-are sums, so Spark adds them up where the rows are.  Delays pair rows of one queue by sequence id: they go by chunk of 65,536 ids, not by
-queue, so that one busy queue is not one task.  Rows of store files are folded run by run.
+    blocks of the trace ──mapInArrow──► sums of a task, and rows that must meet others (report/measure_arrays.py)
+                                         │ a row for each queue and chunk of its ids, store and chunk of messages, run's store files
+                                         ▼ repartition by key, sort by order
+                                        ──mapInArrow──► sums of a task ──► merged in one task, to the driver
+
+Each row of the trace is unpacked once, and none goes through Spark by itself: rows that must meet others are columns of numbers in a row
+for each key.  Slices of time are as long as the trace asks for, so that the driver does not collect more of a longer one.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as sf
+from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from warrenmq.replay.drive.levels import CHANGING, FALLS, RECEIVES, RISES, Kind, LevelKey, slice_of
+from warrenmq.replay.drive.columns import units_of
+from warrenmq.replay.drive.levels import LevelKey, slice_of
 from warrenmq.replay.explain.evidence import Placed
-from warrenmq.replay.report.measures import (
-    BODIES,
-    RARE,
-    SUMMED,
-    TIMED,
-    Measures,
-    Tally,
-    TallyKey,
-    delays,
+from warrenmq.replay.report.measure_arrays import (
+    BodyTimes,
+    TimedRows,
+    UnitMeasures,
+    bytes_gained,
+    chunk_delays,
+    measure_unit,
 )
-from warrenmq.replay.report.store_files import OF_FILES, Collected, StoreFile, StoreFiles, fold
+from warrenmq.replay.report.measures import Measures, Tally, TallyKey
+from warrenmq.replay.report.store_files import Collected, StoreFile, StoreFiles, fold
 from warrenmq.replay.spark.jobs import described
-from warrenmq.replay.spark.named import STORED
-from warrenmq.replay.spark.partitions import ROWS_OF_KEYS, partitions, shuffled_into
-from warrenmq.replay.spark.source import Batches
-from warrenmq.replay.spark.stage_columns import batches, rows_in
-from warrenmq.trace.catalog import Catalog, Run
-from warrenmq.trace.events import Decision, Ev
+from warrenmq.replay.spark.partitions import ROWS_OF_KEYS, partitions
+from warrenmq.replay.spark.source import Batches, Pieces, TraceIndex, map_pieces
+from warrenmq.replay.spark.stage_columns import ROW, batches, rows_in
+from warrenmq.trace.catalog import Run
 from warrenmq.trace.schema import Row
 
-CHUNK_BITS = 16
-_DELAYS = pa.schema([
-    ("delay", pa.string()), ("run", pa.int32()), ("slice", pa.int64()), ("counts", pa.map_(pa.int32(), pa.int64())),
+_Numbers = TypeVar("_Numbers", TimedRows, BodyTimes)
+
+
+def _longs(names: Iterable[str]) -> list[tuple[str, pa.DataType]]:
+    return [(name, pa.int64()) for name in names]
+
+
+def _columns(names: Iterable[str]) -> pa.DataType:
+    return pa.struct([(name, pa.list_(pa.int64())) for name in names])
+
+
+_FILES = pa.struct([
+    ("run", pa.int64()),
+    ("found", pa.list_(pa.struct(_longs(("store", "slice", "bytes"))))),
+    ("files", pa.list_(pa.struct(_longs(StoreFile._fields)))),
+    ("collected", pa.list_(pa.struct(_longs(Collected._fields)))),
+])  # fmt: skip
+_DELAYS = pa.struct([
+    ("delay", pa.string()), *_longs(("run", "slice")), ("counts", pa.map_(pa.int32(), pa.int64())),
 ])  # fmt: skip
 """A histogram for each delay, run and slice of time: how many messages waited as long as each class says."""
 
-_FILES = pa.schema([
-    ("run", pa.int32()),
-    ("found", pa.list_(pa.struct([(name, pa.int64()) for name in ("store", "slice", "bytes")]))),
-    ("files", pa.list_(pa.struct([(name, pa.int64()) for name in StoreFile._fields]))),
-    ("collected", pa.list_(pa.struct([(name, pa.int64()) for name in Collected._fields]))),
+_MEASURES = pa.schema([
+    ("tallies", pa.list_(pa.struct(_longs((*TallyKey._fields, "rows", "count", "size"))))),
+    ("rare", pa.list_(pa.struct([("run", pa.int64()), ("row", ROW)]))),
+    ("files", pa.list_(_FILES)),
+    ("delays", pa.list_(_DELAYS)),
+    ("bodies", pa.list_(pa.struct(_longs(("run", "store", "slice", "bytes"))))),
+    ("levels", pa.list_(pa.struct(_longs((*LevelKey._fields, "rises", "falls", "ns"))))),
 ])  # fmt: skip
-"""StoreFiles, a row for each run."""
+"""The sums of a task: Measures."""
+
+_PARTS = pa.schema([
+    *_longs(("run", "actor", "chunk", "seq")),
+    ("timed", _columns(TimedRows._fields)), ("bodies", _columns(BodyTimes._fields)), ("of_files", pa.list_(ROW)),
+    ("sums", pa.struct(list(_MEASURES))),
+])  # fmt: skip
+"""What a unit gives: its sums, or rows that go to their key; the other columns are null."""
 
 
-def measure_rows(rows: DataFrame, catalog: Catalog) -> Measures:
-    """Compute all six tables from rows as source.load_rows gives them."""
-    measures = Measures(slice_ns=slice_of(catalog))
-    number = partitions(catalog.rows, ROWS_OF_KEYS)
-    spark = rows.sparkSession
-    tables: dict[str, Callable[[], None]] = {
-        "events, by actor and time": lambda: _tallies(rows, measures),
-        "rare events": lambda: _rare(rows, measures),
-        "files of the stores": lambda: _files(rows, measures, catalog, number),
-        "bodies in the stores": lambda: _bodies(rows, measures),
-        "mailboxes and waits": lambda: _levels(rows, measures),
-        "delays of messages": lambda: _delays(rows, measures, number),
-    }
-    for what, fill in tables.items():
-        with shuffled_into(spark, number), described(spark, f"measure {what}"):
-            fill()
-    return measures
-
-
-def _slice(t: str, measures: Measures) -> Column:
-    return sf.expr(f"{t} div {measures.slice_ns}")
-
-
-def _tallies(rows: DataFrame, measures: Measures) -> None:
-    records = STORED.of("records", Ev.QI_SYNC)
-    bits = sf.when(records > 0, sf.length(sf.bin(records))).otherwise(0)
-    sums = [
-        sf.sum(
-            STORED.of_any((event, name) for event, its in SUMMED.items() for at, name in its if at == place)
-        )
-        for place in (1, 2)
-    ]
-    found = (
-        rows.where(STORED.is_of(*SUMMED))
-        .groupBy("run", "actor", "event", "flag", bits.alias("bits"), _slice("t", measures).alias("slice"))
-        .agg(sf.count("*"), *(sf.coalesce(each, sf.lit(0)) for each in sums))
+def measure(spark: SparkSession, trace: TraceIndex) -> Measures:
+    """Compute all six tables of a trace."""
+    catalog = trace.catalog
+    slice_ns = slice_of(catalog)
+    schema = from_arrow_schema(_MEASURES)
+    merged = (
+        map_pieces(spark, trace, partial(MeasureUnits, slice_ns), from_arrow_schema(_PARTS))
+        .repartition(partitions(catalog.rows, ROWS_OF_KEYS), "run", "actor", "chunk")
+        .sortWithinPartitions("run", "actor", "chunk", "seq")
+        .mapInArrow(MeasureKeys(catalog.runs, slice_ns), schema)
+        .repartition(1)
+        .mapInArrow(_merge, schema)
     )
-    for *key, n, count, size in found.collect():
-        measures.tallies[TallyKey(*key)] = Tally(n, count, size)
+    with described(spark, "measure actors, delays, stores and mailboxes"):
+        found = _sum(row.asDict(recursive=True) for row in merged.collect())
+    return replace(found, slice_ns=slice_ns)
 
 
-def _stored(rows: DataFrame, events: Collection[int]) -> DataFrame:
-    """The rows of these events, by their runs and stored columns."""
-    who = (sf.col("actor").cast("long") * (1 << 16) + sf.col("event") * (1 << 8) + sf.col("flag")).alias(
-        "who"
-    )
-    return rows.where(STORED.is_of(*events)).select("run", *Row._fields[:-1], who)
+class MeasureUnits:
+    """Job of `map_pieces`."""
+
+    def __init__(self, slice_ns: int, unpack: Pieces) -> None:
+        self._slice_ns = slice_ns
+        self._unpack = unpack
+
+    def __call__(self, given: Batches) -> Iterator[pa.RecordBatch]:
+        sums = Measures()
+        for unit in units_of(self._unpack(given)):
+            found = measure_unit(unit, self._slice_ns)
+            sums.add(found.sums)
+            yield from batches(_parts(unit.run, found), _PARTS)
+        yield from batches([(-1, 0, 0, 0, None, None, None, _struct(sums))], _PARTS)
 
 
-def _rare(rows: DataFrame, measures: Measures) -> None:
-    measures.rare = [Placed(run, Row(*row)) for run, *row in _stored(rows, RARE).collect()]
+def _parts(run: int, found: UnitMeasures) -> Iterator[tuple[Any, ...]]:
+    for queue, chunk, seq, timed in found.timed:
+        yield run, queue, chunk, seq, timed._asdict(), None, None, None
+    for store, chunk, bodies in found.bodies:
+        yield run, store, chunk, 0, None, bodies._asdict(), None, None
+    if found.of_files:
+        yield run, -1, 0, 0, None, None, [row._asdict() for row in found.of_files], None
 
 
-def _files(rows: DataFrame, measures: Measures, catalog: Catalog, number: int) -> None:
-    found = (
-        _stored(rows, OF_FILES)
-        .repartition(number, "run")
-        .sortWithinPartitions("run", "t", sf.shiftright("who", 16), "seq")
-        .mapInArrow(FoldFiles(catalog.runs, measures.slice_ns), from_arrow_schema(_FILES))
-    )
-    for run, gained, files, collected in found.collect():
-        measures.files[run] = StoreFiles(
-            Counter({(store, slice_): size for store, slice_, size in gained}),
-            [StoreFile(*file) for file in files],
-            [Collected(*piece) for piece in collected],
-        )
-
-
-class FoldFiles:
-    """Job of rows of store files, run by run in the order of time."""
+class MeasureKeys:
+    """Job of parts that come key by key, in order: the sums of a task."""
 
     def __init__(self, runs: Sequence[Run], slice_ns: int) -> None:
         self._runs = runs
         self._slice_ns = slice_ns
 
     def __call__(self, given: Batches) -> Iterator[pa.RecordBatch]:
-        return batches(self._folded(given), _FILES)
+        measures = Measures()
+        of_files: dict[int, list[Row]] = defaultdict(list)
+        for (run, actor, chunk), its in _by_key(given):
+            if timed := _together(TimedRows, its, "timed"):
+                measures.add(Measures(delays=chunk_delays(run, chunk, timed, self._slice_ns)))
+            if bodies := _together(BodyTimes, its, "bodies"):
+                gained = bytes_gained(bodies, self._slice_ns)
+                measures.add(Measures(bodies={(run, actor, slice_): n for slice_, n in gained.items()}))
+            for batch, at in its:
+                part = {name: batch.column(name)[at].as_py() for name in ("of_files", "sums")}
+                of_files[run] += [Row(**row) for row in part["of_files"] or ()]
+                if part["sums"]:
+                    measures.add(_measures(part["sums"]))
+        for run, rows in of_files.items():
+            in_time = sorted(rows, key=lambda row: (row.t, row.actor, row.seq))
+            if in_time:
+                measures.files[run] = fold(self._runs[run], in_time, self._slice_ns)
+        yield from batches([tuple(_struct(measures).values())], _MEASURES)
 
-    def _folded(self, given: Batches) -> Iterator[tuple[Any, ...]]:
-        for run, group in groupby(_tuples(given), key=itemgetter(0)):
-            folded = fold(self._runs[run], (Row(*row) for _, *row in group), self._slice_ns)
-            found = [
-                {"store": store, "slice": slice_, "bytes": size}
-                for (store, slice_), size in folded.found.items()
-            ]
-            yield (
-                run,
-                found,
-                [file._asdict() for file in folded.files],
-                [each._asdict() for each in folded.collected],
-            )
 
-
-def _bodies(rows: DataFrame, measures: Measures) -> None:
-    """A record comes with its first APPEND or REF_RECOVERED and goes with the remove that leaves no reference."""
-    size = STORED.of("size", Ev.APPEND, Ev.REF_RECOVERED)
-    removed = STORED.is_of(Ev.REF_DROPPED) | (STORED.of("decision", Ev.STORE_REMOVE) == int(Decision.REMOVE))
-    went = removed & (STORED.of("references", Ev.STORE_REMOVE, Ev.REF_DROPPED) == 0)
-    messages = (
-        rows.where(STORED.is_of(*BODIES))
-        .groupBy("run", "actor", "msg")
-        .agg(
-            sf.max(size).alias("size"),
-            sf.min(sf.when(size.isNotNull(), sf.col("t"))).alias("came"),
-            sf.max(sf.when(went, sf.col("t"))).alias("went"),
-        )
-        .where("size is not null")
-    )
-    changes = sf.explode(
-        sf.array(
-            sf.struct(sf.col("came").alias("t"), sf.col("size").alias("bytes")),
-            sf.struct(sf.col("went").alias("t"), (-sf.col("size")).alias("bytes")),
+def _by_key(given: Batches) -> Iterator[tuple[tuple[int, int, int], list[tuple[pa.RecordBatch, int]]]]:
+    """Each key, and where its parts are."""
+    rows = (
+        (key, (batch, at))
+        for batch in given
+        for at, key in enumerate(
+            zip(*(batch.column(name).to_pylist() for name in ("run", "actor", "chunk")), strict=True)
         )
     )
-    found = (
-        messages.select("run", "actor", changes.alias("change"))
-        .where("change.t is not null")
-        .groupBy("run", "actor", _slice("change.t", measures).alias("slice"))
-        .agg(sf.sum("change.bytes"))
+    for key, its in groupby(rows, key=itemgetter(0)):
+        yield key, [place for _, place in its]
+
+
+def _together(form: type[_Numbers], its: Sequence[tuple[pa.RecordBatch, int]], name: str) -> _Numbers | None:
+    """The columns of numbers of all parts that have them."""
+    parts = [batch.column(name)[at] for batch, at in its]
+    whole = [part for part in parts if part.is_valid]
+    if not whole:
+        return None
+    return form(
+        *(np.concatenate([part[column].values.to_numpy() for part in whole]) for column in form._fields)
     )
-    measures.bodies = {(run, actor, slice_): gained for run, actor, slice_, gained in found.collect()}
 
 
-def _levels(rows: DataFrame, measures: Measures) -> None:
-    """`levels.step` in SQL."""
-    sent, rises = STORED.is_of(Ev.SEND), STORED.is_of(*RISES)
-    receiver, granter = (
-        STORED.of("receiver", Ev.SEND),
-        STORED.of("granter", Ev.CREDIT_BLOCKED, Ev.CREDIT_UNBLOCKED),
-    )
-    kind = sf.lit(0)
-    for each in Kind:
-        events = [name for table in (RISES, FALLS) for name, its in table.items() if its is each]
-        kind = sf.when(STORED.is_of(*events), int(each)).otherwise(kind)
-    up = sf.when(rises, 1).otherwise(0)
-    down = sf.when(rises, 0).otherwise(
-        sf.greatest(sf.coalesce(STORED.of("sends", Ev.PUBLISH), sf.lit(1)), sf.lit(1))
-    )
-    until_end = (_slice("t", measures) + 1) * measures.slice_ns - sf.col("t")
-    found = (
-        rows.where(STORED.is_of(*CHANGING))
-        .where(sf.coalesce(receiver, STORED.of("send", *RECEIVES), sf.lit(1)) != 0)
-        .select(
-            kind.alias("kind"), "run",
-            sf.when(sent, receiver).otherwise(sf.col("actor")).alias("actor"),
-            sf.coalesce(granter, sf.lit(0)).alias("peer"),
-            _slice("t", measures).alias("slice"), up.alias("up"), down.alias("down"), ((up - down) * until_end).alias("ns"),
-        )
-        .groupBy("kind", "run", "actor", "peer", "slice")
-        .agg(sf.sum("up"), sf.sum("down"), sf.sum("ns"))
-    )  # fmt: skip
-    measures.levels = {LevelKey(*key): (rises, falls, ns) for *key, rises, falls, ns in found.collect()}
+def _merge(given: Batches) -> Iterator[pa.RecordBatch]:
+    """The sums of all tasks as those of one."""
+    return batches([tuple(_struct(_sum(rows_in(given))).values())], _MEASURES)
 
 
-def _delays(rows: DataFrame, measures: Measures, number: int) -> None:
-    first, count = STORED.of("first_seq_id", *TIMED), STORED.of("count", *TIMED)
-    chunk = sf.explode(
-        sf.sequence(
-            sf.shiftright("first_seq_id", CHUNK_BITS),
-            sf.shiftright(sf.col("first_seq_id") + sf.col("count") - 1, CHUNK_BITS),
-        )
-    )
-    schema = from_arrow_schema(_DELAYS)
-    found = (
-        rows.where(STORED.is_of(*TIMED))
-        .select(
-            "run", "actor", "seq", "event", "flag", "t", first.alias("first_seq_id"), count.alias("count")
-        )
-        .where("count > 0")
-        .select("run", "actor", chunk.alias("chunk"), "seq", "event", "flag", "t", "first_seq_id", "count")
-        .repartition(number, "run", "actor", "chunk")
-        .sortWithinPartitions("run", "actor", "chunk", "seq")
-        .mapInArrow(ChunkDelays(measures.slice_ns), schema)
-        .repartition(1)
-        .mapInArrow(_merge_delays, schema)
-    )
-    for delay, run, slice_, counts in found.collect():
-        measures.delays[delay, run, slice_] = Counter(counts)
-
-
-class ChunkDelays:
-    """Job of rows that come chunk by chunk: the histograms of a task."""
-
-    def __init__(self, slice_ns: int) -> None:
-        self._slice_ns = slice_ns
-
-    def __call__(self, given: Batches) -> Iterator[pa.RecordBatch]:
-        found = Measures()
-        for (run, _, chunk), group in groupby(_tuples(given), key=itemgetter(0, 1, 2)):
-            timed = (row[4:] for row in group)
-            first, end = chunk << CHUNK_BITS, (chunk + 1) << CHUNK_BITS
-            found.add(Measures(delays=delays(run, timed, first, end, self._slice_ns)))
-        return _delay_batches(found)
-
-
-def _tuples(given: Batches) -> Iterator[tuple[Any, ...]]:
-    for batch in given:
-        yield from zip(*[column.to_pylist() for column in batch.columns], strict=True)
-
-
-def _merge_delays(given: Batches) -> Iterator[pa.RecordBatch]:
-    """The histograms of all tasks as those of one."""
+def _sum(rows: Iterable[dict[str, Any]]) -> Measures:
     found = Measures()
-    for row in rows_in(given):
-        found.add(Measures(delays={(row["delay"], row["run"], row["slice"]): Counter(dict(row["counts"]))}))
-    return _delay_batches(found)
+    for row in rows:
+        found.add(_measures(row))
+    return found
 
 
-def _delay_batches(found: Measures) -> Iterator[pa.RecordBatch]:
-    return batches(((*which, list(counts.items())) for which, counts in found.delays.items()), _DELAYS)
+def _struct(measures: Measures) -> dict[str, list[Any]]:
+    """Measures as _MEASURES has them: structs as tuples."""
+    return {
+        "tallies": [(*key, tally.rows, tally.count, tally.size) for key, tally in measures.tallies.items()],
+        "rare": measures.rare,
+        "files": [
+            (
+                run,
+                [(*place, size) for place, size in its.found.items()],
+                its.files,
+                its.collected,
+            )
+            for run, its in measures.files.items()
+        ],
+        "delays": [(*key, list(counts.items())) for key, counts in measures.delays.items()],
+        "bodies": [(*key, gained) for key, gained in measures.bodies.items()],
+        "levels": [(*key, *change) for key, change in measures.levels.items()],
+    }
+
+
+def _measures(struct: dict[str, list[dict[str, Any]]]) -> Measures:
+    """The inverse."""
+
+    def tuples(name: str) -> Iterator[tuple[Any, ...]]:
+        return (tuple(each.values()) for each in struct[name])
+
+    found = Measures()
+    for *key, rows, count, size in tuples("tallies"):
+        found.tallies[TallyKey(*key)] = Tally(rows, count, size)
+    found.rare = [Placed(run, Row(**row)) for run, row in tuples("rare")]
+    for run, sizes, files, collected in tuples("files"):
+        found.files[run] = StoreFiles(
+            Counter({(each["store"], each["slice"]): each["bytes"] for each in sizes}),
+            [StoreFile(**file) for file in files],
+            [Collected(**each) for each in collected],
+        )
+    for *key, counts in tuples("delays"):
+        found.delays[key[0], key[1], key[2]] = Counter(dict(counts))
+    for run, store, slice_, gained in tuples("bodies"):
+        found.bodies[run, store, slice_] = gained
+    for *key, rises, falls, ns in tuples("levels"):
+        found.levels[LevelKey(*key)] = rises, falls, ns
+    return found

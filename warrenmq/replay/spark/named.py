@@ -43,7 +43,5 @@ class Named:
         return sf.col(self._event).isin(sorted(map(int, events)))
 
 
-STORED = Named("event")
-"""In rows as `source.load_rows` gives them."""
 PUBLIC = Named("ev_id", flag="flag_id", peer="peer_id")
 """In rows as `read` gives them."""

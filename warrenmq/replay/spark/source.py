@@ -1,4 +1,4 @@
-"""A trace in Spark: its catalogue, its pieces, and its rows as a DataFrame of plain numbers.
+"""A trace in Spark: its catalogue and its pieces.
 
 All files are read through Spark's `binaryFile`, so that whatever Spark can read (a folder, a volume, object storage)
 can hold a trace and no executor needs to open a file.  First each task indexes its files, and one task makes the catalogue of the
@@ -6,7 +6,7 @@ small results, which is all that the driver collects.  Then each task unpacks it
 them.  The rows that killed runs left in slab files are in the catalogue, and go back to the tasks as they are.
 
 A file may be large, so its frames are dealt out in blocks: the bytes that go from one task to another are as they were stored, some
-five a row.  No Python object is sent for a row: columns of a piece become columns of an Arrow batch.
+five a row.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
-from warrenmq.replay.spark.arrow_rows import BATCH_ROWS, Piece
+from warrenmq.replay.spark.arrow_rows import Piece
 from warrenmq.replay.spark.jobs import described
 from warrenmq.replay.spark.partitions import ROWS_OF_PIECES, partitions
 from warrenmq.trace.block import Kind, decode_columns, next_frame, raw_columns
@@ -34,14 +33,6 @@ from warrenmq.trace.reader import NotATrace, trace_files
 from warrenmq.trace.segment import SEGMENT_SUFFIX, decode_header
 from warrenmq.trace.slab import SLAB_SUFFIX
 
-ROWS_DDL = (
-    "run int, actor int, event int, flag int, t long, seq long, "
-    "msg long, peer long, pseq long, a long, b long, c long"
-)
-_ROWS = pa.schema(
-    [(name, pa.int32()) for name in ("run", "actor", "event", "flag")]
-    + [(name, pa.int64()) for name in ("t", "seq", "msg", "peer", "pseq", "a", "b", "c")]
-)
 BLOCKS_DDL = "run int, file string, offset long, place int, frames binary"
 _BLOCKS = pa.schema([
     ("run", pa.int32()), ("file", pa.string()), ("offset", pa.int64()), ("place", pa.int32()), ("frames", pa.binary()),
@@ -132,11 +123,6 @@ def _places(trace: TraceIndex) -> tuple[dict[str, int], int]:
     return places, max(-(-before // BLOCK_ROWS), 1)
 
 
-def load_rows(spark: SparkSession, trace: TraceIndex) -> DataFrame:
-    """Every row of the trace, once, as ROWS_DDL; `run` is an index into `catalog.runs`."""
-    return map_pieces(spark, trace, RowBatches, ROWS_DDL)
-
-
 class CutBlocks:
     """Cuts (path, content of a trace file) into blocks of whole frames; goes to the workers by value."""
 
@@ -200,41 +186,6 @@ def slab_pieces(batches: Batches) -> Iterator[Piece]:
         for sent in batch.column(0):
             chunk: Chunk = pickle.loads(sent.as_py())  # noqa: S301 - our own driver's
             yield chunk, raw_columns(chunk.raw)
-
-
-class RowBatches:
-    """Pieces as Arrow batches of ROWS_DDL."""
-
-    def __init__(self, unpack: Pieces) -> None:
-        self._unpack = unpack
-
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        pending: list[Piece] = []
-        rows = 0
-        for piece in self._unpack(batches):
-            if pending and (rows >= BATCH_ROWS or piece[0].run != pending[0][0].run):
-                yield _batch(pending, rows)
-                pending, rows = [], 0
-            pending.append(piece)
-            rows += piece[0].rows
-        if pending:
-            yield _batch(pending, rows)
-
-
-def _batch(pieces: Sequence[Piece], rows: int) -> pa.RecordBatch:
-    t, seq, msg, peer, pseq, a, b, c, who = (
-        pa.Array.from_buffers(
-            pa.int64(), rows, [None, pa.py_buffer(b"".join(columns[index] for _, columns in pieces))]
-        )
-        for index in range(9)
-    )
-    small = [
-        pa.repeat(pa.scalar(pieces[0][0].run, pa.int32()), rows),
-        pc.shift_right(who, 16).cast(pa.int32()),
-        pc.bit_wise_and(pc.shift_right(who, 8), 0xFF).cast(pa.int32()),
-        pc.bit_wise_and(who, 0xFF).cast(pa.int32()),
-    ]
-    return pa.RecordBatch.from_arrays([*small, t, seq, msg, peer, pseq, a, b, c], schema=_ROWS)
 
 
 class IndexFiles:

@@ -25,10 +25,10 @@ from warrenmq.trace.schema import COLUMNS, Row
 BATCH_ROWS = 4096
 
 _KEY = pa.list_(pa.struct([("text", pa.string()), ("number", pa.int64())]))
-_ROW = pa.struct([(name, pa.int64()) for name in COLUMNS])
+ROW = pa.struct([(name, pa.int64()) for name in COLUMNS])
 _ACTOR_SUMMARY = pa.struct([
     ("counts", pa.map_(pa.int32(), pa.int64())), ("first_t", pa.int64()), ("incarnation", pa.int64()),
-    ("started_t", pa.int64()), ("stopped", _ROW), ("recovered", _ROW), ("closed", _ROW), ("last_sync", pa.int64()),
+    ("started_t", pa.int64()), ("stopped", ROW), ("recovered", ROW), ("closed", ROW), ("last_sync", pa.int64()),
     ("deleted_t", pa.int64()), ("last_act", pa.struct([("t", pa.int64()), ("seq", pa.int64())])), ("last_work", pa.int64()),
     ("ended_run", pa.bool_()),
 ])  # fmt: skip
