@@ -8,7 +8,8 @@ A child that does not end within its `shutdown` time is given up: its fence is c
 so that it can write nothing when it wakes.
 
 A restart that fails because the system has no thread, memory or file descriptor left (ResourceError), or because the disk is full,
-is tried again every second and does not count: the child is not to blame, and giving up would take down what still runs.
+is tried again every second and does not count: the child is not to blame, and giving up would take down what still runs.  Nor
+does the end of a child that had no memory or descriptor for what it was about to do; after too many of these its restart waits, too.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from warrenmq.runtime.closable import ALIVE
 from warrenmq.runtime.life import inbox_of, reason_number
 from warrenmq.runtime.messages import Info
 from warrenmq.runtime.reasons import SHUTDOWN
-from warrenmq.runtime.shortage import may_pass
+from warrenmq.runtime.shortage import may_pass, shortage
 from warrenmq.supervisors.calls import (
     ChildInfo,
     DeleteChild,
@@ -83,6 +84,7 @@ class Supervisor(Server):
     #   _by_ref     running children by their reference
     #   _template   the one spec of a simple_one_for_one supervisor; its children are numbered by _born
     #   _restarts   the times of recent restarts (#state.restarts)
+    #   _shortages  the times of those after which something was missing
 
     @classmethod
     def start_link(
@@ -128,6 +130,7 @@ class Supervisor(Server):
         seconds = self.period if period is None else period
         check_strategy(self._strategy, limit, seconds)
         self._restarts = Intensity(limit, round(seconds * 1e9))
+        self._shortages = Intensity(limit, round(seconds * 1e9))
         return list(self.children(*args) if children is None else children)
 
     # -- what others may ask
@@ -230,11 +233,35 @@ class Supervisor(Server):
             del self._children[child.spec.id]
 
     def _restart(self, child: Child, reason: Any) -> None:
+        if isinstance(reason, BaseException) and shortage(reason, "") is not None:
+            self._restart_after_shortage(child, reason)
+            return
         counted = self._restarts.restart(self.runtime.monotonic_ns())
         self._tell(child, counted, reason, gives_up=counted > self._restarts.limit)
         if counted > self._restarts.limit:
             raise Stop(SHUTDOWN)
         self._start_again(child)
+
+    def _restart_after_shortage(self, child: Child, reason: BaseException) -> None:
+        counted = self._shortages.restart(self.runtime.monotonic_ns())
+        if counted > self._shortages.limit:
+            self._shut_down(affected(self._strategy, list(self._children.values()), child))
+            self._wait_to_restart(child, reason)
+        else:
+            log.warning(
+                "child is restarted", supervisor=self._life.label, child=child.spec.id, reason=repr(reason)
+            )
+            self._start_again(child)
+
+    def _wait_to_restart(self, child: Child, reason: BaseException, *, told: bool = False) -> None:
+        if not told:
+            log.warning(
+                "restart has to wait",
+                supervisor=self._life.label,
+                child=child.spec.id,
+                reason=str(reason) or repr(reason),
+            )
+        self.send_after(SHORTAGE_RETRY, TryAgain(child, counts=False))
 
     def _start_again(self, child: Child, *, waited: bool = False) -> None:
         fallen = affected(self._strategy, list(self._children.values()), child)
@@ -249,14 +276,7 @@ class Supervisor(Server):
                     )
                     self.actor_inbox.send(Info(TryAgain(one)))
                     return
-                if not waited:
-                    log.warning(
-                        "restart has to wait",
-                        supervisor=self._life.label,
-                        child=one.spec.id,
-                        reason=str(error),
-                    )
-                self.send_after(SHORTAGE_RETRY, TryAgain(one, counts=False))
+                self._wait_to_restart(one, error, told=waited)
                 return
 
     def _tell(self, child: Child, counted: int, reason: Any, *, gives_up: bool) -> None:

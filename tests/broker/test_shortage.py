@@ -184,13 +184,60 @@ def test_a_message_for_which_there_is_no_memory_is_refused_under_a_limit_of_the_
     assert process.returncode == 0
 
 
+TOO_LARGE_TO_READ = """
+import os, resource, sys, warrenmq
+from warrenmq.supervisors import broker_sup, supervisor
+
+broker_sup.QueueSup.intensity = 1
+supervisor.SHORTAGE_RETRY = 0.1
+
+def opened():
+    return warrenmq.open(sys.argv[1], settings={"scheduler": "pool"})
+
+if not os.fork():
+    with opened() as broker:
+        broker.declare_queue("large").publish(bytes(40 << 20)).result(30)
+    os._exit(0)
+os.wait()
+with opened() as broker:
+    large, other = broker.queue("large"), broker.declare_queue("other")
+    other.publish(b"x").result(30)
+    pages = int(open("/proc/self/statm").read().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (20 << 20), -1))
+    for number in range(8):  # more than all supervisors would restart
+        try:
+            large.get()
+        except warrenmq.Error as error:
+            pass
+        else:
+            sys.exit("it was read")
+        other.publish(b"y").result(30)
+    resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
+    while True:
+        try:
+            delivery = large.get(timeout=30)
+            break
+        except warrenmq.Error:
+            pass
+    print(len(delivery.body), len(other))
+"""
+
+
+def test_a_body_for_which_there_is_no_memory_costs_its_queue_a_restart_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, "-c", TOO_LARGE_TO_READ, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"{40 << 20} 9\n")
+
+
 class _Child(Server):
     def init(self, problem: Callable[[], BaseException | None]) -> None:
         if (error := problem()) is not None:
             raise error
 
     def handle_cast(self, message: Any) -> None:
-        raise ValueError(message)
+        raise message if isinstance(message, Exception) else ValueError(message)
 
 
 @pytest.mark.parametrize(
@@ -213,6 +260,22 @@ def test_a_restart_that_lacks_something_is_tried_until_it_succeeds_and_does_not_
         problem.clear()
         sim.event().wait(2)
         assert sim.is_registered("child")
+
+
+def test_an_actor_that_ends_for_want_of_memory_is_started_again_however_often_that_is() -> None:
+    with Simulation(3) as sim:
+        spec = ChildSpec("child", _Child, args=(lambda: None,), name="child")
+        root = Supervisor.start_link(
+            runtime=sim, children=[spec], strategy="one_for_all", intensity=1, period=1000.0
+        )
+        for _ in range(5):
+            sim.cast("child", MemoryError())
+            sim.event().wait(2)
+            assert sim.is_registered("child")
+        for _ in range(2):
+            sim.cast("child", ValueError("it is wrong"))
+            sim.event().wait(2)
+        assert not root.is_alive()
 
 
 @pytest.mark.parametrize("seed", range(12))
