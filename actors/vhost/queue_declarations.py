@@ -119,6 +119,10 @@ class QueueDeclarations:
         declared, self._declared = self._declared, {}
         vhost = self._vhost
         try:
+            if any(name in vhost.definitions.gone for name in declared):
+                self._disk.sync_dir(
+                    vhost.directory.queues
+                )  # or a power cut gives a new queue the old one's folder
             vhost.definitions.put_queues([record for record, _ in declared.values()])
         except OSError as error:
             if (refusal := refusal_of(error, DeclareQueue.__name__)) is None:

@@ -107,6 +107,25 @@ FOUND = {
         "classic", 806, "purge queue=dead\nget queue=d\nconsume queue=p\ntx to=t\nget queue=b\npublish to=t persistent=0\npublish\n"
         "publish to=p size=121\nfull\nconsume queue=dead\nrestart\nkill victim=queue_sup",
     ),
+    "a queue that wakes while its virtual host is restarted is woken again": (
+        "classic", 20886, "get\npublish_many to=all via=amqp\nkill victim=vhost_sup",
+    ),
+    "a priority that is empty while others are not is no damage when its queue has slept": (
+        "modern", 1, "publish_many to=p count=2\npublish to=p priority=1 wait=1\nget queue=p\nack\nsleep ms=16000\nget queue=p",
+    ),
+    "a queue that is declared again does not have its predecessor's messages after a power cut": (
+        "modern", 21115, "publish_many to=x.x count=12 size=150\ndelete queue=b\ncrash_at\npublish to=a.x",
+    ),
+    "messages that came while a queue was purged may be gone": (
+        "modern", 24715, "publish to=p size=103\nconsume\nburst to=p\nslow\npurge queue=p",
+    ),
+    "a delayed message that came twice comes back once": (
+        "classic", 25524, "later to=p ms=165\nsleep ms=165\npublish to=p\nkill victim=vhost_sup\nconsume queue=p ack=3",
+    ),
+    "a transaction that is sent to a full queue is nacked": ("modern", 23289, "policy is=reject\npublish\ntx"),
+    "what was on its way over AMQP may reach the next process of a queue": (
+        "classic", 23168, "publish to=a.b via=amqp\npublish to=b persistent=0 via=amqp\nget queue=b\nkill victim=b",
+    ),
     "a successor's confirm proves nothing of an ack that its predecessor had": (
         "classic", 100182, "get\nsleep ms=16000\npublish size=150\nburst count=4\nconsume ack=3\npublish persistent=0\nack\nburst\nget\nkill",
     ),

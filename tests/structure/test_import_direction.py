@@ -52,7 +52,7 @@ MAY_IMPORT = {
     "aio": FACE | {"broker", "opening"},
     "durable_actors": FACE | {"broker"},
     "actors": set(),
-    "simulate": FACE | {"broker", "testing", "replay"},  # runs the broker on simulated machines and judges it
+    "simulate": FACE | {"amqp", "broker", "testing", "replay"},  # runs the broker on simulated machines and judges it
     "testing": FACE | {"broker", "amqp"},  # simulated machines, for users' tests as well as ours
     "root": FACE | {"broker", "opening", "version", "durable_actors"},
     "remote": {"errors"},

@@ -7,6 +7,7 @@ error it is").
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pykka import ActorDeadError
@@ -68,8 +69,12 @@ class ActorCalls:
         """Start the process of a queue that sleeps; False if it does not sleep."""
         if queue not in self._vhost.asleep:
             return False
-        self.call_named(VHOST_PROCESS, Wake(queue))
-        return True
+        while True:
+            with suppress(
+                ProcessDied
+            ):  # the virtual host is being restarted; to be woken twice is to be woken
+                self.call_named(VHOST_PROCESS, Wake(queue))
+                return True
 
     def call_queue(self, queue: str, request: Any) -> tuple[Any, Any]:
         """Call a queue's process, or its successor if it dies before it begins; raises what it refuses with, ProcessDied.

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection
 from random import Random
 
-from warrenmq.simulate.script import TARGETS, VERBS, Argument, Script, Step, step
+from warrenmq.simulate.script import TARGETS, VERBS, VIA, Argument, Script, Step, step
 
 SHORTEST, LONGEST = 8, 28
 """Steps of a random script: short ones, since many short runs find more than a few long ones."""
 _FAVOURED = 0.6
-"""Share of the arguments that name a queue which name the script's favourite: what goes wrong needs several steps with one queue."""
+"""Share of the arguments that name a queue or a client which name the script's favourite: what goes wrong needs several steps with it."""
 
 
 def generate(rng: Random, faults: Collection[str]) -> Script:
     """A random script with faults of these kinds."""
-    verbs, favourite = _verbs(faults), rng.choice(TARGETS)
-    return tuple(_random_step(rng, verbs, favourite) for _ in range(rng.randint(SHORTEST, LONGEST)))
+    verbs, favourites = _verbs(faults), (rng.choice(TARGETS), rng.choice(VIA))
+    return tuple(_random_step(rng, verbs, favourites) for _ in range(rng.randint(SHORTEST, LONGEST)))
 
 
 def mutate(rng: Random, script: Script, faults: Collection[str]) -> Script:
@@ -44,14 +44,17 @@ def _verbs(faults: Collection[str]) -> list[str]:
     return [name for name, verb in VERBS.items() if not verb.fault or verb.fault in faults]
 
 
-def _random_step(rng: Random, verbs: list[str], favourite: str = "") -> Step:
+def _random_step(rng: Random, verbs: list[str], favourites: Collection[str] = VIA[:1]) -> Step:
     (verb,) = rng.choices(verbs, [VERBS[name].weight for name in verbs])
     return step(
-        verb, **{name: _random_value(rng, each, favourite) for name, each in VERBS[verb].arguments.items()}
+        verb, **{name: _random_value(rng, each, favourites) for name, each in VERBS[verb].arguments.items()}
     )
 
 
-def _random_value(rng: Random, argument: Argument, favourite: str) -> int | str:
-    if favourite in argument.choices and rng.random() < _FAVOURED:
-        return favourite
+def _random_value(rng: Random, argument: Argument, favourites: Collection[str]) -> int | str:
+    if argument.choices == VIA and VIA[0] in favourites:
+        return VIA[0]  # a connection takes time, so not every script has one
+    for favourite in favourites:
+        if favourite in argument.choices and rng.random() < _FAVOURED:
+            return favourite
     return rng.choice(argument.choices)

@@ -23,8 +23,11 @@ from enum import Enum
 from math import inf
 from typing import TYPE_CHECKING
 
+from warrenmq.simulate.topology import LENGTH
+
 if TYPE_CHECKING:
     from warrenmq.actors.sending.confirms import Confirm
+    from warrenmq.simulate.amqp_client import AmqpConfirm
 
 MAIN = 0
 """The number of the publisher that is the script itself; bursts have numbers of their own."""
@@ -57,7 +60,7 @@ class Message:
     persistent: bool
     priority: int
     publisher: int
-    confirm: Confirm | None = None
+    confirm: Confirm | AmqpConfirm | None = None
     """None before `publish` has returned."""
 
 
@@ -79,12 +82,25 @@ class Copy:
     """Found by a broker or vhost that began anew, and has synced what it found: as good as confirmed."""
     is_dead_letter: bool = False
     """A queue published it, which no confirm tells of."""
+    due_at: float = -inf
+    """Virtual seconds before which it may not come; a delayed message is only certain once `dues_came` says so."""
+    may_be_gone: bool = False
+    """It was delayed, and may have been there when the queue was purged, or deleted."""
+    has_ttl: bool = False
+    """Its queue had a time to live when it was sent."""
+    settled_over_amqp: bool = False
+    """So that its ack may be behind what others send later."""
     came_at: float | None = None
     """Virtual seconds at which it was surely there, in a queue whose messages expire."""
     settled_at: float = inf
     """Virtual seconds at which the client acked or rejected it."""
     sent_at: float = -inf
     """Virtual seconds before which it was not sent, in this life of its queue."""
+
+    @property
+    def is_on_its_way(self) -> bool:
+        """True if it was delayed, and may not have come."""
+        return self.due_at > 0 and not self.is_certain
 
     @property
     def is_confirmed(self) -> bool:
@@ -100,8 +116,16 @@ class QueueModel:
     copies: dict[int, Copy] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)
     """Settled, and known to be on disk."""
-    expires: bool = False
-    """Its messages may go at any time."""
+    may_drop: bool = False
+    """Its messages may go at any time: they expire, or its length has a limit."""
+    has_ttl: bool = False
+    """What is sent to it has a time to live."""
+    limit: int | None = None
+    """More messages than that cannot be ready."""
+    rejects: bool = False
+    """It may nack what is sent to it."""
+    dead_letters: bool = False
+    """What is rejected goes to the queue `dead`."""
     is_ordered: bool = True
     """Messages of one publisher come in their order."""
     repeated: set[int] = field(default_factory=set)
@@ -113,8 +137,8 @@ class QueueModel:
 
     def sent(self, message: Message, now: float, *, may_be_refused: bool = False) -> None:
         """It is about to be sent, at this virtual time."""
-        is_certain = not self.expires and not may_be_refused
-        copy = Copy(message, is_certain=is_certain, awaits_confirm=may_be_refused)
+        is_certain = not self.may_drop and not may_be_refused
+        copy = Copy(message, is_certain=is_certain, awaits_confirm=may_be_refused, has_ttl=self.has_ttl)
         copy.sent_at = -inf if may_be_refused else now
         self.copies[message.number] = copy
 
@@ -122,14 +146,35 @@ class QueueModel:
         """A queue has sent it here; it is certain once it `has_arrived`."""
         self.copies[message.number] = Copy(message, is_certain=False, is_dead_letter=True)
 
+    def sent_later(self, message: Message, due_at: float, *, may_be_gone: bool = False) -> None:
+        """It is about to be sent with a delay; a crash may make it come twice."""
+        copy = Copy(message, is_certain=False, due_at=due_at, has_ttl=self.has_ttl)
+        copy.may_be_gone = may_be_gone
+        self.copies[message.number] = copy
+        self.repeated.add(message.number)
+
+    def dues_came(self) -> None:
+        """Every delayed message whose confirm came is here by now."""
+        for copy in self.copies.values():
+            if copy.due_at > 0 and copy.state is State.READY and copy.is_confirmed and not copy.may_be_gone:
+                copy.is_certain = not self.may_drop
+
     def dead_letters_arrived(self) -> None:
         """Nothing can be on its way here any more."""
         for copy in self.copies.values():
-            copy.is_certain |= copy.is_dead_letter
+            copy.is_certain |= copy.is_dead_letter and not self.may_drop
 
     def surely_sent(self) -> set[int]:
         """The numbers of messages whose `publish` has returned: what another publisher sends now may reach the next process."""
-        return {number for number, copy in self.copies.items() if copy.message.confirm is not None}
+        return {
+            number
+            for number, copy in self.copies.items()
+            if copy.message.confirm is not None and not copy.is_on_its_way
+        }
+
+    def sent_so_far(self) -> set[int]:
+        """The numbers of all messages but those that wait elsewhere to be delivered later."""
+        return {number for number, copy in self.copies.items() if not copy.is_on_its_way}
 
     def may_refuse(self) -> None:
         """Mark all unconfirmed messages as possibly refused from now on."""
@@ -144,7 +189,7 @@ class QueueModel:
             if copy is None:
                 continue
             if copy.awaits_confirm:
-                copy.is_certain, copy.awaits_confirm = not self.expires, False
+                copy.is_certain, copy.awaits_confirm = not self.may_drop, False
             if copy.came_at is None:
                 copy.came_at = now
 
@@ -152,18 +197,21 @@ class QueueModel:
         """The settled messages whose acks a confirm of the next publish proves to be on disk."""
         if not self.one_journal:
             return set()
-        return {number for number, copy in self.copies.items() if copy.state is State.SETTLED}
+        return {
+            number
+            for number, copy in self.copies.items()
+            if copy.state is State.SETTLED and not copy.settled_over_amqp
+        }
 
     def acks_are_safe(self, before: float) -> None:
         """Acks sent before this virtual time are on disk by now, though no confirm says so (README, What is durable when)."""
-        if not self.expires:
-            numbers = [number for number, copy in self.copies.items() if copy.settled_at < before]
-            self.known_gone(number for number in numbers if number not in self.repeated)
+        if not self.may_drop:
+            self.known_gone([number for number, copy in self.copies.items() if copy.settled_at < before])
 
     def known_gone(self, numbers: Iterable[int]) -> None:
         for number in numbers:
             copy = self.copies.get(number)
-            if copy is not None and copy.state is State.SETTLED:
+            if copy is not None and copy.state is State.SETTLED and number not in self.repeated:
                 del self.copies[number]
                 self.gone.add(number)
 
@@ -176,7 +224,8 @@ class QueueModel:
                 "delivered twice",
                 f"queue {self.name} delivered message {number}, which is {copy.state.value}",
             )
-        if copy.is_redelivered is not None and redelivered != copy.is_redelivered:
+        is_known = copy.is_redelivered is not None and number not in self.repeated
+        if is_known and redelivered != copy.is_redelivered:
             was = "was" if copy.is_redelivered else "was not"
             raise PromiseBroken(
                 "redelivered flag",
@@ -230,24 +279,51 @@ class QueueModel:
                 f"queue {self.name} says that it is empty, but messages {young} have time to live left",
             )
 
-    def settled(self, copy: Copy, now: float) -> None:
+    def settled(self, copy: Copy, now: float, *, over_amqp: bool = False) -> None:
         """The client acks or rejects it, at this virtual time."""
-        copy.state, copy.settled_at = State.SETTLED, now
+        copy.state, copy.settled_at, copy.settled_over_amqp = State.SETTLED, now, over_amqp
 
     def requeued(self, copy: Copy) -> None:
         copy.state, copy.is_redelivered = State.READY, True
+        copy.is_certain &= not self.may_drop
+
+    def policy(self, key: str) -> None:
+        """A policy of this kind (topology.py) is about to hold for it, or none any more."""
+        self.has_ttl = key == "ttl"
+        self.limit = LENGTH if key == "length" else None
+        self.rejects, self.dead_letters = key == "reject", key == "dead"
+        if self.rejects:
+            self.may_refuse()
+        if key in ("length", "ttl"):
+            self.may_drop = True
+            for copy in self.copies.values():
+                copy.is_certain = copy.awaits_confirm = False
+                copy.sent_at = -inf
+
+    def check_length(self, ready: int) -> None:
+        """Check the number of ready messages that the queue says it has."""
+        if self.limit is not None and ready > self.limit:
+            raise PromiseBroken(
+                "length", f"queue {self.name} holds {ready} messages; its policy allows {self.limit}"
+            )
 
     def purging(self) -> None:
         """A purge is about to be asked for: if it never returns, what was there may be gone or not."""
         for copy in self.copies.values():
             if copy.state is State.READY:
                 copy.is_certain = copy.awaits_confirm = False
+                copy.may_be_gone = True
                 copy.sent_at = -inf
 
     def purged(self) -> None:
         for copy in self.copies.values():
-            if copy.state is State.READY and copy.message.number in self.arrived:
-                copy.state = State.SETTLED  # of the others one may have come a moment later
+            if copy.state is not State.READY:
+                continue
+            if copy.message.number in self.arrived:
+                copy.state = State.SETTLED
+            else:  # it came before the purge, or a moment later
+                copy.is_certain = copy.awaits_confirm = False
+                copy.may_be_gone = True
 
     def found(
         self,
@@ -267,11 +343,13 @@ class QueueModel:
         times = Counter(copy.message.number for copy in back)
         if doubled := [number for number, n in times.items() if n > 1 and number not in self.repeated]:
             raise PromiseBroken("recovered twice", f"queue {self.name} has messages {doubled} more than once")
-        if transient := [copy.message.number for copy in back if not copy.message.persistent]:
+        kept = [copy.message for copy in back if copy.message.number in sent]
+        if transient := [message.number for message in kept if not message.persistent]:
             raise PromiseBroken(
                 "transient", f"queue {self.name} brought transient messages back: {transient}"
             )
-        if clean and (settled := [copy.message.number for copy in back if copy.state is State.SETTLED]):
+        known = [copy for copy in back if copy.message.number not in self.repeated]
+        if clean and (settled := [copy.message.number for copy in known if copy.state is State.SETTLED]):
             raise PromiseBroken(
                 "came back",
                 f"queue {self.name} has messages {settled} after a clean stop, which were settled",
@@ -294,7 +372,7 @@ class QueueModel:
             number: copy
             for number, copy in self.copies.items()
             if number not in times
-            and (number not in sent or (self.expires and not (clean and copy.state is State.SETTLED)))
+            and (number not in sent or (self.may_drop and not (clean and copy.state is State.SETTLED)))
         }
         for copy in on_their_way.values():
             copy.settled_at = inf
@@ -306,7 +384,7 @@ class QueueModel:
             copy.was_found = True
             copy.sent_at = -inf
             copy.is_safe |= is_safe
-            copy.state, copy.is_certain, copy.is_redelivered = State.READY, not self.expires, None
+            copy.state, copy.is_certain, copy.is_redelivered = State.READY, not self.may_drop, None
             copy.settled_at = inf
         return lost
 

@@ -17,11 +17,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from warrenmq.errors import CallerError
+from warrenmq.simulate.topology import POLICED, POLICIES, ROUTES
 
 QUEUES = ("a", "b", "p", "t", "d", "dead")
 """Two plain queues, one with priorities, one whose messages expire, one that dead-letters what is rejected, and where that goes."""
-TARGETS = (*QUEUES[:-1], "all")
-"""A publish goes to a queue, or to the fanout exchange `all`, to which `a` and `b` are bound."""
+TARGETS = (*QUEUES[:-1], *ROUTES)
+"""A publish goes to a queue, or to an exchange before `a` and `b` (topology.py)."""
+VIA = ("app", "amqp")
+"""Which client does it: the application that has the broker in its process, or one over AMQP."""
 VICTIMS = ("a", "b", "msg_store_persistent", "msg_store_transient", "queue_sup", "vhost_process", "vhost_sup")
 """Processes that a fault can kill: those of two queues, and those that RabbitMQ has by these names."""
 FILES = ("definitions.log", "msg_store_persistent", "queues", "journal", ".qi", ".qs", ".rdq")
@@ -49,28 +52,33 @@ class Verb(NamedTuple):
 
 _QUEUE = {"queue": Argument("a", QUEUES)}
 _PICK = {"pick": Argument(0, (0, 1, 2, 5))}
+_VIA = {"via": Argument("app", VIA)}
+_ALL = {"multiple": Argument(0, (0, 0, 0, 1))}
 _SIZE = Argument(10, (0, 10, 90, 150, 900, 1500))
 
 VERBS: dict[str, Verb] = {
     "publish": Verb(
         "publish one message; `wait` for its confirm",
         {"to": Argument("a", TARGETS), "size": _SIZE, "persistent": Argument(1, (1, 1, 1, 0)), "priority": Argument(0, (0, 1, 2)),
-         "wait": Argument(0, (0, 0, 1))}, 30,
+         "wait": Argument(0, (0, 0, 1)), **_VIA}, 30,
     ),
-    "publish_many": Verb("publish `count` messages in one call", {"to": Argument("a", TARGETS), "count": Argument(5, (2, 5, 20)), "size": _SIZE}, 5),
+    "publish_many": Verb("publish `count` messages in one call", {"to": Argument("a", TARGETS), "count": Argument(5, (2, 5, 20)), "size": _SIZE, **_VIA}, 5),
+    "later": Verb("publish one message with a delay", {"to": Argument("a", TARGETS), "size": _SIZE, "ms": Argument(30, (1, 30, 300, 2_000))}, 2),
     "burst": Verb("publish `count` messages from a second thread, beside what follows",
                   {"to": Argument("a", TARGETS), "count": Argument(5, (1, 3, 8)), "size": _SIZE}, 4),
     "settle": Verb("wait for all confirms that are due", {}, 6),
-    "get": Verb("get one message, and hold it", _QUEUE, 20),
-    "ack": Verb("ack the held message at this place", _PICK, 14),
+    "get": Verb("get one message, and hold it", {**_QUEUE, **_VIA}, 20),
+    "ack": Verb("ack the held message at this place; with `multiple` also those that its AMQP channel delivered before", {**_PICK, **_ALL}, 14),
     "nack": Verb("put the held message at this place back", _PICK, 5),
     "reject": Verb("reject the held message at this place for good", _PICK, 4),
     "consume": Verb("consume up to `count` messages, ack each `ack`-th, and cancel; the others stay held",
-                    {**_QUEUE, "count": Argument(5, (1, 3, 10)), "prefetch": Argument(3, (1, 3, 20)), "ack": Argument(1, (1, 2, 3))}, 6),
+                    {**_QUEUE, "count": Argument(5, (1, 3, 10)), "prefetch": Argument(3, (1, 3, 20)), "ack": Argument(1, (1, 2, 3)), **_VIA}, 6),
+    "hang_up": Verb("end the AMQP client's channel or connection, or cut its socket", {"how": Argument("channel", ("channel", "connection", "socket"))}, 3),
     "tx": Verb("publish `count` messages in a transaction, and `commit` it or roll it back",
                {"to": Argument("a", TARGETS), "count": Argument(3, (1, 3)), "size": _SIZE, "commit": Argument(1, (0, 1, 1))}, 3),
     "purge": Verb("purge a queue", _QUEUE, 2),
     "delete": Verb("delete a queue", _QUEUE, 1),
+    "policy": Verb("set a policy for a queue, change it, or clear it", {"queue": Argument("a", POLICED), "is": Argument("length", (*POLICIES, "none"))}, 2),
     "sleep": Verb("let virtual time pass", {"ms": Argument(30, (1, 30, 300, 2_000, 16_000))}, 8),
     "restart": Verb("close the broker and open it again, perhaps as another profile", {"profile": Argument("same", ("same", "classic", "modern"))}, 2),
     "kill": Verb("kill one process of the broker", {"victim": Argument("a", VICTIMS)}, 4, "kill"),

@@ -300,6 +300,8 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
 
     def sync(self, trigger: Trigger, *, alone: bool = True) -> Synced:
         """See Index."""
+        if trigger is Trigger.CLOSE:
+            self.begin_flush()  # the terms of a stop name no file that `terminate` would delete
         self.flush_buffer(trigger)
         if self._unsynced_bytes or self._files.folder_changed:
             self._files.sync()
@@ -348,7 +350,6 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
 
     def terminate(self, *, next_seq_id: int, next_deliver_seq_id: int) -> Terms:
         """Close after a clean stop: everything is synced; the terms are for the next start."""
-        self.begin_flush()
         self.sync(Trigger.CLOSE)
         self._files.close()
         return self.terms(next_seq_id=next_seq_id, next_deliver_seq_id=next_deliver_seq_id)

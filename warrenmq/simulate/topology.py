@@ -1,0 +1,70 @@
+"""The queues, exchanges and bindings of simulated runs, each declared when a script first needs it, and where a publish goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+TTL_MS = 50
+"""How long messages live of queue `t`, and of a queue with the policy `ttl`."""
+LENGTH = 3
+"""The length of a queue with the policy `length` or `reject`."""
+
+ARGUMENTS: dict[str, dict[str, object]] = {
+    "p": {"x-max-priority": 2},
+    "t": {"x-message-ttl": TTL_MS},
+    "d": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"},
+}
+"""Those of queues that have any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """An exchange with its bindings (queue, key), and an exchange that has to be there before it."""
+
+    type: str
+    bindings: tuple[tuple[str, str], ...]
+    alternate: str = ""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return {"alternate-exchange": self.alternate} if self.alternate else {}
+
+
+EXCHANGES = {
+    "all": Exchange("fanout", (("a", ""), ("b", ""))),
+    "rest": Exchange("fanout", (("b", ""),)),
+    "keys": Exchange("topic", (("a", "a.#"), ("b", "*.b")), alternate="rest"),
+}
+
+
+class Route(NamedTuple):
+    """Where a publish to a target goes: the exchange, the key, and the queues that it reaches."""
+
+    exchange: str
+    key: str
+    queues: tuple[str, ...]
+
+
+ROUTES = {
+    "all": Route("all", "", ("a", "b")),
+    "a.b": Route("keys", "a.b", ("a", "b")),
+    "a.x": Route("keys", "a.x", ("a",)),
+    "x.x": Route("keys", "x.x", ("b",)),
+}
+"""By target; any other target is a queue.  `x.x` matches no binding of `keys`, so its alternate exchange gets it."""
+
+POLICIES: dict[str, dict[str, Any]] = {
+    "length": {"max-length": LENGTH},
+    "reject": {"max-length": LENGTH, "overflow": "reject-publish"},
+    "ttl": {"message-ttl": TTL_MS},
+    "dead": {"dead-letter-exchange": "", "dead-letter-routing-key": "dead"},
+}
+"""The definitions of policies, by what a script calls them."""
+POLICED = ("a", "b")
+"""Queues that scripts set policies for."""
+
+
+def route(to: str) -> Route:
+    """The route of a target."""
+    return ROUTES.get(to) or Route("", to, (to,))
