@@ -72,6 +72,9 @@ class QueueSpec:
     settings: Settings
     disk: Disk
     arguments: QueueArguments
+    """Those with which it was started."""
+    arguments_now: Callable[[], QueueArguments]
+    """Reads them when its process is restarted: a policy may have changed them since."""
     router: Router
     """Routes dead letters."""
     ids: MessageIds

@@ -304,9 +304,13 @@ class QueueDeclarations:
 
     def _start(self, record: QueueRecord) -> None:
         vhost, mine, runtime = self._vhost, self._process.name, self._process.runtime
-        arguments = (
-            QueueArguments() if is_store(record.name) else vhost.policies.queue_arguments(record, vhost.name)
-        )
+
+        def arguments_now() -> QueueArguments:
+            if is_store(record.name):
+                return QueueArguments()
+            return vhost.policies.queue_arguments(record, vhost.name)
+
+        arguments = arguments_now()
         vhost.note_overflow(record.name, arguments)
         settings = vhost.settings
         if arguments.queue_version is not None:
@@ -324,7 +328,7 @@ class QueueDeclarations:
         spec = QueueSpec(
             record.name, vhost.name, vhost.folders(record),
             vhost.directory.quarantine, vhost.damage, vhost.last_stops.take, record.durable, *self._stores, settings=settings, disk=vhost.disk,
-            arguments=arguments, router=vhost.router, ids=vhost.ids,
+            arguments=arguments, arguments_now=arguments_now, router=vhost.router, ids=vhost.ids,
             address=lambda name: runtime.whereis(queue_name(name)), sleeps=vhost.asleep.__contains__, vhost_process=mine, is_up=lambda: vhost.is_up, unwritten=vhost.unwritten.append,
             falls_asleep=lambda asleep: vhost.falls_asleep(record.name, asleep),
             before=vhost.asleep.get(record.name, NEVER_USED).counts,

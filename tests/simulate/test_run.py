@@ -122,6 +122,15 @@ FOUND = {
     "a delayed message that came twice comes back once": (
         "classic", 25524, "later to=p ms=165\nsleep ms=165\npublish to=p\nkill victim=vhost_sup\nconsume queue=p ack=3",
     ),
+    "a queue's next process goes by the policies that were set since the first": (
+        "classic", 31636, "publish to=b\npolicy queue=b\npublish to=b via=amqp\npublish_many to=b via=amqp\nkill victim=b",
+    ),
+    "a delayed message goes to the alternate exchange if its queue was deleted": (
+        "classic", 32050, "later to=a.x\ndelete",
+    ),
+    "a queue that is killed while it falls asleep is woken when it is used": (
+        "classic", 31698, "publish to=p persistent=0\npublish to=a.x size=121\nslow\nsettle\npublish to=p wait=1\nkill",
+    ),
     "a transaction that is sent to a full queue is nacked": ("modern", 23289, "policy is=reject\npublish\ntx"),
     "what was on its way over AMQP may reach the next process of a queue": (
         "classic", 23168, "publish to=a.b via=amqp\npublish to=b persistent=0 via=amqp\nget queue=b\nkill victim=b",

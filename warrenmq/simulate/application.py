@@ -279,9 +279,12 @@ class Application:
         exchange, key, queues = self._destination(step.word("to"))
         seconds = step.number("ms") / 1000
         due_at = self._now() + seconds
-        self._later.append((message, queues, due_at))
-        for name in queues:
-            self.models[name].sent_later(message, due_at)
+        # a queue that is deleted meanwhile leaves it to the alternate exchange
+        otherwise = tuple(queue for queue, _ in EXCHANGES["rest"].bindings) if exchange == "keys" else ()
+        may_come_to = tuple(dict.fromkeys(queues + otherwise))
+        self._later.append((message, may_come_to, due_at))
+        for name in may_come_to:
+            self.models[name].sent_later(message, due_at, may_be_gone=name not in queues)
         confirm = self._broker.publish(
             exchange, key, message.body, delay=seconds, timeout=self._faults.timeout
         )
@@ -647,7 +650,10 @@ class Application:
         before = sim.whereis(last)
         self._note_confirms()
         sim.kill(sim.whereis(name))
-        self._machine.wait_until(lambda: sim.is_registered(last) and sim.whereis(last) is not before)
+        asleep = self._broker.vhost.asleep
+        self._machine.wait_until(
+            lambda: (sim.is_registered(last) and sim.whereis(last) is not before) or victim in asleep
+        )
         for (
             _,
             _,
