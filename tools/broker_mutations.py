@@ -360,7 +360,7 @@ MUTATIONS = (
         ("unwritten-acks-ignored", "acks that are not written yet do not count when a segment is read",
          "if seq_id in self._acks or seq_id in self._cache}", "if seq_id in self._cache}", "paging"),
         ("index-stop-unsynced", "a clean stop does not write what is in the buffer of the index",
-         "        self.begin_flush()\n        self.sync(Trigger.CLOSE)\n", "        self.begin_flush()\n", "stop"),
+         "        self.sync(Trigger.CLOSE)\n        self._files.close()\n", "        self._files.close()\n", "stop"),
         ("done-with-one-left", "an index deletes a segment that still has one message",
          "            if segment is not None and not segment.unacked:\n                if segment",
          "            if segment is not None and segment.unacked <= 1:\n                if segment"),

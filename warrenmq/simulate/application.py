@@ -462,7 +462,7 @@ class Application:
                 copy.is_redelivered = None  # the message may have been in delivery to the consumer
 
     def _consume_over_amqp(self, client: AmqpClient, name: str, step: Step) -> None:
-        """As `consume`; but what the channel has got when the consumer is cancelled stays on the channel, held."""
+        """`consume` over AMQP; what the channel has got when the consumer is cancelled stays on the channel, held."""
         model, unacked, prefetch = self.models[name], 0, step.number("prefetch")
         self._broker.queue(name).info()
         model.asked()

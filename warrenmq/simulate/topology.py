@@ -39,7 +39,7 @@ EXCHANGES = {
 
 
 class Route(NamedTuple):
-    """Where a publish to a target goes: the exchange, the key, and the queues that it reaches."""
+    """The way of a publish to a target: the exchange, the key, and the queues that it reaches."""
 
     exchange: str
     key: str
