@@ -2,7 +2,8 @@
 
 Rows that are near in time are brought together, as in a file of a trace, so that most messages are sent, received and settled in one
 task, and a busy actor is spread like any other.  There they are cut into pieces again, a piece a row, and kept; the catalogue
-is made from the pieces: an actor is whole when its rows run without a gap to `actor_rows`.
+is made from the pieces: an actor is whole when its rows run without a gap to `actor_rows`.  All rows of a trace, as `read` gave them, are
+checked as a replay does, in the blocks of its files.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from warrenmq.replay.rules.rule import Rule
 from warrenmq.replay.spark.arrow_rows import Piece
 from warrenmq.replay.spark.engine import InSpark, Job
 from warrenmq.replay.spark.failures import told_in_a_sentence
-from warrenmq.replay.spark.frames import narrowed
+from warrenmq.replay.spark.frames import narrowed, whole_trace
 from warrenmq.replay.spark.jobs import described
 from warrenmq.replay.spark.partitions import ROWS_OF_PIECES, partitions
-from warrenmq.replay.spark.source import Batches
+from warrenmq.replay.spark.source import Batches, index_trace, map_pieces
 from warrenmq.replay.spark.stage_columns import batches, rows_in
 from warrenmq.trace.catalog import Catalog, Chunk, Coverage, build_catalog
 from warrenmq.trace.events import SCHEMA_VERSION
@@ -98,6 +99,11 @@ def incidents(rows: DataFrame) -> DataFrame:
 
 def check_rows(rows: DataFrame, own: Sequence[Rule] = ()) -> Result:
     """Check rows; returns also indeterminate findings and figures."""
+    spark = rows.sparkSession
+    if (paths := whole_trace(rows)) is not None:  # blocks of files need not become rows first
+        trace = index_trace(spark, *paths)
+        with InSpark(spark, trace.catalog, partial(map_pieces, spark, trace), own) as in_files:
+            return drive(in_files, explained=False)
     # rows that were stored before there were such columns have one broker
     whose = [name if name in rows.columns else f"'' as {name}" for name in _WHOSE]
     stored = narrowed(rows, {*_NEEDED, *(name for name in _WHOSE if name in rows.columns)})
@@ -105,7 +111,6 @@ def check_rows(rows: DataFrame, own: Sequence[Rule] = ()) -> Result:
         *whose, *_GIVEN,
         "shiftleft(actor_id, 16) | shiftleft(ev_id, 8) | flag_id as who", "actor_id",
     )  # fmt: skip
-    spark = rows.sparkSession
     with ExitStack() as kept:
         needed = _kept(needed, kept)  # it is counted, and then sent: what it comes from is asked once
         with described(spark, "count the rows"):

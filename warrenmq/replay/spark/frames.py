@@ -59,7 +59,7 @@ def read(
     else:
         scan = partial(scan_through_spark, spark, index_trace(spark, *names))
     rows = scan(columns or COLUMNS, chosen)
-    _scans[rows] = scan, chosen
+    _scans[rows] = scan, chosen, names
     return rows
 
 
@@ -70,16 +70,28 @@ def narrowed(rows: DataFrame, columns: Collection[str], events: Collection[int] 
     without the other columns and events; any other is selected from.
     """
     ordered = [name for name in COLUMNS if name in columns]
-    if rows in _scans and rows.storageLevel == StorageLevel.NONE and set(ordered) <= set(rows.columns):
-        scan, only = _scans[rows]
+    if _is_as_read(rows) and set(ordered) <= set(rows.columns):
+        scan, only, _ = _scans[rows]
         return scan(
             ordered, only if events is None else only.of_events(EVENTS[each].name for each in sorted(events))
         )
     return rows.select(*ordered)
 
 
-_scans: WeakKeyDictionary[DataFrame, tuple[Scan, Only]] = WeakKeyDictionary()
-"""What `read` gave, and how it is read."""
+def whole_trace(rows: DataFrame) -> list[str] | None:
+    """The paths of the traces that these are all rows of, as `read` gave them; else None."""
+    if not _is_as_read(rows) or set(rows.columns) != set(COLUMNS):
+        return None
+    _, only, paths = _scans[rows]
+    return paths if only == EVERYTHING else None
+
+
+def _is_as_read(rows: DataFrame) -> bool:
+    return rows in _scans and rows.storageLevel == StorageLevel.NONE
+
+
+_scans: WeakKeyDictionary[DataFrame, tuple[Scan, Only, list[str]]] = WeakKeyDictionary()
+"""What `read` gave, how it is read, and from where."""
 
 
 def _scan_files(spark: SparkSession, paths: list[str], columns: Sequence[str], only: Only) -> DataFrame:
