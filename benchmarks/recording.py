@@ -54,7 +54,7 @@ MOST_ROWS = 1_000_000
 
 Call = tuple[Any, ...]
 """The event's number, the actor's trace, the columns with zeros behind them, and for a rare event its writer and its columns."""
-MOST_COLUMNS = 7
+MOST_COLUMNS = 9
 """Of the events that have a call of their own in `emitted`."""
 
 _send, _ack, _publish, _confirm = writer(Send), writer(Ack), writer(Publish), writer(Confirm)
@@ -116,7 +116,7 @@ def calls(rows: Sequence[Row], recorder: Recorder, trace: Trace) -> list[Call]:
 
 def empty_loop(made: Sequence[Call]) -> float:
     started = clock()
-    for _event, _trace, _1, _2, _3, _4, _5, _6, _7, _write, _columns in made:
+    for _event, _trace, _1, _2, _3, _4, _5, _6, _7, _8, _9, _write, _columns in made:
         pass
     return clock() - started
 
@@ -124,13 +124,13 @@ def empty_loop(made: Sequence[Call]) -> float:
 def emitted(made: Sequence[Call], recorder: Recorder) -> float:
     """To the end: what the slabs still hold is written, too."""
     started = clock()
-    for event, trace, c1, c2, c3, c4, c5, c6, c7, write, columns in made:
+    for event, trace, c1, c2, c3, c4, c5, c6, c7, c8, c9, write, columns in made:
         if event == SEND:
             _send(trace, c1, c2, c3, c4, c5, c6)
         elif event == ACK:
             _ack(trace, c1, c2, c3, c4, c5, c6, c7)
         elif event == PUBLISH:
-            _publish(trace, c1, c2, c3, c4, c5, c6, c7)
+            _publish(trace, c1, c2, c3, c4, c5, c6, c7, c8, c9)
         elif event == CONFIRM:
             _confirm(trace, c1, c2, c3, c4)
         elif event == STORE_WRITE:

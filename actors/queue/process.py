@@ -179,7 +179,7 @@ class QueueProcess(Server):
             spec.tell_figures(self._state.figures)
         lost = self._state.begin()
         if rows is not None:
-            rows.recovered(found, vq.index.live_runs(), lost, spec.arguments, clean=clean)
+            rows.recovered(found, vq.index.live_messages(), lost, spec.arguments, clean=clean)
         tell_found(spec, self.log, found, clean=clean)
         self._state.front.trim()
 

@@ -21,7 +21,6 @@ from warrenmq.queue_index import versions as index_versions
 from warrenmq.queue_index.protocol import Opening
 from warrenmq.queue_index.v1.recovery import Found
 from warrenmq.routing.delayed import is_store
-from warrenmq.trace.events import PRIORITY_SHIFT
 from warrenmq.vhost.unknown_folders import clear
 
 if TYPE_CHECKING:
@@ -136,8 +135,6 @@ def recover(
         vq = behaviour(index, persistent, transient, settings, clock, trace)
         # a priority queue that was cut off while it stopped has terms for some priorities: to its clients it crashed
         next_deliver = clean.next_deliver_seq_id if clean is not None and clean_stop else found.next_seq_id
-        if trace is not None and walked is not None:
-            found.store_messages = walked.store_messages
         store_end = 1 + max(walked.store_messages, default=-1) if walked is not None else 0
         vq.recovered(found.low, found.count, found.next_seq_id, next_deliver, found.lost, store_end)
         return vq, found
@@ -168,9 +165,4 @@ def _sum_of(each: list[Found]) -> Found:
         expires=any(found.expires for found in each),
         dropped=sum(found.dropped for found in each),
         damage=[damage for found in each for damage in found.damage],
-        store_messages={
-            priority << PRIORITY_SHIFT | seq_id: msg_id
-            for priority, found in enumerate(each)
-            for seq_id, msg_id in found.store_messages.items()
-        },
     )

@@ -20,6 +20,7 @@ from warrenmq.actors.store.process import MsgStore
 from warrenmq.lens.fold import Folding
 from warrenmq.lens.tables import CACHE, ENTRY, FILE, FLYING, QUEUE, REC, STORE
 from warrenmq.message_store.tables import trace_number
+from warrenmq.queue_index.v2.index import QueueIndexV2
 from warrenmq.replay.export.selection import rows_in_order
 from warrenmq.trace.events import State
 from warrenmq.trace.reader import open_memory
@@ -104,7 +105,16 @@ class Watched:
             "next": vq.next_seq_id,
             "memory": vq.memory(),
             "untold": bool(vq.paging_rows.unwritten),
+            "unwritten": unwritten(vq.index),
         }
+
+
+def unwritten(index: Any) -> tuple[list[int], list[int]]:
+    """Sequence ids of which an index has written no publish yet, and no ack."""
+    if isinstance(index, QueueIndexV2):
+        return sorted(index._buffer), sorted(index._acks)
+    assert not index._journal.buffered_publishes + index._journal.buffered_acks
+    return [], []
 
 
 class Picture:
@@ -127,8 +137,17 @@ class Picture:
             "ready": states["ready"],
             "unacked": states["unacked"],
             "next": self.tables[QUEUE][name][1],
+            "unwritten": self.unwritten(name),
             "memory": {state: places[state] for state in ("alpha", "beta", "gamma", "delta")},
         }
+
+    def unwritten(self, name: str) -> tuple[list[int], list[int]]:
+        publishes, acks = [], []
+        for seq in sorted({*self.folding._scene.queues[name].dirty}):
+            found = self.tables[ENTRY].get(f"{name}/{seq}")
+            if found is not None and not found[3]:
+                (acks if found[1] in {"acked", "dropped"} else publishes).append(seq)
+        return publishes, acks
 
     def files(self, store: str) -> dict[int, tuple[int, int, bool]]:
         return {

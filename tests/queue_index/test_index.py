@@ -247,9 +247,12 @@ def test_rows_tell_what_was_written_and_synced() -> None:
     index.sync(Trigger.TIMER)
     index.sync(Trigger.TIMER)
     assert rows.said()[1:] == [
-        (e.QiWrite, {"trigger": Trigger.MAILBOX_EMPTY, "size": 96, "records": 4}),
+        (e.QiWrite, {"trigger": Trigger.MAILBOX_EMPTY, "size": 96, "records": 4, "published": 2}),
         (e.QiSync, {"trigger": Trigger.MAILBOX_EMPTY, "size": 96, "records": 4}),
-        (e.QiWrite, {"trigger": Trigger.TIMER, "size": 16, "records": 2, "offset_or_body_bytes": 96}),
+        (
+            e.QiWrite,
+            {"trigger": Trigger.TIMER, "size": 16, "records": 2, "offset_or_body_bytes": 96, "acked": 2},
+        ),
         (e.QiSync, {"trigger": Trigger.TIMER, "size": 16, "records": 2}),
     ]
 

@@ -490,12 +490,15 @@ def test_rows_tell_what_was_written_synced_and_deleted() -> None:
             "size": stored[0] + 4 * 32,
             "records": 4,
             "offset_or_body_bytes": stored[0],
+            "published": 4,
         },
         {
             "trigger": Trigger.BUFFER_FULL,
             "size": stored[1] + 32,
             "records": 1,
             "offset_or_body_bytes": stored[1],
+            "first": 4,
+            "published": 1,
         },
     ]
     assert rows.of(e.QiSync) == [{"trigger": Trigger.TIMER, "size": sum(stored) + 5 * 32, "records": 5}]

@@ -18,6 +18,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from warrenmq.backing_queue.parts import QueueMemory
+from warrenmq.message.runs import runs
 from warrenmq.trace.events import PRIORITY_SHIFT, QiSync
 from warrenmq.trace.writers import writer
 
@@ -78,11 +79,15 @@ class PriorityIndex:
             _write_synced(self._trace, trigger, size, records)
         return size, records
 
-    def live_runs(self) -> Iterator[tuple[int, int]]:
+    def live_messages(self) -> Iterator[tuple[int, int]]:
         """See Index."""
         for priority, index in enumerate(self._indexes):
-            for first, count in index.live_runs():
-                yield priority << PRIORITY_SHIFT | first, count
+            for seq_id, number in index.live_messages():
+                yield priority << PRIORITY_SHIFT | seq_id, number
+
+    def live_runs(self) -> Iterator[tuple[int, int]]:
+        """See Index."""
+        return runs(seq_id for seq_id, _ in self.live_messages())
 
     def delete(self) -> None:
         """See Index."""
@@ -96,7 +101,7 @@ class PriorityQueue:
     def __init__(self, queues: Sequence[VariableQueue], trace: ActorTrace | None) -> None:
         """`queues` by priority, from 0."""
         for priority, queue in enumerate(queues):
-            queue.paging_rows.base = priority << PRIORITY_SHIFT
+            queue.paging_rows.base = queue.index.base = priority << PRIORITY_SHIFT
         self._queues = queues
         self._downwards = tuple(reversed(tuple(enumerate(queues))))
         self.index = PriorityIndex([queue.index for queue in queues], trace)

@@ -77,7 +77,7 @@ class Folding:
         return self._scene.message(msg)
 
     def copied(self) -> Folding:
-        """Copy the fold; the copy is independent."""
+        """Copy the fold; the copy is independent, and does not know which of the rows so far are causes of later ones."""
         other = object.__new__(Folding)
         other._scene = self._scene.copied()
         return other

@@ -62,12 +62,6 @@ class Landmarks:
         if len(self._young) > _LANDMARKS:
             self._old, self._young = self._young, {}
 
-    def copied(self) -> Landmarks:
-        """Landmarks that go their own way from here; the old ones are only read, so both have them."""
-        other = Landmarks()
-        other._young, other._old = dict(self._young), self._old
-        return other
-
     def get(self, key: Any, otherwise: int = 0) -> int:
         """The row, or `otherwise`."""
         found = self._young.get(key)
@@ -163,7 +157,7 @@ class Scene:
         self.anchors: dict[int, str] = {}
 
     def copied(self) -> Scene:
-        """Copy the scene; the copy is independent."""
+        """Copy the scene; the copy is independent, and has no landmarks: they are many, and only causes come from them."""
         other = copy(self)
         other.tables = [dict(table) for table in self.tables]
         other.changes = []
@@ -172,7 +166,7 @@ class Scene:
         other.bases_of = {scope: copy(bases) for scope, bases in self.bases_of.items()}
         if self.run >= 0:
             other.bases = other.bases_of[self.runs[self.run].scope]
-        other.landmarks = self.landmarks.copied()
+        other.landmarks = Landmarks()
         other.queues = defaultdict(QueueNotes, {name: notes.copied() for name, notes in self.queues.items()})
         other.stores = defaultdict(StoreNotes, {name: notes.copied() for name, notes in self.stores.items()})
         return other
@@ -326,10 +320,10 @@ class Scene:
         """Mark the entries of a queue (None = of all) as asleep, and drop those that were only in memory."""
         for key, value in list(self.tables[ENTRY].items()):
             if queue is None or str(key).rpartition("/")[0] == queue:
-                msg, state, place, index, body = value
+                msg, state, place, index, *body = value
                 # a settled message that is not synced lacks only its ack on disk
                 on_disk = index < 2 if state in {"acked", "dropped"} else index
-                self.set(ENTRY, key, (msg, "asleep", place, index, body) if on_disk else None)
+                self.set(ENTRY, key, (msg, "asleep", place, index, *body) if on_disk else None)
 
     def paid(self, message: int) -> None:
         """Count one queue's confirm of a message; the last one confirms it to the publisher."""

@@ -248,11 +248,12 @@ def _queues(tables: Tables) -> str:
     return _part("queues", "".join(lines), "none")
 
 
-def _cell(message: int, state: str, where: int, index: int, _body: int) -> str:
+def _cell(message: int, state: str, where: int, index: int, _body: int, size: int) -> str:
     safe = ("buffered", "handed", "synced")[index] if index in {0, 1, 2} else "buffered"
     title = (
         f"m{message}, {state}, {State(where).name.lower()}, position "
         + ("in memory", "written", "synced")[index]
+        + (f", body of {size:,} bytes beside it" if size else "")
     )
     return f'<span class="cell {state} {safe}" title="{title}">{f"m{message}" if message else "?"}</span>'
 

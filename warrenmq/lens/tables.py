@@ -18,7 +18,7 @@ back; neither needs to know what a broker is.
 | queue | name | (actor, next sequence id, confirmed, bytes of index written, of these synced, version of the index: 0 = not known yet) |
 | ram | name | (target or -1, messages in memory, bytes in memory): the memory monitor's last word |
 | journal | name | (records since the last flush to segment files, segment files written so far): of an index of version 1 |
-| entry | "name/seq" | (message, "ready", "unacked", "acked", "dropped" or "asleep", State, index: 0 memory 1 written 2 synced, body: 0 embedded 1 persistent store 2 transient store) |
+| entry | "name/seq" | (message, "ready", "unacked", "acked", "dropped" or "asleep", State, index: 0 memory 1 written 2 synced, body: 0 embedded 1 persistent store 2 transient store, bytes of an embedded body: on average of those that were published together, 0 = not known) |
 | consumer | number | (queue, prefetch count, 1 = takes without acks) |
 | wait | "actor/granter" | (actor, granter): no credit left; granter 0 = an alarm is set |
 | alarm | "memory" or "disk" | (measured, limit) |

@@ -173,10 +173,10 @@ def _queues(tables: Tables) -> Iterator[str]:
         yield f"and {_many(len(names) - 4 * MOST, 'queue')} more"
 
 
-def _entry(seq: str, message: int, state: str, place: int, index: int, body: int) -> str:
+def _entry(seq: str, message: int, state: str, place: int, index: int, body: int, size: int) -> str:
     known = State._value2member_map_.get(place)
     at = f", {State(place).name.lower()}" if known is not None and state == "ready" and place else ""
-    return f"{seq}: {f'm{message}' if message else 'a message'} {state}{at}; index {_INDEX[index]}; body {_BODY[body]}"
+    return f"{seq}: {f'm{message}' if message else 'a message'} {state}{at}; index {_INDEX[index]}; body {_BODY[body]}{f', {size:,} bytes' if size else ''}"
 
 
 def _stores(tables: Tables) -> Iterator[str]:

@@ -75,19 +75,17 @@ def publication_runs(complete: Sequence[tuple[int, int, int, object]]) -> Iterat
     yield first, count, msg
 
 
-def message_runs(
-    found: Iterable[tuple[int, int]], messages: Mapping[int, int]
-) -> Iterator[tuple[int, int, int]]:
-    """(first, count, message) of runs (first, count), cut wherever message ids are not consecutive; 0 = not known."""
-    if not messages:
-        for first, count in found:
-            yield first, count, 0
-        return
-    for first, count in found:
-        begin, message = first, messages.get(first, 0)
-        for seq in range(first + 1, first + count):
-            its = messages.get(seq, 0)
-            if its != (message and message + seq - begin):
-                yield begin, seq - begin, message
-                begin, message = seq, its
-        yield begin, first + count - begin, message
+def message_runs(messages: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+    """(first, count, message) of each run of consecutive sequence ids whose message ids are consecutive, too, or not known (0);
+    from pairs (sequence id, message id).
+    """
+    first = count = message = 0
+    for seq_id, its in messages:
+        if count and seq_id == first + count and its == (message and message + count):
+            count += 1
+            continue
+        if count:
+            yield first, count, message
+        first, count, message = seq_id, 1, its
+    if count:
+        yield first, count, message

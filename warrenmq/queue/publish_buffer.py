@@ -261,7 +261,7 @@ class PublishBuffer:
         ]
 
 
-Tell: TypeAlias = "Callable[[int, int, int, int, int, int, int, bool, bool], None]"
+Tell: TypeAlias = "Callable[[int, int, int, int, int, int, int, bool, bool, int], None]"
 """QueueTrace.published."""
 
 
@@ -269,7 +269,7 @@ def _rows_of_runs(
     tell: Tell, publishes: list[Publish], seq: int, _in_store: dict[int, bytes], durable: bool
 ) -> None:
     """Write the rows of publishes: those that one thread sent one after the other share a row."""
-    first, count, msg, sender, pseq, sends, t = seq, 0, 0, 0, 0, 0, 0
+    first, count, msg, sender, pseq, sends, t, size = seq, 0, 0, 0, 0, 0, 0, 0
     for message in publishes:
         publication = message.publication
         row = message.sent_seq
@@ -283,18 +283,21 @@ def _rows_of_runs(
             sends += message.sends
         else:
             if sends:
-                tell(first, count, msg, sender, pseq, sends, t, durable, False)
-            first, count, msg, sender, pseq, sends = (
+                tell(first, count, msg, sender, pseq, sends, t, durable, False, size)
+            first, size, count, msg, sender, pseq, sends = (
                 first + count,
+                0,
                 0,
                 publication.first_id,
                 message.sender,
                 row,
                 message.sends,
             )
-        count += len(publication.bodies)
+        bodies = publication.bodies
+        count += len(bodies)
+        size += len(bodies[0]) if len(bodies) == 1 else sum(map(len, bodies))
         t = message.sent_t
-    tell(first, count, msg, sender, pseq, sends, t, durable, False)
+    tell(first, count, msg, sender, pseq, sends, t, durable, False, size)
 
 
 def _rows_of_each(
@@ -309,6 +312,7 @@ def _rows_of_each(
         for each in range(seq, end + 1):
             if each == end or (each in in_store) is not stored:
                 msg = publication.first_id + first - seq
-                tell(first, each - first, msg, sender, pseq, 1, message.sent_t, durable, stored)
+                size = 0 if stored else sum(map(len, publication.bodies[first - seq : each - seq]))
+                tell(first, each - first, msg, sender, pseq, 1, message.sent_t, durable, stored, size)
                 first, stored, sender, pseq = each, not stored, 0, 0
         seq = end

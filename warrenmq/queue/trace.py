@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from warrenmq.message.queue_message import checksum_of
@@ -21,6 +22,7 @@ from warrenmq.trace.events import (
     IGNORED,
     IN_STORE,
     LIMITED,
+    MOST_BODY_SIZE,
     MULTIPLE,
     NO_ACK,
     OVERFLOW_DROP_HEAD,
@@ -91,17 +93,15 @@ class QueueTrace:
         *,
         clean: bool,
     ) -> None:
-        """The messages that recovery found (`live`: runs; `lost`: damaged ones beside them), and the queue's limits.
+        """The messages that recovery found (`live`: Index.live_messages; `lost`: damaged ones beside them), and the queue's limits.
 
         QUEUE_RECOVERED comes after all runs.  A damaged message counts as recovered, and is dropped right after that.
         """
-        recovered = [*live, *runs(sorted(lost))]
-        numbers = {
-            seq_id: int.from_bytes(msg_id[8:], "big") for seq_id, msg_id in found.store_messages.items()
-        }
-        for first, count, message in message_runs(recovered, numbers):
+        total = 0
+        for first, count, message in message_runs(chain(live, ((seq_id, 0) for seq_id in sorted(lost)))):
             _write_found(self._trace, first, count, message)
-        total, dropped = sum(count for _, count in recovered), found.dropped - len(found.lost)
+            total += count
+        dropped = found.dropped - len(found.lost)
         flag = CLEAN if clean else DIRTY if total or dropped or found.next_seq_id else EMPTY
         _write_recovered(self._trace, flag, total, found.next_seq_id, dropped)
         limits = arguments.max_length, arguments.max_length_bytes
@@ -125,9 +125,11 @@ class QueueTrace:
         _write_recv(self._trace, 0, sender, send)
 
     def published(self, first: int, count: int, msg: int, sender: int, send: int, sends: int, t: int,
-                  durable: bool, in_store: bool, *, answered: bool,
+                  durable: bool, in_store: bool, size: int, *, answered: bool,
                   taken: Callable[[int, int], Iterable[tuple[int, bytes, bool]]]) -> None:  # fmt: skip
-        """Also the receive row of `sends` Publishes, the last one sent at `t`; `taken(first, count)` gives the messages as stored."""
+        """Also the receive row of `sends` Publishes, the last one sent at `t`; `size` is that of all bodies, `taken(first, count)` gives
+        the messages as stored.
+        """
         self._trace.observe(t)
         flag = (
             (PERSISTENT if durable else 0)
@@ -135,7 +137,8 @@ class QueueTrace:
             | (IN_STORE if in_store else 0)
         )
         checksum = 0 if first & _NOT_CHECKED else checksum_of(taken(first, count))
-        _write_publish(self._trace, flag, msg, sender, send, first, count, checksum, sends)
+        body_size = 0 if in_store else min(size // count, MOST_BODY_SIZE)
+        _write_publish(self._trace, flag, msg, sender, send, first, count, body_size, checksum, sends)
 
     def confirmed_at_once(self, owed: Publication) -> None:
         """A transient message is confirmed without waiting for a sync."""

@@ -6,7 +6,10 @@ segment has.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
+
+from warrenmq.message.runs import runs
 
 
 class Counted(Protocol):
@@ -20,10 +23,14 @@ Segment = TypeVar("Segment", bound=Counted)
 
 
 class LiveSegments(Generic[Segment]):
-    """The segments in memory, which both versions of the index keep and count."""
+    """The segments in memory, which both versions of the index keep and count.
+
+    base    added to sequence ids in the trace: of a queue with priorities each counts its own from 0
+    """
 
     def __init__(self, segment_entry_count: int) -> None:
         self.segment_entry_count = segment_entry_count
+        self.base = 0
         self.next_seq_id = 0
         self._segments: dict[int, Segment] = {}
         self._lost: list[int] = []
@@ -38,6 +45,14 @@ class LiveSegments(Generic[Segment]):
             return seq_id
         later = [each for each, segment in self._segments.items() if each > number and segment.unacked]
         return min(later) * self.segment_entry_count if later else self.next_seq_id
+
+    def live_messages(self) -> Iterator[tuple[int, int]]:
+        """See Index."""
+        raise NotImplementedError
+
+    def live_runs(self) -> Iterator[tuple[int, int]]:
+        """See Index; reads every file."""
+        return runs(seq_id for seq_id, _ in self.live_messages())
 
     def take_lost(self) -> list[int]:
         """Sequence ids of messages that reads found damaged, since the last time."""

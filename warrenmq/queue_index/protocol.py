@@ -74,6 +74,8 @@ class Index(Protocol):
     """Above every sequence id ever published here."""
     segment_entry_count: int
     """Messages a segment."""
+    base: int
+    """Added to sequence ids in the trace: of a queue with priorities each index counts its own from 0."""
 
     def publish_many(self, first_seq_id: int, records: list[bytes], persistent: bool) -> None:
         """Add messages with consecutive sequence ids that were not used yet; transient ones may come late, when they
@@ -108,6 +110,11 @@ class Index(Protocol):
 
     def next_live(self, seq_id: int) -> int:
         """`seq_id`, or where the next segment with a live message begins; `next_seq_id` if no later one has any."""
+
+    def live_messages(self) -> Iterator[tuple[int, int]]:
+        """Sequence id, ascending, and the low 64 bits of the message id of each message that is not acked; 0 = the files do not
+        say, as those of version 2 do not of a body that they hold.
+        """
 
     def live_runs(self) -> Iterator[tuple[int, int]]:
         """(first, count) of each run of consecutive sequence ids that are not acked."""

@@ -50,6 +50,11 @@ def embedded(record: bytes) -> bool:
     return len(record) > HEADER_BYTES
 
 
+def message_number(record: bytes) -> int:
+    """The low 64 bits of the message id that a record begins with: its number in the trace."""
+    return int.from_bytes(record[8:ID_BYTES], "big")
+
+
 def body_size(record: bytes) -> int:
     """Bytes of the body, wherever it is."""
     return int.from_bytes(record[24:28], "big")

@@ -37,6 +37,7 @@ from warrenmq.trace.schema import (
     EVENTS,
     FILE,
     LIMIT,
+    LOWEST,
     MESSAGE_KIND,
     MILLISECONDS,
     OFFSET,
@@ -44,6 +45,8 @@ from warrenmq.trace.schema import (
     SEGMENT,
     SEQ_ID,
     SIZE,
+    SOME,
+    SOME_BYTES,
     TAG,
     TEXT,
     WALL_CLOCK,
@@ -417,6 +420,10 @@ ROLL_FULL, ROLL_FOR_LARGE, ROLL_LARGE, ROLL_GARBAGE = map(int, RollReason)
 DEFER_READ, DEFER_REMOVE = map(int, Deferred)
 
 _CHECKSUM_SHIFT, _CHECKSUM_BITS = 32, 16
+_BODY_SHIFT, _BODY_BITS = 48, 15
+MOST_BODY_SIZE = (1 << _BODY_BITS) - 1
+"""The largest body size that PUBLISH tells."""
+_WRITTEN_SHIFT, _WRITTEN_BITS = 32, 31
 _LOW = 4
 """Bits of a flag that hold a reason; above them is one more bit."""
 _CONSUMER_SHIFT, _CONSUMER_BITS, _TAG_BITS = 32, 31, 32
@@ -516,7 +523,7 @@ class Escalate(
 class Publish(
     Event[T],
     event=Ev.PUBLISH,
-    says="{actor} took in {messages}[ from {publisher}][, {flags}][; {message_ids}]",
+    says="{actor} took in {messages}[ from {publisher}][, {flags}][, bodies of {body_size} beside the index][; {message_ids}]",
 ):
     """Messages entered the queue; the row is also the receive of their SENDs when `send` is above 0.
 
@@ -530,6 +537,13 @@ class Publish(
     send: T = in_pseq(ROW, "its SEND")
     first_seq_id: T = in_a(SEQ_ID, "first sequence id")
     count: T = in_b(COUNT, "how many messages")
+    body_size: T = in_c(
+        SOME_BYTES,
+        f"bytes of a body, of several messages on average, where bodies are not in the store; 0 = not said, {MOST_BODY_SIZE:,} = so many or more",
+        default=0,
+        shift=_BODY_SHIFT,
+        bits=_BODY_BITS,
+    )
     checksum: T = in_c(
         CHECKSUM, "of the messages, see above", default=0, shift=_CHECKSUM_SHIFT, bits=_CHECKSUM_BITS
     )
@@ -541,15 +555,30 @@ class Publish(
     )
 
 
-class QiWrite(Event[T], event=Ev.QI_WRITE, says="{actor} wrote {records} index records ({size})[ {trigger}]"):
-    """Index records were handed to the operating system."""
+class QiWrite(
+    Event[T],
+    event=Ev.QI_WRITE,
+    says="{actor} wrote {records} index records ({size})[, {published} publishes][, {acked} acks][, from message {first} on][, {trigger}]",
+):
+    """Index records were handed to the operating system.
+
+    Of version 1 a publish has two records, and all that wait are written.  Of version 2 they are of one segment, that of `first`: all acks
+    in it that wait, and all publishes, or none.  So from `first` on these are the first ones that were not written yet.
+    """
 
     trigger: T = in_flag(Trigger, "why")
-    size: T = in_a(SIZE, "bytes")
-    records: T = in_b(COUNT, "records")
+    size: T = in_a(SIZE, "bytes", bits=_WRITTEN_SHIFT)
+    records: T = in_b(COUNT, "records", bits=_WRITTEN_SHIFT)
     offset_or_body_bytes: T = in_c(
         SIZE, "version 1: file offset of the first byte; version 2: bytes of these that are bodies"
     )
+    first: T = in_pseq(
+        LOWEST,
+        "the lowest sequence id among them; not said if neither `published` nor `acked` is",
+        default=0,
+    )
+    published: T = in_b(SOME, "publishes among them", default=0, shift=_WRITTEN_SHIFT, bits=_WRITTEN_BITS)
+    acked: T = in_a(SOME, "acks among them", default=0, shift=_WRITTEN_SHIFT, bits=_WRITTEN_BITS)
 
 
 class QiSync(

@@ -46,14 +46,17 @@ def _writer(event: type[Event[Any]]) -> Write:
         straight = _STRAIGHT.get((FLAG in places, len(columns)))
         if straight is not None and places == ordered:
             return _renamed(straight(_packing(event), event.number), event)
-    elif (
-        (two_in_one := _TWO_IN_ONE.get(len(columns))) is not None
-        and places == [*ordered, ordered[-1]]
-        and all(each.is_whole for each in columns[:-2])
-    ):
+    elif places == [*ordered, ordered[-1]] and all(each.is_whole for each in columns[:-2]):
         high, low = columns[-2:]
-        if low.shift == 0:
-            return _renamed(two_in_one(_packing(event), event.number, high.shift, high.mask, low.mask), event)
+        if len(columns) == _ACK_COLUMNS and low.shift == 0:
+            return _renamed(
+                _two_in_one(_packing(event), event.number, high.shift, high.mask, low.mask), event
+            )
+    elif places == [*ordered, ordered[-1], ordered[-1]] and all(each.is_whole for each in columns[:-3]):
+        high, middle, low = columns[-3:]
+        if len(columns) == _PUBLISH_COLUMNS and low.shift == 0:
+            shared = high.shift, high.mask, middle.shift, middle.mask, low.mask
+            return _renamed(_three_in_one(_packing(event), event.number, *shared), event)
     return _general(event)
 
 
@@ -288,13 +291,23 @@ def _two_in_one(pack_into: PackInto, number: int, shift: int, high_mask: int, lo
     return write
 
 
-def _two_in_one_of_six(pack_into: PackInto, number: int, shift: int, high_mask: int, low_mask: int) -> Write:
-    """Make the writer of PUBLISH: the same with five columns before those two."""
+def _three_in_one(pack_into: PackInto, number: int, high_shift: int, high_mask: int, middle_shift: int, middle_mask: int,
+                  low_mask: int) -> Write:  # fmt: skip
+    """Make the writer of PUBLISH: a flag, five columns, and three that share the last one."""
 
     def write(
-        trace: ActorTrace, flag: int, c1: int, c2: int, c3: int, c4: int, c5: int, high: int, low: int
+        trace: ActorTrace,
+        flag: int,
+        c1: int,
+        c2: int,
+        c3: int,
+        c4: int,
+        c5: int,
+        high: int,
+        middle: int,
+        low: int,
     ) -> int:
-        c6 = (high & high_mask) << shift | low & low_mask
+        c6 = (high & high_mask) << high_shift | (middle & middle_mask) << middle_shift | low & low_mask
         t = trace.clock()
         if t <= trace.last_t:
             t = trace.last_t + 1
@@ -314,11 +327,7 @@ def _two_in_one_of_six(pack_into: PackInto, number: int, shift: int, high_mask: 
     return write
 
 
-_TWO_IN_ONE: dict[int, Callable[[PackInto, int, int, int, int], Write]] = {
-    7: _two_in_one,
-    8: _two_in_one_of_six,
-}
-"""Columns of the event with the flag -> who makes its writer, if its last two share a stored column."""
+_ACK_COLUMNS, _PUBLISH_COLUMNS = 7, 9
 _STRAIGHT: dict[tuple[bool, int], Callable[[PackInto, int], Write]] = {
     (True, 2): _flag_and_one,
     (True, 3): _flag_and_two,

@@ -30,12 +30,14 @@ def _state(scene: Scene, store: str, file: int, state: str) -> None:
 
 def _place(scene: Scene, store: str, file: int, offset: int, value: tuple[Any, ...]) -> None:
     """Write a record over garbage; garbage that it covers in part is cut."""
-    end = offset + value[1]
-    for at, (_, size, references, _) in scene.records(store, file):
+    end, where = offset + value[1], scene.stores[store].where
+    for at, (message, size, references, _) in scene.records(store, file):
         stop = at + size
         if references or stop <= offset or at >= end:
             continue
         scene.drop_record(store, file, at)
+        if where.get(message) == (file, at):
+            del where[message]
         if at < offset:
             scene.put_record(store, file, at, (0, offset - at, 0, ""))
         if stop > end:

@@ -7,17 +7,17 @@ from warrenmq.lens.rows.queues import SYNCED, is_classic, queue_row
 from warrenmq.lens.scene import Scene, span
 from warrenmq.lens.tables import ENTRY, JOURNAL, QUEUE, RECOVERY, RUN, SYNC, Caption
 from warrenmq.trace import events as e
-from warrenmq.trace.events import BodyReport, Ev, State, Trigger
+from warrenmq.trace.events import PRIORITY_SHIFT, BodyReport, Ev, State, Trigger
 from warrenmq.trace.schema import Row
 
 HANDLERS = Handlers()
 _of = HANDLERS.of
 
-_qi_write = e.QiWrite.getter("trigger", "size", "records")
+_qi_write = e.QiWrite.getter("trigger", "size", "records", "first", "published", "acked")
 _qi_sync = e.QiSync.getter("trigger", "size")
 _flush = e.QiFlush.getter("segments", "size", "restarted")
 _queue_recovered = e.QueueRecovered.getter("recovery", "messages", "next_seq_id", "dropped")
-_recovered = e.Recovered.getter("first_seq_id", "count")
+_recovered = e.Recovered.getter("first_seq_id", "count", "message")
 _on_disk = e.OnDisk.getter("report")
 WHY = {
     int(Trigger.BUFFER_FULL): "its buffer is full",
@@ -38,13 +38,17 @@ def because(trigger: int) -> str:
 
 @_of(Ev.QI_WRITE)
 def _written(scene: Scene, actor: int, row: Row) -> Caption:
-    trigger, size, records = _qi_write(row)
+    trigger, size, records, first, published, acked = _qi_write(row)
     name = scene.name(actor)
-    for seq in scene.queues[name].dirty:
+    publishes, acks = _unwritten(scene, name, first)
+    if published or acked:  # else an earlier version wrote the row
+        publishes, acks = publishes[:published], acks[:acked]
+    for seq in publishes + acks:
         key = scene.entry_key(name, seq)
-        found = scene.tables[ENTRY].get(key)
-        if found is not None and not found[3]:
-            scene.add(ENTRY, key, (*found[:3], WRITTEN, found[4]))
+        found = scene.tables[ENTRY][key]
+        scene.add(ENTRY, key, (*found[:3], WRITTEN, *found[4:]))
+    if len(publishes) + len(acks) == 1:
+        scene.move = f"box/{actor}", f"entry/{scene.entry_key(name, (publishes + acks)[0])}"
     old = queue_row(scene, name, actor)
     scene.set(QUEUE, name, (*old[:3], old[3] + size, *old[4:]))
     if (journal := scene.tables[JOURNAL].get(name)) is not None:
@@ -52,11 +56,29 @@ def _written(scene: Scene, actor: int, row: Row) -> Caption:
     scene.spend("index bytes", size)
     scene.landmarks.set(("qi_write", name), scene.number)
     scene.cause = scene.last_of.get(actor, scene.cause)
+    what = ", ".join(text for number, text in ((published, "{n3:message}"), (acked, "{n4:ack}")) if number)
+    which = f" ({what}, from number {{n5}} on)" if what else ""
     return (
-        "{0} hands {n1:index record}, {n2:byte}, to the operating system" + because(trigger)
+        "{0} hands {n1:index record}" + which + ", {n2:byte}, to the operating system" + because(trigger)
         + ". Nothing of it is safe yet.",
-        name, records, size,
+        name, records, size, published, acked, first,
     )  # fmt: skip
+
+
+def _unwritten(scene: Scene, name: str, first: int) -> tuple[list[int], list[int]]:
+    """Sequence ids from `first` on, of its priority, whose publishes and whose acks are in no file yet; ascending."""
+    publishes: list[int] = []
+    acks: list[int] = []
+    for seq in sorted({*scene.queues[name].dirty}):
+        found = scene.tables[ENTRY].get(scene.entry_key(name, seq))
+        if (
+            found is not None
+            and not found[3]
+            and seq >= first
+            and seq >> PRIORITY_SHIFT == first >> PRIORITY_SHIFT
+        ):
+            (acks if found[1] in {"acked", "dropped"} else publishes).append(seq)
+    return publishes, acks
 
 
 @_of(Ev.QI_SYNC)
@@ -72,7 +94,7 @@ def _synced(scene: Scene, actor: int, row: Row) -> Caption:
         if not found[3]:
             left.append(seq)
         elif found[3] == WRITTEN:
-            scene.add(ENTRY, key, (*found[:3], SYNCED, found[4]))
+            scene.add(ENTRY, key, (*found[:3], SYNCED, *found[4:]))
             scene.about = scene.about or found[0]
     notes.dirty = left
     old = queue_row(scene, name, actor)
@@ -139,13 +161,20 @@ def _told_on_disk(scene: Scene, actor: int, row: Row) -> Caption:
 
 @_of(Ev.RECOVERED)
 def _found(scene: Scene, actor: int, row: Row) -> Caption:
-    first, count = _recovered(row)
+    first, count, named = _recovered(row)
     name = scene.name(actor)
     entries = scene.tables[ENTRY]
     for seq in span(first, count):
         key = scene.entry_key(name, seq)
-        message, _, _, _, body = entries.get(key) or (0, "", 0, 0, 0)
-        scene.set(ENTRY, key, (message, "ready", int(State.DELTA), SYNCED, body))
+        message, _, _, _, *body = entries.get(key) or (
+            scene.message(named + seq - first) if named else 0,
+            "",
+            0,
+            0,
+            0,
+            0,
+        )
+        scene.set(ENTRY, key, (message, "ready", int(State.DELTA), SYNCED, *body))
         scene.about = scene.about or message
     scene.move = "", f"entry/{scene.entry_key(name, first)}"
     return "{0} finds {n1:message} in its index, from number {n2} on.", name, count, first
@@ -183,6 +212,6 @@ def _queue_closed(scene: Scene, actor: int, row: Row) -> Caption:
     name = scene.name(actor)
     for key, value in list(scene.tables[ENTRY].items()):
         if str(key).rpartition("/")[0] == name:
-            scene.set(ENTRY, key, (*value[:3], SYNCED, value[4]))
+            scene.set(ENTRY, key, (*value[:3], SYNCED, *value[4:]))
     scene.queues[name].closed = True
     return "{0} stops with {n1:message}, all of them on disk.", name, e.QueueClosed.of(row).messages

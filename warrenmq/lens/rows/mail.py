@@ -115,7 +115,7 @@ def in_store(scene: Scene, queue: str, store: str, message: int) -> None:
     if store == "t" and (seq := scene.queues[queue].transient.pop(message, None)) is not None:
         key = scene.entry_key(queue, seq)
         if (found := scene.tables[ENTRY].get(key)) is not None:
-            scene.set(ENTRY, key, (*found[:4], 2))
+            scene.set(ENTRY, key, (*found[:4], 2, 0))
 
 
 def _fly(scene: Scene, store: str, message: int, queue: str, by: int) -> None:

@@ -15,7 +15,7 @@ from warrenmq.trace.schema import Row
 HANDLERS = Handlers()
 _of = HANDLERS.of
 
-_publish = e.Publish.getter("flags", "publisher", "send", "first_seq_id", "count", "sends")
+_publish = e.Publish.getter("flags", "publisher", "send", "first_seq_id", "count", "sends", "body_size")
 _confirm = e.Confirm.getter("kind", "first_seq_id", "count")
 _deliver = e.Deliver.getter("flags", "consumer", "first_seq_id", "count")
 _ack = e.Ack.getter("acker", "send", "first_seq_id", "count")
@@ -45,7 +45,7 @@ def queue_row(scene: Scene, name: str, actor: int) -> tuple[int, int, int, int, 
 
 @_of(Ev.PUBLISH)
 def _taken_in(scene: Scene, actor: int, row: Row) -> Caption:
-    flags, sender, send, first, count, sends = _publish(row)
+    flags, sender, send, first, count, sends, size = _publish(row)
     name, message = scene.name(actor), scene.about
     take_mail(scene, actor, sender, send, sends)
     notes = scene.queues[name]
@@ -54,7 +54,7 @@ def _taken_in(scene: Scene, actor: int, row: Row) -> Caption:
         body = IN_PERSISTENT if flags & _PERSISTENT else IN_TRANSIENT
     writes = None if not body else notes.writes["p" if body == IN_PERSISTENT else "t"]
     for seq in span(first, count):
-        scene.add(ENTRY, scene.entry_key(name, seq), (message, "ready", 1, 0, body))
+        scene.add(ENTRY, scene.entry_key(name, seq), (message, "ready", 1, 0, body, size))
         if flags & _PERSISTENT:
             notes.dirty.append(seq)
         else:
@@ -74,8 +74,12 @@ def _taken_in(scene: Scene, actor: int, row: Row) -> Caption:
     elif not flags & _PERSISTENT:
         text = "It is transient: it stays in memory while there is room."
     else:
-        text = "The body is small, so it stays beside the queue's own index."
-    return "{0} takes " + words + " in as number {n3}. " + text, name, *what, first
+        text = (
+            "The body is small"
+            + (", {n4:byte}" if size else "")
+            + ", so it stays beside the queue's own index."
+        )
+    return "{0} takes " + words + " in as number {n3}. " + text, name, *what, first, size
 
 
 @_of(Ev.CONFIRM)
@@ -109,12 +113,12 @@ def _delivered(scene: Scene, actor: int, row: Row) -> Caption:
     flags, consumer, first, count = _deliver(row)
     name = scene.name(actor)
     gone = flags & _NO_ACK
-    for seq, key, (message, _, place, index, body) in scene.entries(name, first, count):
+    for seq, key, (message, _, *rest) in scene.entries(name, first, count):
         scene.about = scene.about or message
         if gone:
-            _leaves(scene, name, seq, key, (message, "acked", place, index, body))
+            _leaves(scene, name, seq, key, (message, "acked", *rest))
         else:
-            scene.add(ENTRY, key, (message, "unacked", place, index, body))
+            scene.add(ENTRY, key, (message, "unacked", *rest))
     scene.move = f"entry/{scene.entry_key(name, first)}", f"con/{consumer}"
     scene.spend("acknowledged" if gone else "delivered", count)
     words, what = many(scene.about, count)
@@ -132,12 +136,12 @@ def _delivered(scene: Scene, actor: int, row: Row) -> Caption:
 
 def _leaves(scene: Scene, name: str, seq: int, key: str, value: tuple[Any, ...]) -> None:
     """Settle a message: its ack record and store remove become pending, and old settled messages leave the picture."""
-    message, state, place, index, body = value
+    message, state, place, index, body, size = value
     notes = scene.queues[name]
     if index:
         notes.dirty.append(seq)
     # a message whose publish was never written needs no ack record
-    scene.set(ENTRY, key, (message, state, place, 0 if index else SYNCED, body))
+    scene.set(ENTRY, key, (message, state, place, 0 if index else SYNCED, body, size))
     scene.landmarks.set(("gone", name, message), scene.number)
     notes.transient.pop(message, None)
     if body and message:
@@ -164,9 +168,9 @@ def _acked(scene: Scene, actor: int, row: Row) -> Caption:
     sender, send, first, count = _ack(row)
     name = scene.name(actor)
     take_mail(scene, actor, sender, send)
-    for seq, key, (message, _, place, index, body) in scene.entries(name, first, count):
+    for seq, key, (message, _, *rest) in scene.entries(name, first, count):
         scene.about = scene.about or message
-        _leaves(scene, name, seq, key, (message, "acked", place, index, body))
+        _leaves(scene, name, seq, key, (message, "acked", *rest))
     scene.move = "con", f"entry/{scene.entry_key(name, first)}"
     scene.spend("acknowledged", count)
     words, what = many(scene.about, count)
@@ -217,9 +221,9 @@ def is_classic(scene: Scene) -> bool:
 def _dropped(scene: Scene, actor: int, row: Row) -> Caption:
     reason, first, count, dead_lettered = _drop(row)
     name = scene.name(actor)
-    for seq, key, (message, _, place, index, body) in scene.entries(name, first, count):
+    for seq, key, (message, _, *rest) in scene.entries(name, first, count):
         scene.about = scene.about or message
-        _leaves(scene, name, seq, key, (message, "dropped", place, index, body))
+        _leaves(scene, name, seq, key, (message, "dropped", *rest))
     words, what = many(scene.about, count)
     why = words_of(e.DropReason, reason, "no reason is given")
     copy = " A copy goes to the dead-letter exchange." if dead_lettered else ""
@@ -232,11 +236,11 @@ def _dropped(scene: Scene, actor: int, row: Row) -> Caption:
 def _paged(scene: Scene, actor: int, state: int, first: int, count: int) -> tuple[str, str, tuple[int, ...]]:
     name = scene.name(actor)
     notes = scene.queues[name]
-    for seq, key, (message, what, _, index, body) in scene.entries(name, first, count):
+    for seq, key, (message, what, _, index, *body) in scene.entries(name, first, count):
         scene.about = scene.about or message
         if state in ON_INDEX and not index:
             notes.dirty.append(seq)
-        scene.set(ENTRY, key, (message, what, state, index, body))
+        scene.set(ENTRY, key, (message, what, state, index, *body))
     scene.cause = scene.last_of.get(actor, scene.cause)
     return name, *many(scene.about, count)
 

@@ -1,8 +1,8 @@
 // What is known of one thing: a process, a message, a record, a file.
 import { bytes, el, named, num, plain, plural } from "./dom.js";
-import { BODIES, INDEX, PLACES, placeOf } from "./machine.js";
+import { INDEX, PLACES, bodyOf, placeOf } from "./machine.js";
 
-const ROWS = 12;
+const ROWS = 12, SEGMENTS = 12;
 const KINDS = { actor: "Process", message: "Message", entry: "Index entry", record: "Record", file: "File" };
 
 const line = (name, ...value) => el("div", {}, el("dt", {}, name), el("dd", {}, ...value));
@@ -22,6 +22,7 @@ function ofActor(id, T, now) {
     lines.push(line("next number", num(q[1])), line("confirmed", num(q[2])), line("index written", bytes(q[3])), line("of it synced", bytes(q[4])));
     const ram = T.ram.get(name), journal = T.journal.get(name);
     if (ram) lines.push(line("in memory", `${plural(ram[1], "message")}, ${bytes(ram[2])}`), line("may keep", ram[0] < 0 ? "all" : num(ram[0])));
+    lines.push(...segments(name, q, T));
     if (journal) lines.push(line("journal", `${plural(journal[0], "record")}; ${plural(journal[1], "segment file")} written`));
     for (const [number, c] of T.consumer) if (c[0] === name) lines.push(line(`consumer ${number}`, c[1] ? `at most ${num(c[1])} unacked` : "no limit"));
   }
@@ -34,11 +35,24 @@ function ofActor(id, T, now) {
   return [el("dl", {}, lines), around(now, "actor", id)];
 }
 
+// what the index's files hold of a queue, segment by segment: records that were handed to the system, and the bodies in them
+function segments(name, q, T) {
+  const entries = T.run.get("settings")?.[q[5] === 1 || T.run.get("run")?.[3] === 1 ? 2 : 3], found = new Map();
+  if (!entries) return [];
+  for (const [key, e] of T.entry) {
+    const [queue, seq] = placeOf(key), written = e[1] === "acked" || e[1] === "dropped" ? 0 : e[3];
+    if (queue !== name || !written) continue;
+    const label = (seq[0] ? `${seq[0]}, segment ` : "segment ") + Math.floor(seq[1] / entries), sum = found.get(label) ?? [0, 0, 0];
+    found.set(label, [sum[0] + 1, sum[1] + (written > 1 ? 1 : 0), sum[2] + e[5]]);
+  }
+  return [...found].slice(0, SEGMENTS).map(([label, [count, synced, size]]) => line(label, `${plural(count, "record")}, ${num(synced)} synced`, size ? `, ${bytes(size)} of bodies` : ""));
+}
+
 function ofMessage(id, T, now) {
   const lines = [], owed = T.owed.get(id);
   if (owed) lines.push(line("publisher", `waits for ${plural(owed[1], "queue")}`));
   for (const m of T.mail.values()) if (m[2] && m[2] <= id && id < m[2] + Math.max(1, m[3])) lines.push(line("in a mailbox", named(T.actor.get(m[0])?.[0] ?? "?"), `, as ${plain(m[1])}`));
-  for (const [key, e] of T.entry) if (e[0] === id) { const [name, seq] = placeOf(key); lines.push(line(`in ${plain(name)}`, el("button.link", { on: { click: () => now.select({ kind: "entry", id: key }) } }, `number ${num(seq[1])}`), `, ${e[1]}; ${PLACES[e[2]] || "?"}; index ${INDEX[e[3]]}; body ${BODIES[e[4]]}`)); }
+  for (const [key, e] of T.entry) if (e[0] === id) { const [name, seq] = placeOf(key); lines.push(line(`in ${plain(name)}`, el("button.link", { on: { click: () => now.select({ kind: "entry", id: key }) } }, `number ${num(seq[1])}`), `, ${e[1]}; ${PLACES[e[2]] || "?"}; index ${INDEX[e[3]]}; body ${bodyOf(e)}`)); }
   for (const [key, r] of T.rec) if (r[0] === id) lines.push(line("record", el("button.link", { on: { click: () => now.select({ kind: "record", id: key }) } }, `${key.split("/")[1]}.rdq at ${num(+key.split("/")[2])}`), r[2] ? `, ${plural(r[2], "reference")}` : ", garbage"));
   for (const [key, value] of T.flying) if (+key.split("/")[1] === id) lines.push(line("flying counter", `${value > 0 ? "+" : ""}${value}, of `, named(key.split("/").slice(2).join("/"))));
   if (T.cache.has("p/" + id) || T.cache.has("t/" + id)) lines.push(line("cache", "its body is in the current-file cache"));
@@ -101,7 +115,7 @@ function raw(found) {
 // what the files of a queue's index hold of a message, field by field; the server decodes it with the readers that the store uses
 function ofEntry(key, T, now) {
   const e = T.entry.get(key), [name, seq] = placeOf(key);
-  const about = e ? [line("message", e[0] ? el("button.link", { on: { click: () => now.select({ kind: "message", id: e[0] }) } }, "m" + e[0]) : "unknown"), line("queue", named(name)), line("number", num(seq[1])), line("index", INDEX[e[3]]), line("body", BODIES[e[4]])] : [line("queue", named(name)), line("now", "not in the queue at this row")];
+  const about = e ? [line("message", e[0] ? el("button.link", { on: { click: () => now.select({ kind: "message", id: e[0] }) } }, "m" + e[0]) : "unknown"), line("queue", named(name)), line("number", num(seq[1])), line("index", INDEX[e[3]]), line("body", bodyOf(e))] : [line("queue", named(name)), line("now", "not in the queue at this row")];
   return [el("dl", {}, about), el("h3", {}, "Bytes"), now.entry ? fields(now.entry(name, seq[0], seq[1], e?.join("/") ?? "")) : el("p.void", {}, "The trace holds no bytes of files. With --data DIR they are read from the queue's index.")];
 }
 

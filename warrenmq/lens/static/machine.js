@@ -6,7 +6,8 @@ import { bytes, el, named, num, plain, plural } from "./dom.js";
 
 export const INDEX = ["in memory only", "written, not synced", "synced"];
 export const PLACES = ["", "alpha: body and position in memory", "beta: body on disk, position in memory", "gamma: body on disk, position in both", "delta: on disk only"];
-export const BODIES = ["small, beside the index", "in the persistent store", "in the transient store"];
+const BODIES = ["small, beside the index", "in the persistent store", "in the transient store"];
+export const bodyOf = (e) => (e[5] ? `${BODIES[e[4]]}, ${bytes(e[5])}` : BODIES[e[4]]);  // an entry's
 const CELLS = 90, QUEUES = 8, FOLDED = 40;
 
 export function grouped(table, pick) {
@@ -78,11 +79,11 @@ function pipes(cells, classic) {
 }
 
 function cell(name, { seq, key, e }, now, entries) {
-  const [message, state, place, index, body] = e;
+  const [message, state, place, index] = e, body = e[4];
   const begins = entries && seq[1] && seq[1] % entries === 0;
   return el("i.cell", { key, class: `${state} i${index} ${body ? "big" : ""} ${place > 1 ? "p" + place : ""} ${message && message === now.focus ? "foc" : ""} ${now.changed.has(now.at.entry + key) ? "chg" : ""} ${begins ? "seg" : ""}`,
     "data-a": "entry/" + key, on: { click: () => message && now.select({ kind: "message", id: message }) },
-    title: `number ${seq[1]}${seq[0] ? ", priority " + seq[0] : ""}, ${message ? "m" + message : "a message"}: ${state}; ${PLACES[place] || "where it is was not told"}; index ${INDEX[index]}; body ${BODIES[body]}${begins ? `; segment ${seq[1] / entries} begins here` : ""}` });
+    title: `number ${seq[1]}${seq[0] ? ", priority " + seq[0] : ""}, ${message ? "m" + message : "a message"}: ${state}; ${PLACES[place] || "where it is was not told"}; index ${INDEX[index]}; body ${bodyOf(e)}${begins ? `; segment ${seq[1] / entries} begins here` : ""}` });
 }
 
 function queue(name, q, list, T, now) {

@@ -27,7 +27,7 @@ from warrenmq.directory.quarantine import set_aside_lost
 from warrenmq.directory.recovery_terms import Terms
 from warrenmq.directory.torn import Damage
 from warrenmq.queue_index.live_segments import LiveSegments
-from warrenmq.queue_index.record import all_whole, record_problem
+from warrenmq.queue_index.record import all_whole, message_number, record_problem
 from warrenmq.queue_index.v1.journal import WRITE_BUFFER, Journal
 from warrenmq.queue_index.v1.reader import read_segment
 from warrenmq.queue_index.v1.recovery import Found, Recovery
@@ -240,19 +240,12 @@ class QueueIndex(LiveSegments[Segment]):
         records.update(segment.published)
         return records, facts.transient | segment.transient
 
-    def live_runs(self) -> Iterator[tuple[int, int]]:
-        """(first, count) of each run of consecutive sequence ids that are not acked; reads every segment."""
-        first = count = 0
+    def live_messages(self) -> Iterator[tuple[int, int]]:
+        """See Index; reads every segment."""
         for number in sorted(self._segments):
             base = number * self.segment_entry_count
-            for seq_id in [base + relative for relative in sorted(self._load(self._segments[number])[0])]:
-                if seq_id != first + count:
-                    if count:
-                        yield first, count
-                    first, count = seq_id, 0
-                count += 1
-        if count:
-            yield first, count
+            for relative, record in sorted(self._load(self._segments[number])[0].items()):
+                yield base + relative, message_number(record)
 
     # -- to disk
 
@@ -264,17 +257,18 @@ class QueueIndex(LiveSegments[Segment]):
     def flush_buffer(self, trigger: Trigger) -> None:
         """Hand the buffered actions to the operating system; after an error they are still buffered."""
         journal = self._journal
-        size, actions = journal.buffered, journal.buffered_actions
+        size, published, acked = journal.buffered, journal.buffered_publishes, journal.buffered_acks
         if not size:
             return
-        offset = journal.size
+        offset, lowest, actions = journal.size, journal.lowest, 2 * published + acked
         self._write_failed = True
         journal.write()
         self._write_failed = False
         self._unsynced_bytes += size
         self._unsynced_actions += actions
         if self._trace is not None:
-            _write_written(self._trace, trigger, size, actions, offset)
+            first = lowest + self.base if actions else 0
+            _write_written(self._trace, trigger, size, actions, offset, first, published, acked)
 
     def _write_full_buffer(self) -> None:
         """Write in passing.  A disk that is full is sync()'s to report; until one succeeds nothing is tried here."""

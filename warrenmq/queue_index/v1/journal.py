@@ -39,6 +39,8 @@ _ACK_ONLY = 1 << 6
 """The bit of an action's first byte that tells an ack from a deliver."""
 PLAUSIBLE_SEQ_ID = 1 << 48
 """A queue does not come this far: a million messages a second for nine years."""
+NO_SEQ_ID = 1 << 62
+"""Above every sequence id."""
 ACTION_BYTES = 8
 TEMPORARY = ".tmp"
 """The end of the names of files that are not finished; a recovery removes them."""
@@ -65,7 +67,9 @@ class Journal:
         self._parts: list[bytes] = []
         self.buffered = 0
         """Bytes in the buffer."""
-        self.buffered_actions = 0
+        self.buffered_publishes = self.buffered_acks = 0
+        self.lowest = NO_SEQ_ID
+        """The lowest sequence id of these."""
         self._copy: File | None = None
         """The next journal, while a restart is being prepared."""
         self._new_path = self.path + TEMPORARY
@@ -89,22 +93,24 @@ class Journal:
         parts.append(records[-1])
         parts.append(_pack_action(deliver + count - 1))
         self.buffered += 2 * ACTION_BYTES * count + sum(map(len, records))
-        self.buffered_actions += 2 * count
+        self.buffered_publishes += count
+        self.lowest = min(self.lowest, first_seq_id)
 
     def ack_range(self, first_seq_id: int, count: int) -> None:
         """Add acks of consecutive sequence ids."""
-        self._add(array("Q", range(_ACK | first_seq_id, (_ACK | first_seq_id) + count)))
+        self._add(array("Q", range(_ACK | first_seq_id, (_ACK | first_seq_id) + count)), first_seq_id)
 
     def ack(self, seq_ids: list[int]) -> None:
         """Add acks."""
-        self._add(array("Q", [_ACK | seq_id for seq_id in seq_ids]))
+        self._add(array("Q", [_ACK | seq_id for seq_id in seq_ids]), min(seq_ids, default=NO_SEQ_ID))
 
-    def _add(self, actions: array[int]) -> None:
+    def _add(self, actions: array[int], lowest: int) -> None:
         if sys.byteorder == "little":
             actions.byteswap()
         self._parts.append(actions.tobytes())
         self.buffered += ACTION_BYTES * len(actions)
-        self.buffered_actions += len(actions)
+        self.buffered_acks += len(actions)
+        self.lowest = min(self.lowest, lowest)
 
     def write(self) -> None:
         """Hand the buffer to the operating system in one write; after an error it is all still there."""
@@ -115,7 +121,8 @@ class Journal:
         self.file.append(data)
         self.size += len(data)
         self._parts = []
-        self.buffered = self.buffered_actions = 0
+        self.buffered = self.buffered_publishes = self.buffered_acks = 0
+        self.lowest = NO_SEQ_ID
 
     def copy_rest(self, mark: int, most: int) -> bool:
         """Before a restart: copy up to `most` more bytes of what it will keep to the new file, and sync them.

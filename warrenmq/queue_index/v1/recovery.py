@@ -20,7 +20,7 @@ counts that a clean stop saved; here they are always counted, the walk for the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -57,8 +57,6 @@ class Found:
     """Sequence ids of those among the dropped whose bytes are in the queue's own files, but damaged."""
     damage: list[CorruptFile] = field(default_factory=list)
     """The places of invalid bytes."""
-    store_messages: Mapping[int, bytes] = field(default_factory=dict)
-    """Sequence id -> message id of messages that are in a store; filled in for a trace only."""
 
     @property
     def quarantined(self) -> int:

@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING
 
 from warrenmq.directory.quarantine import set_aside_lost
 from warrenmq.directory.recovery_terms import Terms
-from warrenmq.message.runs import runs
 from warrenmq.queue_index.live_segments import LiveSegments
+from warrenmq.queue_index.record import message_number
 from warrenmq.queue_index.v1.segment import split, tune_read
 from warrenmq.queue_index.v2 import qi
 from warrenmq.queue_index.v2.pack import SegmentV2, by_segment, newest_that_fit
@@ -232,13 +232,14 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
         """The best end of a read from `start` to `end`."""
         return tune_read(start, end, self.segment_entry_count)
 
-    def live_runs(self) -> Iterator[tuple[int, int]]:
-        """(first, count) of each run of consecutive sequence ids that are not acked; reads every index file."""
-        seq_ids = set(self._buffer)
+    def live_messages(self) -> Iterator[tuple[int, int]]:
+        """See Index; reads every index file."""
+        found: dict[int, int] = {}
         for number, segment in self._segments.items():
             if segment.on_disk:
-                seq_ids.update(self._files.seq_ids(number))
-        return runs(sorted(seq_ids - self._acks))
+                found.update(self._files.live(number))
+        found.update((seq_id, message_number(record)) for seq_id, record in self._buffer.items())
+        return ((seq_id, found[seq_id]) for seq_id in sorted(found.keys() - self._acks))
 
     # -- to disk
 
@@ -288,7 +289,13 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
             self._unsynced_bytes += size
             self._unsynced_records += len(published) + len(acked)
             if self._trace is not None:
-                _write_written(self._trace, trigger, size, len(published) + len(acked), stored)
+                records_written, first = (
+                    len(published) + len(acked),
+                    self.base + min(published[:1] + acked[:1]),
+                )
+                _write_written(
+                    self._trace, trigger, size, records_written, stored, first, len(published), len(acked)
+                )
         self._write_failed = False
         return written
 

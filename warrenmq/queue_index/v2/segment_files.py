@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from warrenmq.directory.torn import Damage
-from warrenmq.queue_index.record import HEADER, ID_BYTES, embedded, message_problem
+from warrenmq.queue_index.record import HEADER, ID_BYTES, embedded, message_number, message_problem
 from warrenmq.queue_index.v2 import qi, qs
 from warrenmq.queue_index.v2.pack import SegmentV2, adjacent, pack
 from warrenmq.queue_index.v2.recovery import UNSYNCED
@@ -219,11 +219,11 @@ class SegmentFiles:
         places = [(entry.offset, entry.stored_size) for _, entry in wanted]
         return qs.read_bodies(file, places, check_crc=self._check_crc)
 
-    def seq_ids(self, number: int) -> list[int]:
-        """The sequence ids of a segment's live entries."""
+    def live(self, number: int) -> list[tuple[int, int]]:
+        """The sequence ids of a segment's live entries, and the low 64 bits of their message ids, or 0."""
         base = number * self._entry_count
         entries = qi.parse(self._disk.read(self._path(number, qi.EXTENSION))).entries
-        return [base + relative for relative, _ in entries]
+        return [(base + relative, message_number(entry.msg_id or NO_ID)) for relative, entry in entries]
 
     def delete(self, number: int) -> None:
         """Remove both files of a segment."""
