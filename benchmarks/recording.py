@@ -142,7 +142,7 @@ def emitted(made: Sequence[Call], recorder: Recorder) -> float:
         elif event == STORE_REMOVE:
             _store_remove(trace, c1, c2, c3, c4, c5, c6, c7)
         elif event == APPEND:
-            _append(trace, c1, c2, c3, c4)
+            _append(trace, c1, c2, c3, c4, c5)
         elif event == RECV:
             _recv(trace, c1, c2, c3)
         else:

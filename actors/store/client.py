@@ -29,7 +29,9 @@ from warrenmq.actors.store.messages import (
     Removes,
     Writes,
 )
+from warrenmq.message_store.rdq import BODY_AT
 from warrenmq.message_store.tables import Client, trace_number
+from warrenmq.message_store.trace import checksum_in_row
 from warrenmq.runtime import CallFailed, CreditFlow
 from warrenmq.trace import events
 from warrenmq.trace.events import DIRECT, FROM_CACHE
@@ -209,7 +211,8 @@ class MsgStoreClient:
             self.send()
             body = self._tables.cache.get(msg_id)
         if body is not None and (trace := self._server.trace) is not None:
-            _write_read(trace, FROM_CACHE, trace_number(msg_id), 0, 0, 0, 0, len(body))
+            number = trace_number(msg_id)
+            _write_read(trace, FROM_CACHE, number, 0, checksum_in_row(number, body), 0, 0, 0, len(body))
         return body
 
     def _read_runs(self, mark: int, file: int, msg_ids: list[bytes]) -> dict[bytes, bytes]:
@@ -244,11 +247,13 @@ class MsgStoreClient:
     def _body(self, record: bytes, mark: int, msg_id: bytes, file: int, offset: int) -> bytes | None:
         if (trace := self._server.trace) is not None:
             mark = mark if self._tables.files.in_place else 0
+            number = trace_number(msg_id)
             _write_read(
                 trace,
                 DIRECT,
-                trace_number(msg_id),
+                number,
                 self.store_trace_id,
+                checksum_in_row(number, record, BODY_AT),
                 mark,
                 file,
                 offset,

@@ -435,8 +435,23 @@ def a_dead_queue_that_nacks_nothing(runs: Runs) -> Places:
 
 @row_plant("Q6", QUEUE, Ev.DELIVER)
 def another_body(_run: RunRows, queue: Actor, row: Row) -> Places:
-    if row[PSEQ] and any(each[C] >> 32 for each in queue.find(Ev.PUBLISH, a=row[A], b=row[B])):
+    if row[PSEQ] and any(each[C] >> 32 & 0xFFFF for each in queue.find(Ev.PUBLISH, a=row[A], b=row[B])):
         row[PSEQ] = row[PSEQ] % 0xFFFF + 1
+        yield
+
+
+@row_plant("Q6", STORE, Ev.APPEND)
+def another_body_written(run: RunRows, _store: Actor, row: Row) -> Places:
+    published = [each for queue in run.of(QUEUE) for each in queue.find(Ev.PUBLISH, msg=row[MSG], b=1)]
+    if row[PSEQ] and any(each[C] >> 32 & 0xFFFF for each in published if each[WHO] & IN_STORE):
+        row[PSEQ] = row[PSEQ] % 0xFFFF + 1
+        yield
+
+
+@row_plant("Q6", QUEUE, Ev.READ)
+def another_body_read(run: RunRows, _queue: Actor, row: Row) -> Places:
+    if row[PSEQ] >> 47 and any(store.find(Ev.APPEND, msg=row[MSG]) for store in run.of(STORE)):
+        row[PSEQ] = (row[PSEQ] >> 47) % 0xFFFF + 1 << 47 | row[PSEQ] & (1 << 47) - 1
         yield
 
 

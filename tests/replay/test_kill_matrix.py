@@ -170,6 +170,7 @@ REASONS: dict[str, dict[str, str]] = {
         "drop": "the run was killed before another record or a flush of this file",
         "late": "its neighbour is the decision about the next message",
         "msg": "no row weighed the file's live records afterwards (S3), and no queue read the record directly (D1)",
+        "pseq": "its message has no PUBLISH of its own with a checksum, and was not read, or has no checksum",
         "c": "the run was killed before another record or a flush of this file",
     },
     "STORE_REMOVE": {
@@ -200,7 +201,7 @@ REASONS: dict[str, dict[str, str]] = {
         "drop": "no read is owed", "twice": "no read is one too many", "late": "no record was moved in between",
         "flag": "a read from the cache, or by the store, has no place to compare",
         **dict.fromkeys(("msg", "peer", "a", "b"), "a read from the cache, or by the store, has no place to compare"),
-        "pseq": "S8 asks only of readers with an older mark than a cut waits for", "c": "sizes of reads are for figures",
+        "pseq": "Q6 compares checksums where there is one; S8 asks only of readers with an older mark than a cut waits for", "c": "sizes of reads are for figures",
     },
     "FILE_DELETE": {"drop": "its run was killed: no count of files at a clean stop misses it", "late": _OTHER_FILE, "b": _PEOPLE},
     "FILE_STATE": {

@@ -30,7 +30,7 @@ def slab(rows: int = 5) -> bytearray:
             emit(one, 1 + number, number, 1 << 40, a=-1, b=number)  # all columns are checked
         else:
             confirm(one, 1, 1 << 40, first_seq_id=number, count=3)  # those of the event are
-        append(two, (1 << 64) - number - 1, 0, number, size=9)
+        append(two, (1 << 64) - number - 1, 0, 0, number, size=9)
     return bytearray(sink.files()["1-warrenmq-0.slab"])
 
 

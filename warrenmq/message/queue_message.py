@@ -29,7 +29,16 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 from zlib import crc32
 
-from warrenmq.message.stored import FRONT, MASK, SEALED, StoredMessage, bound_to, decode, sealed_head
+from warrenmq.message.stored import (
+    CHECKSUMS,
+    FRONT,
+    MASK,
+    SEALED,
+    StoredMessage,
+    bound_to,
+    decode,
+    sealed_head,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -65,8 +74,6 @@ _EMBEDDED = Struct(">8sQQII3sII")
 
 
 _seal_of = Struct(">3sI").unpack_from
-_CHECKSUMS = 0xFFFF
-"""Checksums in traces are numbers from 1 to this."""
 _sealed: tuple[bytes, int, bytes, int] = (b"", -1, b"", 0)
 """The last head, size, and what sealed_head made of them: messages that are published one by one are often alike."""
 
@@ -104,7 +111,7 @@ def checksum_of(messages: Iterable[tuple[int, bytes, bool]]) -> int:
         if seal != SEALED:
             return 0
         total += crc * (seq_id + 1)
-    return total % _CHECKSUMS + 1
+    return total % CHECKSUMS + 1
 
 
 class Fetched(NamedTuple):

@@ -54,6 +54,8 @@ UNSEALED = b"\x95\x01"
 ERLANG_TERM = 131
 """First byte of a message stored by RabbitMQ."""
 MASK = 0xFFFFFFFF
+CHECKSUMS = 0xFFFF
+"""Checksums in traces are numbers from 1 to this."""
 
 _PARTS = 5
 _ARRAY_OF_5 = b"\x95"
@@ -131,6 +133,14 @@ def seal(head: bytes, body: bytes, bound: int) -> bytes:
 def bound_to(msg_id: bytes) -> int:
     """The bytes that bind the checksum of a message in a message store to its id."""
     return crc32(msg_id)
+
+
+def checksum_of(stored: bytes, at: int = 0) -> int:
+    """The checksum for a trace (APPEND in trace/events.py) of a stored message that begins at `at`; 0 if it has none."""
+    if len(stored) < at + FRONT.size:
+        return 0
+    seal, crc, _ = FRONT.unpack_from(stored, at)
+    return crc % CHECKSUMS + 1 if seal == SEALED else 0
 
 
 def problem_of(stored: bytes, bound: int, size: int | None = None) -> str | None:

@@ -22,6 +22,8 @@ from warrenmq.message.stored import bound_to, problem_of
 HEAD = Struct(">Q16s")
 MARKER = b"\xff"
 ID_SIZE = 16
+BODY_AT = HEAD.size
+"""Where the body begins in a record."""
 OVERHEAD = HEAD.size + len(MARKER)
 """Bytes of a record beyond its body: 25."""
 

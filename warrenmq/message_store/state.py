@@ -35,8 +35,9 @@ from warrenmq.message_store.flying import processes_remove, processes_write
 from warrenmq.message_store.gc import DeferredRead, DeferredRemove, StoreGc
 from warrenmq.message_store.gc_jobs import Phase
 from warrenmq.message_store.gc_plan import is_mostly_garbage
+from warrenmq.message_store.rdq import BODY_AT
 from warrenmq.message_store.tables import StoreTables, trace_number
-from warrenmq.message_store.trace import tell_recovered, tell_remove, tell_write
+from warrenmq.message_store.trace import checksum_in_row, tell_recovered, tell_remove, tell_write
 from warrenmq.message_store.writer import StoreWriter
 from warrenmq.trace.events import BY_SERVER, Decision, Read, RefDropped
 from warrenmq.trace.writers import writer
@@ -344,7 +345,9 @@ class MsgStoreState:
         else:
             record = self.tables.handles.pread(file, total, offset)
         if self._trace is not None:
-            _write_read(self._trace, BY_SERVER, trace_number(msg_id), 0, 0, file, offset, total)
+            number = trace_number(msg_id)
+            checksum = checksum_in_row(number, record, BODY_AT)
+            _write_read(self._trace, BY_SERVER, number, 0, checksum, 0, file, offset, total)
         return self.tables.damage.body_of(record, msg_id, file, offset)
 
     # what happens by itself

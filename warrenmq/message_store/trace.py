@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from warrenmq.message.stored import checksum_of
 from warrenmq.message_store.actions import WriteAction
 from warrenmq.message_store.tables import trace_number
 from warrenmq.trace.events import (
     CLEAN,
     DIRTY,
     EMPTY,
+    NOT_CHECKED,
     Decision,
     FileState,
     RefRecovered,
@@ -38,6 +40,11 @@ _DECISIONS = {
     WriteAction.REVIVE: int(Decision.CONFIRM),
     WriteAction.COUNT: int(Decision.CONFIRM),
 }
+
+
+def checksum_in_row(number: int, data: bytes, at: int = 0) -> int:
+    """The checksum that a row has of the stored message at `at`, whose message has this number in the trace; 0 = none."""
+    return 0 if number & NOT_CHECKED else checksum_of(data, at)
 
 
 def tell_write(

@@ -30,6 +30,7 @@ from warrenmq.message_store.current_file import CurrentFile
 from warrenmq.message_store.effects import Confirm
 from warrenmq.message_store.rdq import LARGE_MESSAGE, OVERHEAD
 from warrenmq.message_store.tables import trace_number
+from warrenmq.message_store.trace import checksum_in_row
 from warrenmq.seams.disk import is_full
 from warrenmq.trace.events import (
     IGNORED,
@@ -99,7 +100,8 @@ class StoreWriter:
         self.wait_for_sync(client, msg_id)  # not before: leaving a file confirms everything that waits
         offset = file.append(msg_id, body)
         if self._trace is not None:  # first: once the index has it, a queue may read it and say so
-            _write_append(self._trace, trace_number(msg_id), file.number, offset, total)
+            number = trace_number(msg_id)
+            _write_append(self._trace, number, checksum_in_row(number, body), file.number, offset, total)
         self._tables.index.insert(msg_id, (1, file.number, offset, total))
         files.appended(msg_id, total)
         if offset + total >= self._limit or alone:

@@ -25,6 +25,7 @@ from warrenmq.trace.events import (
     MOST_BODY_SIZE,
     MULTIPLE,
     NO_ACK,
+    NOT_CHECKED,
     OVERFLOW_DROP_HEAD,
     OVERFLOW_REJECT,
     OVERFLOW_REJECT_DLX,
@@ -66,10 +67,6 @@ _write_closed, _write_deleted = writer(events.QueueClosed), writer(events.QueueD
 _OVERFLOWS = {
     "drop-head": OVERFLOW_DROP_HEAD, "reject-publish": OVERFLOW_REJECT, "reject-publish-dlx": OVERFLOW_REJECT_DLX,
 }  # fmt: skip
-_NOT_CHECKED = 15 << 6
-"""Bits that the sequence ids of messages with a checksum do not have: 64 of 1,024, the first ones among them.  A random number in each row would
-make a trace a tenth larger; a queue that mixes bodies up does so there, too.
-"""
 _REST_INTERVAL = 1_000_000_000
 """Nanoseconds between two QUEUE_RESTS rows of a queue whose consumers have no room."""
 
@@ -136,7 +133,7 @@ class QueueTrace:
             | (WANTS_CONFIRM if answered else 0)
             | (IN_STORE if in_store else 0)
         )
-        checksum = 0 if first & _NOT_CHECKED else checksum_of(taken(first, count))
+        checksum = 0 if first & NOT_CHECKED else checksum_of(taken(first, count))
         body_size = 0 if in_store else min(size // count, MOST_BODY_SIZE)
         _write_publish(self._trace, flag, msg, sender, send, first, count, body_size, checksum, sends)
 
@@ -162,7 +159,7 @@ class QueueTrace:
         for place, run in delivery_runs(fetched):
             first, _, _, redelivered, _ = run[0]
             checksum = 0
-            if not first & _NOT_CHECKED:
+            if not first & NOT_CHECKED:
                 checksum = checksum_of([(seq, payload, in_store) for seq, payload, _, _, in_store in run])
             _write_deliver(
                 self._trace,

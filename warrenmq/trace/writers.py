@@ -55,8 +55,7 @@ def _writer(event: type[Event[Any]]) -> Write:
     elif places == [*ordered, ordered[-1], ordered[-1]] and all(each.is_whole for each in columns[:-3]):
         high, middle, low = columns[-3:]
         if len(columns) == _PUBLISH_COLUMNS and low.shift == 0:
-            shared = high.shift, high.mask, middle.shift, middle.mask, low.mask
-            return _renamed(_three_in_one(_packing(event), event.number, *shared), event)
+            return _renamed(_three_in_one(_packing(event), event.number, high.shift, middle.shift), event)
     return _general(event)
 
 
@@ -246,8 +245,8 @@ def _flag_and_six(pack_into: PackInto, number: int) -> Write:
     return write
 
 
-def _four(pack_into: PackInto, number: int) -> Write:
-    def write(trace: ActorTrace, c1: int, c2: int, c3: int, c4: int) -> int:
+def _five(pack_into: PackInto, number: int) -> Write:
+    def write(trace: ActorTrace, c1: int, c2: int, c3: int, c4: int, c5: int) -> int:
         t = trace.clock()
         if t <= trace.last_t:
             t = trace.last_t + 1
@@ -255,10 +254,10 @@ def _four(pack_into: PackInto, number: int) -> Write:
         trace.seq = seq = trace.seq + 1
         at, me = trace.at, trace.id
         try:
-            check = mix((t, seq, c1, c2, c3, c4, number, me)) & CHECK_MASK
-            pack_into(trace.slab, at, t, seq, c1, c2, c3, c4, number, me, check)
+            check = mix((t, seq, c1, c2, c3, c4, c5, number, me)) & CHECK_MASK
+            pack_into(trace.slab, at, t, seq, c1, c2, c3, c4, c5, number, me, check)
         except _error:
-            trace.write_unsigned(at, pack_into, (t, seq, c1, c2, c3, c4, number, me))
+            trace.write_unsigned(at, pack_into, (t, seq, c1, c2, c3, c4, c5, number, me))
         trace.at = at = at + _ROW_BYTES
         if at == trace.end:
             trace.full()
@@ -291,9 +290,8 @@ def _two_in_one(pack_into: PackInto, number: int, shift: int, high_mask: int, lo
     return write
 
 
-def _three_in_one(pack_into: PackInto, number: int, high_shift: int, high_mask: int, middle_shift: int, middle_mask: int,
-                  low_mask: int) -> Write:  # fmt: skip
-    """Make the writer of PUBLISH: a flag, five columns, and three that share the last one."""
+def _three_in_one(pack_into: PackInto, number: int, high_shift: int, middle_shift: int) -> Write:
+    """Make the writer of PUBLISH: a flag, five columns, and three that share the last one, which have to fit into their bits."""
 
     def write(
         trace: ActorTrace,
@@ -307,7 +305,7 @@ def _three_in_one(pack_into: PackInto, number: int, high_shift: int, high_mask: 
         middle: int,
         low: int,
     ) -> int:
-        c6 = (high & high_mask) << high_shift | (middle & middle_mask) << middle_shift | low & low_mask
+        c6 = high << high_shift | middle << middle_shift | low
         t = trace.clock()
         if t <= trace.last_t:
             t = trace.last_t + 1
@@ -335,6 +333,6 @@ _STRAIGHT: dict[tuple[bool, int], Callable[[PackInto, int], Write]] = {
     (True, 5): _flag_and_four,
     (True, 6): _flag_and_five,
     (True, 7): _flag_and_six,
-    (False, 4): _four,
+    (False, 5): _five,
 }
 """(True if there is a flag, columns of the event with the flag) -> who makes its writer."""

@@ -1,6 +1,6 @@
-"""Q6: a message is delivered with the body with which it was published.
+"""Q6: a message is written, read and delivered with the body with which it was published.
 
-Key: (run, queue actor).  PUBLISH and DELIVER have a checksum of their messages: a sum over them in which each counts by its place (trace/events.py),
+Of a delivery, by Bodies; key: (run, queue actor).  PUBLISH and DELIVER have a checksum of their messages: a sum over them in which each counts by its place (trace/events.py),
 so rows that cover the same messages in other portions have to add up to the same.  Sequence ids are places on a line, and each row says how far
 two of them are apart:
 
@@ -11,6 +11,10 @@ A row that says otherwise than those before it is a violation, whatever rows are
 process of the queue took in has no PUBLISH here, and says nothing.
 
 Array form: a delivery that has the same messages as a PUBLISH of the same piece of rows, and the same checksum, is fine; both are left out.
+
+Of a store, by StoredBodies; key: (run,).  APPEND and READ have a checksum of their message, which tells that of the PUBLISH as soon as the sequence
+id is known.  So a finding says where a body was exchanged: on its way to the file, in the file or on the way from it, or, where only the
+delivery is wrong, in the queue.
 """
 
 from __future__ import annotations
@@ -21,10 +25,11 @@ from typing import Any, ClassVar, NamedTuple
 from warrenmq.replay.drive.columns import Ints, Rows, np
 from warrenmq.replay.drive.machines import EXERCISED, Finding, Key, Machine, Outcome
 from warrenmq.replay.drive.trace_context import TraceContext
-from warrenmq.replay.explain.story import Chain, Story, links_of
+from warrenmq.replay.explain.evidence import OfMessage
+from warrenmq.replay.explain.story import Chain, Story, event_of, links_of
 from warrenmq.replay.rules.rule import Exercised, Rule
 from warrenmq.trace.catalog import Chunk
-from warrenmq.trace.events import Deliver, Ev, Publish
+from warrenmq.trace.events import IN_STORE, Append, Deliver, Ev, Publish, Read
 from warrenmq.trace.index import Row
 from warrenmq.trace.schema import Shared, T
 
@@ -132,6 +137,94 @@ class Bodies(Machine):
         return outcome
 
 
+class Stored(NamedTuple):
+    """A row about a body in a store; `first` and `messages` are those of a PUBLISH."""
+
+    t: int
+    actor: int
+    seq: int
+    event: int
+    message: int
+    checksum: int
+    first: int = 0
+    messages: int = 0
+
+
+_published = Publish.getter("t", "seq", "message", "checksum", "first_seq_id", "count", "flags")
+_written = Append.getter("t", "seq", "message", "checksum")
+_read = Read.getter("t", "seq", "message", "checksum")
+
+
+class StoredBodies(Machine):
+    """Compares the checksums of what was published with what stores wrote, and of that with what was read."""
+
+    name: ClassVar[str] = "stored bodies"
+    events: ClassVar[frozenset[int]] = frozenset({Ev.PUBLISH, Ev.APPEND, Ev.READ})
+
+    def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, list[Stored]]]:
+        actor, found = piece.actor, []
+        for row in rows:
+            if (event := row.event) == Ev.PUBLISH:
+                t, seq, message, checksum, first, messages, flags = _published(row)
+                if checksum and flags & IN_STORE:
+                    found.append(Stored(t, actor, seq, event, message, checksum, first, messages))
+            else:
+                t, seq, message, checksum = (_written if event == Ev.APPEND else _read)(row)
+                if checksum:
+                    found.append(Stored(t, actor, seq, event, message, checksum))
+        if found:
+            yield (piece.run,), found
+
+    def fold(self, piece: Chunk, rows: Rows) -> Iterator[tuple[Key, list[Stored]]]:
+        """Only rows with a checksum become tuples."""
+        found: list[Stored] = []
+        for event in (Publish, Append, Read):
+            its = rows.where(rows.event == event.number)
+            view: Any = event.of(its)
+            names = ("message", "checksum") + (("first_seq_id", "count") if event is Publish else ())
+            parts = np.stack((its.t, its.seq, *(getattr(view, name) for name in names)), axis=1)
+            wanted = parts[:, 3] != 0
+            if event is Publish:
+                wanted &= view.flags & IN_STORE != 0
+            found += [
+                Stored(t, piece.actor, seq, event.number, *rest) for t, seq, *rest in parts[wanted].tolist()
+            ]
+        if found:
+            yield (piece.run,), found
+
+    def absorb(self, state: list[Stored], summary: list[Stored]) -> None:
+        state += summary
+
+    def finish(self, key: Key, state: list[Stored], context: TraceContext) -> Outcome:
+        run, outcome = int(key[0]), Outcome()
+        written: dict[int, int] = {}
+        for each in sorted(each for each in state if each.event == Ev.APPEND):
+            written.setdefault(each.message, each.checksum)
+
+        def wrong(each: Stored, text: str) -> None:
+            who = run, each.actor
+            rows = ((*who, each.seq),)
+            outcome.findings.append(
+                Finding("Q6", context.name(who), text, rows, each.t, (), (each.message, each.event))
+            )
+
+        for each in sorted(state):
+            if each.event == Ev.PUBLISH:
+                known = [written.get(each.message + n) for n in range(each.messages)]
+                if None not in known:
+                    outcome.figures[EXERCISED, "Q6"] += 1
+                    total = sum(
+                        (checksum - 1) * (each.first + n + 1) for n, checksum in enumerate(known) if checksum
+                    )
+                    if (total - each.checksum + 1) % _MODULUS:
+                        what = f"{each.messages} messages from {each.first} on"
+                        wrong(each, f"the store wrote other bodies than were published as {what}")
+            elif each.checksum != written.get(each.message, each.checksum):
+                done = "written again" if each.event == Ev.APPEND else "read"
+                wrong(each, f"the body that was {done} is not the one that was written of this message")
+        return outcome
+
+
 def _table(event: type[Publish[Any] | Deliver[Any]], rows: Rows) -> Ints:
     """The rows of an event that have a checksum, each as a Part."""
     its = rows.where(rows.event == event.number)
@@ -141,25 +234,41 @@ def _table(event: type[Publish[Any] | Deliver[Any]], rows: Rows) -> Ints:
     return found
 
 
+_OF_STORES = frozenset({Ev.PUBLISH, Ev.APPEND, Ev.READ})
+
+
 def _both(story: Story) -> Chain:
-    """Everything that befell the first of the messages."""
-    return [*links_of(story.of_id(story.finding.about[0])), *links_of(story.evidence)]
+    """Everything that befell the first of the messages; of a store, where it was published, written and read."""
+    (about, *of_a_store) = story.finding.about
+    if of_a_store:
+        known = story.known.rows(OfMessage(story.scope, about))
+        rows = [each for each in known if event_of(each) in _OF_STORES and story.is_before(each)]
+    else:
+        rows = story.of_id(about)
+    return links_of([*rows, *story.evidence])
 
 
 _SQL = """
 SELECT d.run, d.actor, d.seq FROM deliver_rows AS d
 JOIN publish_rows AS p ON p.run = d.run AND p.actor = d.actor AND p.first_seq_id = d.first_seq_id AND p.count = d.count AND p.seq < d.seq
 WHERE d.checksum <> 0 AND p.checksum <> 0 AND d.checksum <> p.checksum
+UNION
+SELECT p.run, p.actor, p.seq FROM publish_rows AS p JOIN append_rows AS w ON w.run = p.run AND w.message = p.message
+WHERE p.count = 1 AND p.flags & 4 <> 0 AND p.checksum <> 0 AND w.checksum <> 0
+  AND (w.checksum - 1) * ((p.first_seq_id + 1) % 65535) % 65535 <> p.checksum - 1
+UNION
+SELECT r.run, r.actor, r.seq FROM read_rows AS r JOIN append_rows AS w ON w.run = r.run AND w.message = r.message
+WHERE r.checksum <> 0 AND w.checksum <> 0 AND r.checksum <> w.checksum
 """
 
 RULE = Rule(
     id="Q6",
     name="bodies as published",
-    text="A message is delivered with the body with which it was published.",
+    text="A message is written to a store, read from it and delivered with the body with which it was published.",
     sources=("docs/reference/classic-queue.md#what-is-stored", "docs/reference/classic-queue.md#p19"),
-    exercised=Exercised("a delivery with a checksum"),
-    machines=(Bodies,),
+    exercised=Exercised("a delivery with a checksum, or a body that was published and written"),
+    machines=(Bodies, StoredBodies),
     sql=_SQL,
-    not_in_sql="deliveries that cover other messages together than were published together",
+    not_in_sql="deliveries that cover other messages together than were published together, and bodies of several messages of one publish",
     explain=_both,
 )
