@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 from warrenmq.replay.drive.machines import Key, Outcome
 from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.replay.explain.story import mail_chain
-from warrenmq.replay.rules.passes.mail import RECEIVES, Bucket, Mail, misreceived
+from warrenmq.replay.rules.passes.mail import RECEIVES, Bucket, Mail, is_its_receiver, misreceived
 from warrenmq.replay.rules.rule import FORMAT, Exercised, Judge, Rule
 from warrenmq.trace.catalog import STRANGER
 
 
 def _is_its_receiver(_sent: Any, receiver: Any, _received: Any, actor: Any, undelivered: Any) -> Any:
-    """A SEND that does not know its receiver is for any actor; an undelivered message comes back to its sender."""
-    return (receiver == actor) | (receiver == 0) | undelivered
+    return is_its_receiver(receiver, actor, undelivered)
 
 
 def _unmatched(key: Key, bucket: Bucket, context: TraceContext, outcome: Outcome) -> None:
-    for sent_t, receiver, undelivered, receive in bucket.odd:
-        if not _is_its_receiver(sent_t, receiver, receive.t, receive.actor, undelivered):
+    for _, receiver, undelivered, receive in bucket.odd:
+        if not is_its_receiver(receiver, receive.actor, undelivered):
             text = f"was sent to actor {receiver}"
             outcome.findings.append(misreceived("T2", key, receive, text, context))
     for receive in bucket.again:
         outcome.findings.append(misreceived("T2", key, receive, "was received twice", context))
     run, _ = who = int(key[0]), int(key[1])
-    for receive in bucket.waiting.values():
+    for receive in chain.from_iterable(bucket.waiting.values()):
         text = f"was received by {context.name((run, receive.actor))}, but there is no such row"
         needs: tuple[Who, ...] = (who,)
         if context.ends_unproven(who, receive.send):

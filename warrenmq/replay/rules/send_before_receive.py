@@ -7,7 +7,7 @@ from typing import Any
 from warrenmq.replay.drive.machines import Key, Outcome
 from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.explain.story import mail_chain
-from warrenmq.replay.rules.passes.mail import RECEIVES, Bucket, Mail, misreceived
+from warrenmq.replay.rules.passes.mail import RECEIVES, Bucket, Mail, is_its_receiver, misreceived
 from warrenmq.replay.rules.rule import FORMAT, Exercised, Judge, Rule
 
 
@@ -16,8 +16,8 @@ def _in_time(sent: Any, _receiver: Any, received: Any, _actor: Any, _undelivered
 
 
 def _late(key: Key, bucket: Bucket, context: TraceContext, outcome: Outcome) -> None:
-    for sent, _, _, receive in bucket.odd:
-        if sent >= receive.t:
+    for sent, receiver, undelivered, receive in bucket.odd:
+        if sent >= receive.t and is_its_receiver(receiver, receive.actor, undelivered):
             text = f"was received {sent - receive.t} ns before it was sent"
             outcome.findings.append(misreceived("T4", key, receive, text, context))
 

@@ -1,7 +1,8 @@
 """Pass of messages between actors, for T2 and T4: it brings each receive together with its SEND.
 
 A SEND is known by (sender, seq); RECV, PUBLISH, ACK and UNDELIVERED name it.  Key: (run, sender, seq >> 12 of the SEND), so both sides
-meet wherever they were written.  Their order does not matter: whichever comes first waits for the other.
+meet wherever they were written.  Their order does not matter: whichever comes first waits for the other, and a receive by an actor that the SEND
+was not for never counts as its receive.
 
 Of a rule (`judge`):
 
@@ -17,6 +18,7 @@ may not.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
@@ -64,6 +66,14 @@ Halves = tuple[int, list[int], list[int]]
 """An actor's sends, flat (seq, t, receiver), and receives, flat (seq of the SEND, t, seq; negative seq = UNDELIVERED)."""
 
 
+ANYONE = -1
+
+
+def is_its_receiver(receiver: Any, actor: Any, undelivered: Any) -> Any:
+    """A SEND that does not know its receiver is for any actor; an undelivered message comes back to its sender."""
+    return (receiver == actor) | (receiver == 0) | undelivered
+
+
 class Received(NamedTuple):
     """A receive; its SEND is known by its seq."""
 
@@ -79,12 +89,12 @@ class Bucket:
 
     sent: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     """Not received yet: seq -> (seq, t, receiver)."""
-    taken: bytearray = field(default_factory=lambda: bytearray(1 << SHIFT))
-    """1 = received."""
-    waiting: dict[int, Received] = field(default_factory=dict)
+    taken: array[int] = field(default_factory=lambda: array("i", bytes(4 << SHIFT)))
+    """The receivers of those that were received; ANYONE of one that did not name it."""
+    waiting: dict[int, list[Received]] = field(default_factory=dict)
     """Receives whose SEND has not come yet, by its seq."""
     odd: list[tuple[int, int, bool, Received]] = field(default_factory=list)
-    """Pairs that are not as they should be: (t of the SEND, receiver, whether UNDELIVERED, the receive)."""
+    """Pairs that are not as they should be: (t of the SEND or 0, receiver, whether UNDELIVERED, the receive)."""
     again: list[Received] = field(default_factory=list)
     """Receives of what was received before."""
 
@@ -132,8 +142,9 @@ class Mail(Machine):
         numbers = iter(sends)
         for each in zip(numbers, numbers, numbers, strict=True):
             state.sent[each[0]] = each
-            if state.waiting and (receive := state.waiting.pop(each[0], None)) is not None:
-                self._meet(state, *receive)
+            if state.waiting:
+                for receive in state.waiting.pop(each[0], ()):
+                    self._meet(state, *receive)
         sent, taken, asked = state.sent, state.taken, questions(self.judges)
         numbers = iter(receives)
         for send, t, seq in zip(numbers, numbers, numbers, strict=True):
@@ -147,21 +158,23 @@ class Mail(Machine):
                     break
             else:
                 del sent[send]
-                taken[send & _MASK] = 1
+                taken[send & _MASK] = found[2] or ANYONE
 
     def _meet(self, state: Bucket, send: int, actor: int, t: int, seq: int) -> None:
         """A receive looks for its SEND."""
-        found = state.sent.pop(send, None)
-        if found is None:
-            if state.taken[send & _MASK] or send in state.waiting:
-                state.again.append(Received(send, actor, t, abs(seq)))
-            else:
-                state.waiting[send] = Received(send, actor, t, seq)
-            return
-        state.taken[send & _MASK] = 1
-        _, sent_t, receiver = found
-        if not all(fine(sent_t, receiver, t, actor, seq < 0) for fine in questions(self.judges)):
-            state.odd.append((sent_t, receiver, seq < 0, Received(send, actor, t, abs(seq))))
+        _, sent_t, receiver = state.sent.get(send, (0, 0, state.taken[send & _MASK]))
+        undelivered, receive = seq < 0, Received(send, actor, t, abs(seq))
+        if not receiver and not sent_t:
+            state.waiting.setdefault(send, []).append(receive._replace(seq=seq))
+        elif receiver != ANYONE and not is_its_receiver(receiver, actor, undelivered):
+            state.odd.append((sent_t, receiver, undelivered, receive))
+        elif send not in state.sent:
+            state.again.append(receive)
+        else:
+            del state.sent[send]
+            state.taken[send & _MASK] = receiver or ANYONE
+            if not all(fine(sent_t, receiver, t, actor, undelivered) for fine in questions(self.judges)):
+                state.odd.append((sent_t, receiver, undelivered, receive))
 
     def finish(self, key: Key, state: Bucket, context: TraceContext) -> Outcome:
         outcome = Outcome()
