@@ -1,6 +1,7 @@
 """The lens in figures: the fold, the size of a saved page, and a real Chromium that opens it and jumps about in it.
 
     python -m benchmarks.lens [--rows 100000] [--jumps 200] [--long 10000000 --dir SCRATCH] [--out lens.json]
+    python -m benchmarks.lens --memory SCRATCH/long
 
 The trace is a simulated broker's: fan-out and direct publishes of small and large bodies, acks, rejects, idle times in which the
 collector works, and a power cut.  Fold, its `at` for a random row, and export are processor time; what the browser does is wall time, from the start of the page's own script to
@@ -124,6 +125,24 @@ def folded(folder: str) -> dict[str, Any]:
             best = min(best, time.process_time() - begin)
     gc.unfreeze()
     return {"rows": len(rows), "folded_per_second": round(len(rows) / best)}
+
+
+def remembered(path: str) -> dict[str, Any]:
+    """Memory that folding a whole trace takes: what the process has at most, above what the opened trace and its index had."""
+
+    def resident() -> int:
+        """Without mapped files: what is read of the trace is the page cache's."""
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+
+    with open_trace(path) as trace:
+        fold = Fold(trace)
+        gc.collect()
+        opened = most = resident()
+        for number, _ in enumerate(fold.steps()):
+            if number % 10_000 == 0:
+                most = max(most, resident())
+        return {"fold_rows": fold.rows, "fold_mb": round((most - opened) / 1e6, 1)}
 
 
 def sought(folder: str, jumps: int) -> dict[str, Any]:
@@ -306,10 +325,15 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--jumps", type=int, default=200)
     parser.add_argument("--long", type=int, default=0)
+    parser.add_argument("--memory", metavar="TRACE", help="only the memory of the fold of this trace")
     parser.add_argument("--dir", default=None, help="where the long trace is kept")
     parser.add_argument("--out", default=None)
     parser.add_argument("--smoke", action="store_true", help="a small trace, to see that it runs")
     args = parser.parse_args()
+    if args.memory:
+        for name, value in remembered(args.memory).items():
+            print(f"{name:24} {value:>14,}")
+        return 0
     rows, jumps = (2_000, 5) if args.smoke else (args.rows, args.jumps)
     with tempfile.TemporaryDirectory(dir=args.dir) as scratch:
         folder, page = os.path.join(scratch, "trace"), os.path.join(scratch, "page.html")
