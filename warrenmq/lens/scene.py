@@ -84,6 +84,8 @@ class QueueNotes:
     """Sequence ids of entries that were settled and are still shown."""
     closed: bool = False
     """It has said that everything is on disk."""
+    written_to: int = 0
+    """Publishes below this sequence id were written before their rows: a full buffer is written in the middle of taking them in."""
 
     def copied(self) -> QueueNotes:
         """Notes that go their own way from here."""
@@ -94,6 +96,7 @@ class QueueNotes:
             dict(self.transient),
             copy(self.acked),
             self.closed,
+            self.written_to,
         )
 
 

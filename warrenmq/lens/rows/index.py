@@ -42,7 +42,12 @@ def _written(scene: Scene, actor: int, row: Row) -> Caption:
     name = scene.name(actor)
     publishes, acks = _unwritten(scene, name, first)
     if published or acked:  # else an earlier version wrote the row
+        to_come = published - len(publishes)
         publishes, acks = publishes[:published], acks[:acked]
+        if to_come > 0 and not is_classic(
+            scene
+        ):  # an index of version 1 writes what was acked meanwhile, too
+            scene.queues[name].written_to = max(queue_row(scene, name, actor)[1], first) + to_come
     for seq in publishes + acks:
         key = scene.entry_key(name, seq)
         found = scene.tables[ENTRY][key]

@@ -54,10 +54,12 @@ def _taken_in(scene: Scene, actor: int, row: Row) -> Caption:
         body = IN_PERSISTENT if flags & _PERSISTENT else IN_TRANSIENT
     writes = None if not body else notes.writes["p" if body == IN_PERSISTENT else "t"]
     for seq in span(first, count):
-        scene.add(ENTRY, scene.entry_key(name, seq), (message, "ready", 1, 0, body, size))
-        if flags & _PERSISTENT:
+        scene.add(
+            ENTRY, scene.entry_key(name, seq), (message, "ready", 1, int(seq < notes.written_to), body, size)
+        )
+        if flags & _PERSISTENT or seq < notes.written_to:
             notes.dirty.append(seq)
-        else:
+        if not flags & _PERSISTENT:
             notes.transient[message] = seq
         if writes is not None:
             writes.append(message)
