@@ -7,6 +7,7 @@ import pytest
 from tests.message_store.kit import FOLDER, SMALL, body_of, msg_id, new_disk, reads, record
 from tests.message_store.store_world import StoreWorld
 from tests.support.kept_rows import KeptRows
+from warrenmq.message.stored import checksum_of
 from warrenmq.message_store.combine import placed, runs
 from warrenmq.message_store.effects import Confirm, Reply
 from warrenmq.message_store.gc_jobs import Combine, Survivor
@@ -253,7 +254,7 @@ def test_the_trace_of_a_short_life():
                 "was_flying": 1,
             },
         ),
-        (e.Append, {"message": 1, "size": size}),
+        (e.Append, {"message": 1, "checksum": checksum_of(body_of(1)), "size": size}),
     ]
     bench.write("p", 1)
     assert rows.take() == [
