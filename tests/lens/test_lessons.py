@@ -128,9 +128,22 @@ def test_an_unknown_lesson_is_told_with_those_that_there_are(tmp_path):
 
 def test_conditions_count_rows_and_sum_columns():
     rows = [
-        ("store", row_of(Append, message=1, file=0, offset=0, size=10)),
-        ("store", row_of(Append, message=2, file=0, offset=10, size=20)),
-        ("q", row_of(Read, source=ReadFrom.DIRECT, message=1, store=1, mark=0, file=0, offset=0, size=10)),
+        ("store", row_of(Append, message=1, checksum=0, file=0, offset=0, size=10)),
+        ("store", row_of(Append, message=2, checksum=0, file=0, offset=10, size=20)),
+        (
+            "q",
+            row_of(
+                Read,
+                source=ReadFrom.DIRECT,
+                message=1,
+                store=1,
+                checksum=0,
+                mark=0,
+                file=0,
+                offset=0,
+                size=10,
+            ),
+        ),
         ("q", row_of(Recovered, first_seq_id=0, count=3)),
         (
             "store",

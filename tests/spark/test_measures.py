@@ -96,7 +96,7 @@ def test_counting_by_chunks_of_ids_is_counting_at_once(blocks, chunk):
 
 
 def append(t):
-    return row_of(Append, t=t, message=1, file=0, offset=0, size=500)
+    return row_of(Append, t=t, message=1, checksum=0, file=0, offset=0, size=500)
 
 
 def remove(t, references):
