@@ -11,7 +11,7 @@ let told = { runs: [], script: "" }, said = [], coming = Promise.resolve(), show
 
 const frame = (profile) => document.getElementById(profile)?.contentWindow?.lens;
 const lenses = () => told.runs.map((run) => frame(run.profile)).filter(Boolean);
-const forkable = (run) => Math.max(1, frame(run.profile).state.at, run.script_rows);  // the script itself always runs to its end
+const forkable = (run) => Math.max(1, frame(run.profile)?.state.at ?? 0, run.script_rows);  // the script itself always runs to its end
 const short = (name) => name.replace(/^queue:/, "");
 
 async function ask(path, body) {
