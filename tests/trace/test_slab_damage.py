@@ -66,11 +66,12 @@ def test_zeroed_pages_are_found():
         assert read_slabs(memoryview(data)).lossy
 
 
-@pytest.mark.parametrize("columns", range(1, 9))
-def test_a_half_written_row_is_skipped_and_nothing_else_is_lost(columns):
-    data = slab()
+@pytest.mark.parametrize("columns", range(9))
+@pytest.mark.parametrize("rows", range(1, 16))
+def test_a_half_written_row_is_skipped_and_nothing_else_is_lost(rows, columns):
+    data = slab(rows)
     row = SLAB_ROW.pack(*range(7, 15), 1, 1, 1, row_check((*range(7, 15), 1, 1, 1)))
-    data[place(5)] = row[: 8 * columns].ljust(ROW.size, b"\0")
+    data[place(rows)] = row[: 8 * columns].ljust(ROW.size, b"\0")
     found = read_slabs(memoryview(data))
     assert (found.lossy, found.torn, found.bad) == (False, 1, [])
 

@@ -14,7 +14,7 @@ so that a page of zeros is known as lost:
 
     an empty place's bytes          no row
     the check is right              a row
-    columns, then zeros             the process died while it wrote this row; the next place is empty
+    columns or none, then zeros     the process died while it wrote this row; the next place is empty
     zeros, then the end of a row    the process died while it emptied this place; the place before is empty
     anything else                   damaged: a bit flipped, or the page never came to the disk
 
@@ -63,6 +63,8 @@ _CHECKED = 2
 EMPTY_ROW = SLAB_ROW.pack(*[0] * 11, 0xEEEE)
 """A place without a row: all is 0 but the check."""
 _WHO_AT = ROW.size - 8
+_SECTOR = 512
+"""Bytes that a disk writes whole or not at all; a page is some of them."""
 
 _PROGRESS = struct.Struct("<4sIQQII")
 """Magic, number of the segment file, its bytes, its rows, chunks; the crc of what precedes."""
@@ -284,10 +286,13 @@ class Blocks:
             if row[-1] and (not self.checked or is_whole(tuple(row), check, used)):
                 rows.setdefault(row[-1], {})[row[1]] = place[:-CHECK_BYTES] + bytes(CHECK_BYTES)
             else:
+                at = HEAD_BYTES + begin + number * ROW.size
                 half = (
-                    not self.checked or _is_half_written(places, number) or _is_half_emptied(places, number)
+                    not self.checked
+                    or _is_half_written(places, number, at)
+                    or _is_half_emptied(places, number)
                 )
-                (odd if half else bad).append(HEAD_BYTES + begin + number * ROW.size)
+                (odd if half else bad).append(at)
         return Block(rows, odd, bad)
 
 
@@ -335,13 +340,21 @@ def read_progress(data: memoryview) -> Progress | None:
     return Progress(*progress) if magic == _PROGRESS_MAGIC and zlib.crc32(whole) == crc else None
 
 
-def _is_half_written(places: list[bytes], number: int) -> bool:
-    """True if the process died while it wrote the row: `pack_into` zeroes the place, then writes t first and `who` last."""
+def _is_half_written(places: list[bytes], number: int, at: int) -> bool:
+    """True if the process died while it wrote the row: `pack_into` zeroes the place, then writes t first and `who` last.
+
+    A place of zeros alone may also be the edge of a sector that never came to the disk; it is not if its neighbours in the
+    same sectors did.
+    """
     place = places[number]
-    return (
-        any(place[:_WHO_AT])
-        and not any(place[_WHO_AT:])
-        and all(each == EMPTY_ROW for each in places[number + 1 : number + 2])
+    if any(place[_WHO_AT:]) or not all(each == EMPTY_ROW for each in places[number + 1 : number + 2]):
+        return False
+    if any(place):
+        return True
+    next_is_beside = number + 1 < len(places) and at % _SECTOR + 2 * ROW.size <= _SECTOR
+    before_is_beside = number > 0 and at % _SECTOR > 0 and any(places[number - 1][_WHO_AT:])
+    return next_is_beside or (
+        before_is_beside and (number + 1 < len(places) or at % _SECTOR + ROW.size <= _SECTOR)
     )
 
 
