@@ -136,7 +136,7 @@ class Commands:
             except (Error, ValueError, TypeError) as error:
                 answer["error"] = str(error)
 
-        self._machine.sim.spawn(task, "application")
+        self._machine.sim.spawn(task, "application", as_outside=True)
         if finish and not self._finish(lambda: bool(answer)):
             answer = {"error": "it is not done yet; give more turns."}
         return answer

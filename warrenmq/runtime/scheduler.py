@@ -54,6 +54,7 @@ class Task:
         "greenlet",
         "locks",
         "name",
+        "owner",
         "ticket",
         "timed_out",
         "waits_for",
@@ -62,6 +63,8 @@ class Task:
 
     def __init__(self, name: str, *, actor: bool, background: bool = False) -> None:
         self.name = name
+        self.owner = self
+        """The task whose objects (PerTask) it uses."""
         self.actor = actor
         self.background = background
         """Its timers alone keep nothing going."""

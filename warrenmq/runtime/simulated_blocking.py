@@ -130,7 +130,7 @@ class PerTask(Generic[T]):
     @property
     def own(self) -> T:
         """The current task's."""
-        task = self._scheduler.current
+        task = self._scheduler.current.owner
         if task not in self._made:
             self._made[task] = self._make()
         return self._made[task]

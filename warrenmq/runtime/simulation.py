@@ -179,9 +179,14 @@ class Simulation(Runtime):
             self._application = before
         return result[0]
 
-    def spawn(self, function: Callable[[], object], name: str = "") -> None:
-        """Run one more function beside `run`'s; what it raises is raised by `run`."""
-        self._scheduler.spawn(name or getattr(function, "__name__", "task"), function, actor=False)
+    def spawn(self, function: Callable[[], object], name: str = "", *, as_outside: bool = False) -> None:
+        """Run one more function beside `run`'s; what it raises is raised by `run`.
+
+        `as_outside`: what there is once for each task (`per_thread`) it shares with the code outside of `run`.
+        """
+        task = self._scheduler.spawn(name or getattr(function, "__name__", "task"), function, actor=False)
+        if as_outside:
+            task.owner = self._scheduler.outside
 
     # -- one turn at a time
 
