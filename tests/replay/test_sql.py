@@ -31,6 +31,12 @@ _SAME_ID = (
 MIXED_UP = {
     **{(what, "PUBLISH", rule): _SAME_ID for what in ("a", "b", "twice") for rule in ("C1", "C3", "C4")},
     (
+        "late",
+        "PUBLISH",
+        "C1",
+    ): "an id that is published behind a greater one, which Q1 finds: the machine looks for the publish of a "
+    "confirm where ids go up, the query anywhere",
+    (
         "flag",
         "DELIVER",
         "C2",
@@ -40,7 +46,7 @@ MIXED_UP = {
 """Wrongs (what, event) of which only one of the two finds that this rule is broken, and why; another rule is broken for both."""
 ONCE_DIFFERED = (
     ("drop", Ev.APPEND, 2), ("a", Ev.APPEND, 0), ("a", Ev.FILE_STATE, 0), ("late", Ev.COMPACT_MOVE, 1), ("b", Ev.DROP, 1), ("b", Ev.ACK, 1),
-    ("b", Ev.DELIVER, 0), ("drop", Ev.ACK, 2), ("drop", Ev.PUBLISH, 1), ("drop", Ev.PUBLISH, 2), ("b", Ev.CONFIRM, 1), ("peer", Ev.RECV, 2),
+    ("b", Ev.DELIVER, 0), ("drop", Ev.ACK, 2), ("drop", Ev.PUBLISH, 1), ("drop", Ev.PUBLISH, 2), ("b", Ev.CONFIRM, 1), ("peer", Ev.RECV, 1),
 )  # fmt: skip
 """(what, event, seed) of wrongs that the machine or the query missed."""
 

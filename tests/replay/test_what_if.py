@@ -133,7 +133,7 @@ class StoreRows:
         self.row(StoreWrite, message=msg, decision=decision, flying=seen, was_flying=1, **UNUSED)
         if decision != Decision.WRITE:
             return self
-        return self.row(Append, message=msg, file=0, offset=0, size=size)
+        return self.row(Append, message=msg, file=0, offset=0, size=size, checksum=0)
 
     def remove(self, msg, decision=Decision.REMOVE, seen=-1, **when):
         return self.row(

@@ -28,7 +28,7 @@ STORED = {"message": 1 << 40, "file": 0, "flying": 0, "references": 1, "was_flyi
 
 WRITTEN = [
     (ev.Publish, {"flags": 5, "message": 1 << 40, "publisher": 2, "send": 0, **SPAN},
-     {"flags": ["PERSISTENT", "IN_STORE"], "message": 1 << 40, "publisher": "client", "publisher_id": 2, "send": None, **SPAN, "checksum": None, "sends": 0}),
+     {"flags": ["PERSISTENT", "IN_STORE"], "message": 1 << 40, "publisher": "client", "publisher_id": 2, "send": None, **SPAN, "checksum": None, "sends": 0, "body_size": None}),
     (ev.FileSync, {"trigger": ev.Trigger.TIMER, "file": 3, "synced_to": 4096, "size": 512},
      {"trigger": "TIMER", "file": 3, "synced_to": 4096, "size": 512}),
     (ev.Drop, {"reason": ev.DropReason.EXPIRED, "dead_lettered": 1, "expired_at": NOON, **SPAN},

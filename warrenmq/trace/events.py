@@ -563,7 +563,7 @@ class Publish(
 class QiWrite(
     Event[T],
     event=Ev.QI_WRITE,
-    says="{actor} wrote {records} index records ({size})[, {published} publishes][, {acked} acks][, from message {first} on][, {trigger}]",
+    says="{actor} wrote {records} index records ({size})[, {published} of publishes][, {acked} of acks][, from message {first} on][, {trigger}]",
 ):
     """Index records were handed to the operating system.
 

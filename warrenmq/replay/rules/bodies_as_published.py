@@ -197,29 +197,28 @@ class StoredBodies(Machine):
 
     def finish(self, key: Key, state: list[Stored], context: TraceContext) -> Outcome:
         run, outcome = int(key[0]), Outcome()
-        written: dict[int, int] = {}
+        written: dict[int, Stored] = {}
         for each in sorted(each for each in state if each.event == Ev.APPEND):
-            written.setdefault(each.message, each.checksum)
+            written.setdefault(each.message, each)
 
-        def wrong(each: Stored, text: str) -> None:
-            who = run, each.actor
-            rows = ((*who, each.seq),)
-            outcome.findings.append(
-                Finding("Q6", context.name(who), text, rows, each.t, (), (each.message, each.event))
-            )
+        def wrong(each: Stored, text: str, *writes: Stored) -> None:
+            evidence = sorted([each, *writes])
+            rows = tuple((run, one.actor, one.seq) for one in evidence)
+            subject, about = context.name((run, each.actor)), (each.message, each.event)
+            outcome.findings.append(Finding("Q6", subject, text, rows, evidence[-1].t, (), about))
 
         for each in sorted(state):
             if each.event == Ev.PUBLISH:
-                known = [written.get(each.message + n) for n in range(each.messages)]
-                if None not in known:
+                known = [
+                    one for n in range(each.messages) if (one := written.get(each.message + n)) is not None
+                ]
+                if len(known) == each.messages:
                     outcome.figures[EXERCISED, "Q6"] += 1
-                    total = sum(
-                        (checksum - 1) * (each.first + n + 1) for n, checksum in enumerate(known) if checksum
-                    )
+                    total = sum((one.checksum - 1) * (each.first + n + 1) for n, one in enumerate(known))
                     if (total - each.checksum + 1) % _MODULUS:
                         what = f"{each.messages} messages from {each.first} on"
-                        wrong(each, f"the store wrote other bodies than were published as {what}")
-            elif each.checksum != written.get(each.message, each.checksum):
+                        wrong(each, f"the store wrote other bodies than were published as {what}", known[0])
+            elif (first := written.get(each.message)) is not None and each.checksum != first.checksum:
                 done = "written again" if each.event == Ev.APPEND else "read"
                 wrong(each, f"the body that was {done} is not the one that was written of this message")
         return outcome
