@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,6 +40,8 @@ from warrenmq.supervisors import (
     which_children,
 )
 
+OTHER_FACES = 2
+"""Of the calls one in so many is tried on faces that check their arguments by the owner's functions."""
 PATIENCE = 60.0
 """Seconds after which a call that has not ended is taken for one that hangs."""
 
@@ -269,7 +272,8 @@ def test_the_embedded_face(world: World) -> None:
                 if (kind, name) == (warrenmq.Broker, "close"):
                     continue  # test_close
                 made = subject()
-                for what, arguments in odd_calls(getattr(made, name)):
+                step = 1 if world.owner is None else OTHER_FACES
+                for what, arguments in islice(odd_calls(getattr(made, name)), 0, None, step):
                     if name in ("get", "take"):
                         keep_filled(world)
                     result = world.call(f"{kind.__name__}.{name}({what})", getattr(made, name), arguments)
@@ -396,7 +400,7 @@ def test_asyncio(world: World) -> None:
                 for name in public(type(subject)):
                     if name in ("start", "close"):
                         continue
-                    for what, arguments in odd_calls(getattr(subject, name), GOOD):
+                    for what, arguments in islice(odd_calls(getattr(subject, name)), 0, None, OTHER_FACES):
                         if name == "get":
                             await target.publish(b"to be got")
                         label = f"aio: {type(subject).__name__}.{name}({what})"
