@@ -193,7 +193,7 @@ def test_a_message_whose_row_a_kill_cut_off_is_held_by_the_queue_that_recovers_i
 
 
 def test_each_task_is_a_client_of_its_own():
-    """What one task publishes is no part of a transaction that another one has open."""
+    """A publish of one task is no part of a transaction that another one has open."""
     with SimulatedMachine(3) as machine:
         broker = machine.open()
         jobs = broker.declare_queue("jobs")

@@ -81,7 +81,7 @@ class ServerStatistics:
         """Open connections -> user, virtual host, serial number, and what reads the bytes received and sent."""
         self._serials = count(1)
         self._routed: tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]] = Counter(), Counter()
-        """What came into the exchanges, and went to queues, through channels that have ended."""
+        """Publishes into exchanges, and from them to queues, through channels that have ended."""
         self._ended = dict.fromkeys(COUNTED, 0)
         self._events = dict.fromkeys(EVENTS, 0)
 

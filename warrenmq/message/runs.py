@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -79,13 +80,12 @@ def message_runs(messages: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int
     """(first, count, message) of each run of consecutive sequence ids whose message ids are consecutive, too, or not known (0);
     from pairs (sequence id, message id).
     """
-    first = count = message = 0
-    for seq_id, its in messages:
-        if count and seq_id == first + count and its == (message and message + count):
-            count += 1
-            continue
-        if count:
-            yield first, count, message
-        first, count, message = seq_id, 1, its
-    if count:
-        yield first, count, message
+    for _, run in groupby(enumerate(messages), _line):
+        ((_, (first, message)), *others) = run
+        yield first, 1 + len(others), message
+
+
+def _line(placed: tuple[int, tuple[int, int]]) -> tuple[int, int | None]:
+    """The same for pairs of one run, by their place among all pairs."""
+    place, (seq_id, message) = placed
+    return seq_id - place, message - seq_id if message else None

@@ -23,7 +23,7 @@ HEAD = Struct(">Q16s")
 MARKER = b"\xff"
 ID_SIZE = 16
 BODY_AT = HEAD.size
-"""Where the body begins in a record."""
+"""Offset of the body in a record."""
 OVERHEAD = HEAD.size + len(MARKER)
 """Bytes of a record beyond its body: 25."""
 

@@ -60,7 +60,7 @@ class Application:
         self._bound: set[tuple[str, str]] = set()
         """Queues and the exchanges that they were bound to; bindings last as long as their queue."""
         self._policies: dict[str, str] = {}
-        """What they are called in scripts, by the queue that they are for."""
+        """The policies that hold: queue -> name of the policy in scripts."""
         self._changing = ""
         """The queue whose policy is being changed: the old one or the new one may hold."""
         self._later: list[tuple[Message, tuple[str, ...], float]] = []

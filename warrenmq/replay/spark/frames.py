@@ -91,7 +91,7 @@ def _is_as_read(rows: DataFrame) -> bool:
 
 
 _scans: WeakKeyDictionary[DataFrame, tuple[Scan, Only, list[str]]] = WeakKeyDictionary()
-"""What `read` gave, how it is read, and from where."""
+"""The DataFrames that `read` gave, with how they are read and from where."""
 
 
 def _scan_files(spark: SparkSession, paths: list[str], columns: Sequence[str], only: Only) -> DataFrame:

@@ -81,7 +81,7 @@ _PARTS = pa.schema([
     ("timed", _columns(TimedRows._fields)), ("bodies", _columns(BodyTimes._fields)), ("of_files", pa.list_(ROW)),
     ("sums", pa.struct(list(_MEASURES))),
 ])  # fmt: skip
-"""What a unit gives: its sums, or rows that go to their key; the other columns are null."""
+"""The result of a unit: its sums, or rows that go to their key; the other columns are null."""
 
 
 def measure(spark: SparkSession, trace: TraceIndex) -> Measures:
