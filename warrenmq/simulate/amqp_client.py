@@ -37,7 +37,7 @@ PATIENCE = 60.0
 _HEADER = b"AMQP\0\0\x09\x01"
 _FRAME_MAX = 4096
 _NUMBER = 1
-"""Of the channel."""
+"""The channel's number."""
 _CUT = 0.3
 """The probability that what is sent arrives in two pieces."""
 

@@ -9,14 +9,11 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from warrenmq.trace.schema import COLUMNS
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from warrenmq.trace.reader import Trace
 
-_WHO = COLUMNS.index("who")
 _EVENT_BITS, _FLAG_BITS = 8, 8
 _WORD = (1 << _EVENT_BITS + _FLAG_BITS) - 1
 """An event and its flag, in the lowest bits of `who`."""
@@ -27,7 +24,7 @@ def coverage_of(trace: Trace) -> frozenset[int]:
     """Compute the coverage of a trace: `event << 8 | flag` for each that occurs, and for each pair of adjacent events one above 2**32."""
     words: dict[tuple[int, int], list[int]] = {}
     for chunk in sorted(trace.catalog.chunks, key=attrgetter("order")):
-        words.setdefault((chunk.run, chunk.actor), []).extend(trace.columns(chunk, ("who",))[_WHO])
+        words.setdefault((chunk.run, chunk.actor), []).extend(row.who for row in trace.rows(chunk))
     seen: set[int] = set()
     for actor in words.values():
         events = [word & _WORD for word in actor]

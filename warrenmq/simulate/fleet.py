@@ -15,6 +15,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from multiprocessing import get_context
 from random import Random
 from typing import NamedTuple, Protocol, Self
@@ -48,7 +49,7 @@ class Task(NamedTuple):
     seed: int
     profile: str
     script: str
-    """Its text; empty: a random one."""
+    """The script's text; empty: a random one."""
     faults: str
     """Kinds of faults, with commas."""
 
@@ -58,13 +59,13 @@ class Progress:
     """The progress of a fleet after a round."""
 
     outcomes: list[Outcome] = field(default_factory=list)
-    """Of this round, in the order of their seeds."""
+    """Outcomes of this round, in the order of their seeds."""
     runs: int = 0
     failed: int = 0
     events: int = 0
     lost: int = 0
     covered: set[int] = field(default_factory=set)
-    """What happened in any run so far (coverage.py)."""
+    """The coverage of all runs so far (coverage.py)."""
 
 
 class Workers(Protocol):
@@ -122,9 +123,14 @@ def do_alone(task: Task) -> Outcome:
     gc.disable()
     outcome = do(task)
     gc.collect()
-    if not gc.get_freeze_count():
-        gc.freeze()
+    _leave_imports_alone()
     return outcome
+
+
+@cache
+def _leave_imports_alone() -> None:
+    """Keep what exists by now out of every later collection; asking the collector whether it does takes it milliseconds."""
+    gc.freeze()
 
 
 def here(tasks: Sequence[Task]) -> Iterator[Outcome]:

@@ -8,7 +8,7 @@ from random import Random
 from warrenmq.simulate.script import TARGETS, VERBS, VIA, Argument, Script, Step, step
 
 SHORTEST, LONGEST = 8, 28
-"""Steps of a random script: short ones, since many short runs find more than a few long ones."""
+"""Steps of a random script: shorter ones find less in the same time, longer ones little more (docs/simulate.md)."""
 _FAVOURED = 0.6
 """Share of the arguments that name a queue or a client which name the script's favourite: what goes wrong needs several steps with it."""
 

@@ -15,15 +15,14 @@ from itertools import starmap
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
+from warrenmq.log import silence
 from warrenmq.replay.drive.engine import judge_trace
 from warrenmq.replay.drive.incidents import FALLEN, told
 from warrenmq.runtime import Deadlock
 from warrenmq.settings import Settings
 from warrenmq.simulate.application import Application
 from warrenmq.simulate.coverage import coverage_of
-from warrenmq.simulate.model import PromiseBroken
+from warrenmq.simulate.messages import PromiseBroken
 from warrenmq.testing import SimulatedMachine
 from warrenmq.trace.block import ROW
 
@@ -60,11 +59,11 @@ class Outcome:
     seed: int
     profile: str
     script: str
-    """Its text (script.py)."""
+    """The script's text (script.py)."""
     verdict: str
     """"ok" or "failed"."""
     problem: str
-    """What is wrong, in one word or two: the promise that was broken, the id of a rule, or the type of an exception.  Empty if ok."""
+    """The fault in one word or two: the promise that was broken, the id of a rule, or the type of an exception.  Empty if ok."""
     text: str
     """The same in a sentence."""
     lost: int
@@ -74,7 +73,7 @@ class Outcome:
     events: int
     """Rows of its trace."""
     coverage: frozenset[int]
-    """What happened in it (coverage.py)."""
+    """The coverage of the run (coverage.py)."""
 
 
 _ENCODED = 16
@@ -99,8 +98,7 @@ def run_traced(seed: int, script: Script, profile: str) -> tuple[Outcome, Mappin
 
 def _run(seed: int, script: Script, machine: SimulatedMachine, profile: str) -> Outcome:
     problem, text = "", ""
-    quiet = structlog.testing.capture_logs()  # the broker's logs of intended faults are not for the terminal
-    with quiet, machine:
+    with silence(), machine:  # the broker's logs of intended faults are not for the terminal
         application = Application(machine, SETTINGS)
         try:
             application.do(script)
@@ -133,12 +131,12 @@ def _judged_by_rules(trace: Trace, application: Application) -> tuple[str, str]:
     """The first finding of the replay as (id of the rule, sentence).  After damage that was told, C2 is what should be found."""
     found, happened = judge_trace(trace)
     findings = [*found.violations, *found.indeterminate]
-    if application.is_damaged:
+    if application.session.is_damaged:
         findings = [each for each in findings if each.rule not in _TOLD_AFTER_DAMAGE]
     if findings:
         return findings[0].rule, str(findings[0])
     if (
-        not application.is_damaged and happened[FALLEN]
+        not application.session.is_damaged and happened[FALLEN]
     ):  # what a power cut tore was not confirmed, or C2 says so
         return "damage", told(happened)
     return "", ""

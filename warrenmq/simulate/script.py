@@ -98,7 +98,7 @@ VERBS: dict[str, Verb] = {
 FAULTS = tuple(dict.fromkeys(verb.fault for verb in VERBS.values() if verb.fault))
 """The kinds of faults."""
 HONEST_FAULTS = tuple(fault for fault in FAULTS if fault != "flip")
-"""Those after which every promise holds: a flipped bit may cost messages, and then has to be told."""
+"""Faults after which every promise holds; a flipped bit may cost messages, which then has to be told."""
 
 
 @dataclass(frozen=True, slots=True)

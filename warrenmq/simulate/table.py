@@ -18,7 +18,7 @@ SCHEMA = (
     "seed bigint, profile string, script string, verdict string, problem string, text string, lost bigint, digest string, "
     "events bigint, coverage array<bigint>"
 )
-"""As Spark's DDL."""
+"""The table's schema in Spark's DDL."""
 ARROW = pa.schema(
     [
         ("seed", pa.int64()), ("profile", pa.string()), ("script", pa.string()), ("verdict", pa.string()), ("problem", pa.string()),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 TTL_MS = 50
-"""How long messages live of queue `t`, and of a queue with the policy `ttl`."""
+"""The time to live of messages in queue `t`, and in a queue with the policy `ttl`."""
 LENGTH = 3
 """The length of a queue with the policy `length` or `reject`."""
 
@@ -15,7 +15,7 @@ ARGUMENTS: dict[str, dict[str, object]] = {
     "t": {"x-message-ttl": TTL_MS},
     "d": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"},
 }
-"""Those of queues that have any."""
+"""Arguments of the queues that have any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ ROUTES = {
     "a.x": Route("keys", "a.x", ("a",)),
     "x.x": Route("keys", "x.x", ("b",)),
 }
-"""By target; any other target is a queue.  `x.x` matches no binding of `keys`, so its alternate exchange gets it."""
+"""Routes by target; any other target is a queue.  `x.x` matches no binding of `keys`, so its alternate exchange gets it."""
 
 POLICIES: dict[str, dict[str, Any]] = {
     "length": {"max-length": LENGTH},

@@ -1,0 +1,246 @@
+"""The publishing steps of a script, and the confirms that they wait for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from warrenmq.actors.sending.confirms import Confirm
+from warrenmq.errors import Blocked, Error, Nacked
+from warrenmq.message.properties import Properties
+from warrenmq.simulate.amqp_client import AmqpConfirm, ConnectionLost
+from warrenmq.simulate.messages import MAIN, PromiseBroken
+from warrenmq.simulate.session import Later, Session
+from warrenmq.simulate.topology import EXCHANGES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warrenmq.simulate.messages import Message
+    from warrenmq.simulate.script import Step
+
+PATIENCE = 60.0
+"""Seconds of virtual time in which every answer must have come; a slow disk holds one for less than a second."""
+AnyConfirm = Confirm | AmqpConfirm
+
+
+class _Due(NamedTuple):
+    """A confirm that is due, its messages, and per queue what was settled before they were sent."""
+
+    confirm: AnyConfirm
+    messages: list[Message]
+    before: dict[str, set[int]]
+
+
+class Publishing:
+    """Publishes what steps say, each message told to the models before it is sent.
+
+    raised  by other threads of the application
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._due: list[_Due] = []
+        self.raised: list[BaseException] = []
+
+    # -- steps
+
+    def publish(self, step: Step) -> None:
+        confirm = self._of_one_call(step, 1, persistent=bool(step.number("persistent")), priority=step.number("priority"))  # fmt: skip
+        if confirm is not None and step.number("wait") and not self._session.faults.may_refuse:
+            self._wait_for(confirm)
+
+    def publish_many(self, step: Step) -> None:
+        self._of_one_call(step, step.number("count"))
+
+    def _of_one_call(
+        self, step: Step, count: int, *, persistent: bool = True, priority: int = 0
+    ) -> AnyConfirm | None:
+        """Publish so many messages; None if that has to wait for a later step."""
+        session, client = self._session, None
+        if step.word("via") == "amqp" and (client := session.client()) is None:
+            return None
+        publisher = client.publisher if client else MAIN
+        messages = session.messages(
+            count, step.number("size"), publisher, persistent=persistent, priority=priority
+        )
+        bodies, properties = (
+            [each.body for each in messages],
+            Properties(priority=priority) if priority else None,
+        )
+
+        def publish(exchange: str, key: str) -> AnyConfirm:
+            if client is not None:
+                return client.publish(exchange, key, bodies, persistent=persistent, properties=properties)
+            if step.verb == "publish_many":
+                return session.broker.publish_many(exchange, key, bodies, timeout=session.faults.timeout)
+            return session.broker.publish(
+                exchange, key, bodies[0], persistent=persistent, timeout=session.faults.timeout, properties=properties
+            )  # fmt: skip
+
+        return self._publish(step.word("to"), messages, publish)
+
+    def later(self, step: Step) -> None:
+        session = self._session
+        # delayed messages come in the order of their times
+        (message,) = session.messages(1, step.number("size"), session.next_publisher())
+        exchange, key, queues = session.destination(step.word("to"))
+        seconds = step.number("ms") / 1000
+        due_at = session.now() + seconds
+        # a queue that is deleted meanwhile leaves it to the alternate exchange
+        otherwise = tuple(queue for queue, _ in EXCHANGES["rest"].bindings) if exchange == "keys" else ()
+        may_come_to = tuple(dict.fromkeys(queues + otherwise))
+        session.later.append(Later(message, may_come_to, due_at))
+        for name in may_come_to:
+            session.models[name].sent_later(message, due_at, may_be_gone=name not in queues)
+        confirm = session.broker.publish(
+            exchange, key, message.body, delay=seconds, timeout=session.faults.timeout
+        )
+        self._sent([message], confirm, {})
+
+    def burst(self, step: Step) -> None:
+        session = self._session
+        session.destination(step.word("to"))
+        publisher, broker = session.next_publisher(), session.broker
+
+        def publish() -> None:
+            try:
+                for _ in range(step.number("count")):
+                    messages = session.messages(1, step.number("size"), publisher)
+                    self._publish(step.word("to"), messages, lambda exchange, key, body=messages[0].body: broker.publish(  # type: ignore[misc]
+                        exchange, key, body, timeout=session.faults.timeout
+                    ))  # fmt: skip
+            except Error:
+                pass  # the broker was closed, or killed, under this thread
+            except Exception as error:  # noqa: BLE001 - raised by the script's own thread
+                self.raised.append(error)
+
+        session.machine.sim.spawn(publish, f"publisher {publisher}")
+
+    def tx(self, step: Step) -> None:
+        session = self._session
+        if session.faults.may_block:
+            return  # the end of a transaction waits for its confirms, which wait for a later step
+        exchange, key, queues = session.destination(step.word("to"))
+        messages = session.messages(step.number("count"), step.number("size"))
+        confirms: list[Confirm] = []
+
+        class RolledBack(Exception):
+            """Raised inside a transaction's block to roll it back."""
+
+        try:
+            with session.broker.tx():
+                before: dict[str, set[int]] = {}
+                for message in messages:
+                    message.confirm = session.broker.publish(
+                        exchange, key, message.body, timeout=session.faults.timeout
+                    )
+                    confirms.append(message.confirm)
+                if not step.number("commit"):
+                    raise RolledBack
+                before = self._before(messages, queues)
+        except RolledBack:
+            return
+        except Nacked:
+            if not any(session.models[name].rejects for name in queues):
+                raise
+            before = self._before(messages, queues)
+        self._due += [
+            _Due(confirm, [message], before) for confirm, message in zip(confirms, messages, strict=True)
+        ]
+
+    def settle(self, _step: Step | None = None) -> None:
+        """Wait for every outstanding confirm."""
+        if not self._session.faults.may_refuse:
+            for due in list(self._due):
+                self._wait_for(due.confirm)
+            self._session.may_nack = False
+        self.look()
+
+    # -- a publish
+
+    def _publish(
+        self, to: str, messages: list[Message], call: Callable[[str, str], AnyConfirm]
+    ) -> AnyConfirm:
+        session = self._session
+        exchange, key, queues = session.destination(to)
+        before = self._before(messages, queues)
+        try:
+            confirm = call(exchange, key)
+        except Blocked:
+            for name in queues:
+                if name in session.models:
+                    session.models[name].not_sent(messages)
+            raise
+        if session.faults.must_block:
+            raise PromiseBroken(
+                "alarm", f"a publish to {to} was taken, though the memory alarm has been set for long"
+            )
+        self._sent(messages, confirm, before)
+        return confirm
+
+    def _before(self, messages: list[Message], queues: tuple[str, ...]) -> dict[str, set[int]]:
+        """Record a message in the model before it is published, as it may arrive even if the call never returns."""
+        session, before = self._session, {}
+        refused = session.faults.may_refuse or any(
+            session.models[each].rejects for each in queues if each in session.models
+        )
+        session.may_nack |= refused
+        for name in queues:
+            model = session.models.get(name)
+            if model is None:  # deleted since
+                continue
+            if all(message.persistent for message in messages):
+                before[name] = model.settled_so_far()
+            for message in messages:
+                model.sent(message, session.now(), may_be_refused=refused)
+        return before
+
+    def _sent(self, messages: list[Message], confirm: AnyConfirm, before: dict[str, set[int]]) -> None:
+        if isinstance(confirm, Confirm):  # over AMQP a message may be on its way until its confirm has come
+            for message in messages:
+                message.confirm = confirm
+        self._due.append(_Due(confirm, messages, before))
+
+    # -- confirms
+
+    def _wait_for(self, confirm: AnyConfirm) -> None:
+        try:
+            confirm.result(timeout=PATIENCE)
+        except ConnectionLost:
+            pass
+        except (Nacked, Blocked):
+            if not self._session.faults.ever_refused and not self._session.may_nack:
+                raise
+        except TimeoutError:
+            raise PromiseBroken("no confirm", f"a publish had no answer within {PATIENCE:g} s") from None
+
+    def look(self) -> None:
+        """Tell the models of the confirms and nacks that have come."""
+        models, still = self._session.models, []
+        for due in self._due:
+            confirm, messages, before = due
+            if not confirm.done():
+                still.append(due)
+            elif confirm.exception() is None:
+                for message in messages:
+                    message.confirm = confirm
+                for model in models.values():
+                    model.confirmed(messages, self._session.now())
+                for name, numbers in before.items():
+                    if name in models:
+                        models[name].known_gone(numbers)
+            else:
+                for model in models.values():
+                    model.nacked(messages)
+        self._due = still
+
+    def killed(self, queues: tuple[str, ...]) -> None:
+        """The processes of these queues were killed: a successor's confirm says nothing of acks that its predecessor had."""
+        for due in self._due:
+            for name in queues:
+                due.before.pop(name, None)
+
+    def ended(self) -> None:
+        """The broker's process has ended: no confirm comes any more."""
+        self.look()
+        self._due.clear()

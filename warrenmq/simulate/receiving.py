@@ -1,0 +1,187 @@
+"""The steps of a script that take deliveries and settle them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warrenmq.broker.consumer import Delivery
+from warrenmq.simulate.amqp_client import AmqpDelivery
+from warrenmq.simulate.messages import PromiseBroken, State
+from warrenmq.simulate.session import Held, Session
+from warrenmq.simulate.topology import TTL_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warrenmq.simulate.amqp_client import AmqpClient
+    from warrenmq.simulate.script import Step
+
+_TTL_MARGIN = 2.0
+"""Seconds after their time within which such messages may still come: a slow disk holds up the queue, or the answer."""
+
+
+class Receiving:
+    """Takes deliveries, compares each with its queue's model, and settles them."""
+
+    def __init__(self, session: Session, look: Callable[[], None]) -> None:
+        """`look` tells the models of the confirms that have come."""
+        self._session = session
+        self._look = look
+
+    # -- steps
+
+    def get(self, step: Step) -> None:
+        session, name = self._session, step.word("queue")
+        queue = session.queue(name)
+        model = session.models[name]
+        model.asked()
+        delivery: Delivery | AmqpDelivery | None
+        if step.word("via") == "amqp":
+            if (client := session.client()) is None:
+                return
+            delivery = client.get(name)
+        else:
+            delivery = queue.get()
+        self._look()
+        if delivery is not None:
+            self._take(name, delivery)
+            return
+        model.nothing_came()
+        if model.has_ttl and not session.faults.clock_jumped and not session.faults.ever_refused:
+            model.expired_too_soon(session.now() - TTL_MS / 1000)
+
+    def consume(self, step: Step) -> None:
+        session, name = self._session, step.word("queue")
+        queue, model = session.queue(name), session.models[name]
+        prefetch = step.number("prefetch")
+        if step.word("via") == "amqp":
+            if (client := session.client()) is not None:
+                queue.info()
+                model.asked()
+                self._consume_over_amqp(client, name, step)
+            return
+        queue.info()  # consumers are served before an earlier nack is handled: the order of mail in RabbitMQ
+        model.asked()
+        with queue.consume(prefetch=prefetch) as consumer:
+            self._consume(name, step, lambda: consumer.get(timeout=0.1))
+        for copy in model.copies.values():
+            if copy.state is State.READY and copy.is_redelivered is False:
+                copy.is_redelivered = None  # the message may have been in delivery to the consumer
+
+    def _consume_over_amqp(self, client: AmqpClient, name: str, step: Step) -> None:
+        """`consume` over AMQP; what the channel has got when the consumer is cancelled stays on the channel, held."""
+        consumer = client.subscribe(name, step.number("prefetch"))
+        unacked = self._consume(name, step, lambda: client.next(0.1))
+        client.cancel(consumer)
+        while (delivery := client.next()) is not None:
+            self._take(name, delivery)
+            unacked += 1
+            self._check_prefetch(name, step, unacked)
+
+    def _consume(self, name: str, step: Step, receive: Callable[[], Delivery | AmqpDelivery | None]) -> int:
+        """Take deliveries and ack some; returns how many are left unacked."""
+        unacked = 0
+        for number in range(1, step.number("count") + 1):
+            delivery = receive()
+            self._look()
+            if delivery is None:
+                break
+            self._take(name, delivery)
+            unacked += 1
+            self._check_prefetch(name, step, unacked)
+            if number % step.number("ack") == 0:
+                unacked -= 1
+                self._settled(self._session.held.pop())
+                delivery.ack()
+        return unacked
+
+    @staticmethod
+    def _check_prefetch(name: str, step: Step, unacked: int) -> None:
+        if 0 < (prefetch := step.number("prefetch")) < unacked:
+            raise PromiseBroken(
+                "prefetch",
+                f"a consumer of queue {name} with prefetch {prefetch} was given {unacked} messages that it had not acked",
+            )
+
+    def ack(self, step: Step) -> None:
+        if (held := self._picked(step)) is None:
+            return
+        if isinstance(held.delivery, Delivery):
+            self._settled(held)
+            held.delivery.ack()
+            return
+        multiple, tag = bool(step.number("multiple")), held.delivery.tag
+        older = [
+            each
+            for each in self._session.held
+            if multiple and isinstance(each.delivery, AmqpDelivery) and each.delivery.tag < tag
+        ]
+        self._session.held = [each for each in self._session.held if each not in older]
+        for each in (held, *older):
+            self._settled(each)
+        held.delivery.ack(multiple=multiple)
+
+    def nack(self, step: Step) -> None:
+        if (held := self._picked(step)) is not None:
+            self._session.models[held.queue].requeued(held.copy)
+            held.delivery.nack()
+
+    def reject(self, step: Step) -> None:
+        if (held := self._picked(step)) is not None:
+            model = self._session.models[held.queue]
+            model.settled(held.copy, self._session.now())
+            if held.queue == "d" or model.dead_letters:
+                self._session.dead_lettered(held.copy.message)
+            held.delivery.reject(requeue=False)
+
+    def hang_up(self, step: Step) -> None:
+        """End the client's channel or connection: what it holds goes back to the queues."""
+        session = self._session
+        if session.amqp is None or session.faults.may_block:
+            return
+        how = step.word("how")
+        session.amqp.hang_up(how)
+        if how == "channel":
+            session.amqp.publisher = session.next_publisher()
+        else:
+            session.amqp = None
+        self._look()
+        back = [each for each in session.held if isinstance(each.delivery, AmqpDelivery)]
+        session.held = [each for each in session.held if isinstance(each.delivery, Delivery)]
+        for each in back:
+            session.models[each.queue].requeued(each.copy)
+        for name in dict.fromkeys(each.queue for each in back):
+            session.broker.queue(name).info()  # behind what the channel sent when it ended
+
+    # -- a delivery
+
+    def _picked(self, step: Step) -> Held | None:
+        held = self._session.held
+        return held.pop(step.number("pick") % len(held)) if held else None
+
+    def _settled(self, held: Held) -> None:
+        over_amqp = isinstance(held.delivery, AmqpDelivery)
+        self._session.models[held.queue].settled(held.copy, self._session.now(), over_amqp=over_amqp)
+
+    def _take(self, name: str, delivery: Delivery | AmqpDelivery) -> None:
+        """Compare a delivery with the model, and hold it."""
+        session = self._session
+        copy, now = (
+            session.models[name].delivered(delivery.body, redelivered=delivery.redelivered),
+            session.now(),
+        )
+        session.held.append(Held(name, copy, delivery))
+        if session.faults.clock_jumped:
+            return
+        if now < copy.due_at:
+            raise PromiseBroken(
+                "too soon",
+                f"queue {name} delivered message {copy.message.number} {copy.due_at - now:.3f} s before its delay was over",
+            )
+        if copy.has_ttl and copy.came_at is not None:
+            age = now - copy.came_at
+            if age > TTL_MS / 1000 + _TTL_MARGIN:
+                raise PromiseBroken(
+                    "expired",
+                    f"queue {name} delivered message {copy.message.number} {age:.1f} s after it had come; messages live {TTL_MS} ms",
+                )

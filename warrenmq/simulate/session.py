@@ -1,0 +1,174 @@
+"""The session of a simulated run's client application: its broker, what it has declared there, and what it knows of each queue."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple
+
+from warrenmq.broker.consumer import Delivery
+from warrenmq.simulate.amqp_client import AmqpClient, AmqpDelivery
+from warrenmq.simulate.faults import Faults
+from warrenmq.simulate.messages import MAIN, Message, body_of
+from warrenmq.simulate.model import QueueModel
+from warrenmq.simulate.topology import ARGUMENTS, EXCHANGES, Route, route
+
+if TYPE_CHECKING:
+    from warrenmq.broker.broker import QueueHandle
+    from warrenmq.simulate.messages import Copy
+    from warrenmq.testing import SimulatedMachine
+
+
+class Held(NamedTuple):
+    """A delivery that is not settled."""
+
+    queue: str
+    copy: Copy
+    delivery: Delivery | AmqpDelivery
+
+
+class Later(NamedTuple):
+    """A delayed message, the queues that it may come to, and when it is due."""
+
+    message: Message
+    queues: tuple[str, ...]
+    due_at: float
+
+
+class Session:
+    """The state that all steps of a script share.
+
+    models         what the client knows of each queue that it declared
+    held           deliveries that are not settled, in the order in which they came
+    policies       those that hold: queue -> name of the policy in scripts
+    changing       the queue whose policy is being changed: the old one or the new one may hold
+    deleted        queues whose deletion has returned, and that were not declared again
+    being_deleted  the queue whose deletion has not returned: it may be there or not
+    rejected       how often each message was rejected and dead-lettered
+    may_nack       a queue was deleted or killed, which may nack what had been sent to it
+    is_damaged     a bit was flipped: messages may be lost if the broker tells so
+    is_silent      it was in a file whose entries have no checksum, in RabbitMQ's layout: what it cost nothing can tell
+    """
+
+    def __init__(self, machine: SimulatedMachine) -> None:
+        self.machine = machine
+        self.faults = Faults(machine)
+        self.broker = machine.open()
+        self.amqp: AmqpClient | None = None
+        self._rng = Random(f"amqp {machine.seed}")
+        self._exchanges: set[str] = set()
+        self._bound: set[tuple[str, str]] = set()
+        """Queues and the exchanges that they were bound to; bindings last as long as their queue."""
+        self._publishers = MAIN
+        self._number = 0
+        self.models: dict[str, QueueModel] = {}
+        self.held: list[Held] = []
+        self.later: list[Later] = []
+        self.policies: dict[str, str] = {}
+        self.changing = ""
+        self.deleted: set[str] = set()
+        self.being_deleted = ""
+        self.rejected: Counter[int] = Counter()
+        self.may_nack = False
+        self.is_damaged = False
+        self.is_silent = False
+
+    def now(self) -> float:
+        """Virtual seconds; no jump of the wall clock changes them."""
+        return self.machine.sim.monotonic_ns() / 1e9
+
+    def client(self) -> AmqpClient | None:
+        """The client over AMQP; None while an alarm may hold its connection up, as only a later step clears that."""
+        if self.faults.may_block:
+            return None
+        if self.amqp is None:
+            self.amqp = AmqpClient(self.broker, self.next_publisher(), self._rng)
+        return self.amqp
+
+    def next_publisher(self) -> int:
+        """The number of one more publisher, whose messages come in their order."""
+        self._publishers += 1
+        return self._publishers
+
+    def messages(
+        self, count: int, size: int, publisher: int = MAIN, *, persistent: bool = True, priority: int = 0
+    ) -> list[Message]:
+        """New messages, each with a number and a body of its own."""
+        first = self._number + 1
+        self._number += count
+        return [
+            Message(n, body_of(n, size), persistent, priority, publisher) for n in range(first, first + count)
+        ]
+
+    # -- what is declared
+
+    def queue(self, name: str) -> QueueHandle:
+        """A handle to a queue, declaring it on first use."""
+        if name in self.models:
+            return self.broker.queue(name)
+        if name == "d":
+            self.queue("dead")
+        self.deleted.discard(name)
+        queue = self.broker.declare_queue(name, arguments=ARGUMENTS.get(name))
+        has_ttl = name == "t"
+        self.models[name] = model = QueueModel(
+            name, may_drop=has_ttl, has_ttl=has_ttl, is_ordered=name != "dead", one_journal=name != "p"
+        )
+        if name in self.policies:
+            model.policy(self.policies[name])
+        for message, queues, due_at in self.later:
+            if name in queues:
+                model.sent_later(message, due_at, may_be_gone=True)
+        return queue
+
+    def destination(self, to: str) -> Route:
+        """The route of a publish, on which everything is declared."""
+        way = route(to)
+        for name in way.queues:
+            self.queue(name)
+        if way.exchange:
+            self._exchange(way.exchange)
+        return way
+
+    def _exchange(self, name: str) -> None:
+        exchange = EXCHANGES[name]
+        if exchange.alternate:
+            self._exchange(exchange.alternate)
+        if name not in self._exchanges:
+            self.broker.declare_exchange(name, exchange.type, arguments=exchange.arguments)
+            self._exchanges.add(name)
+        for queue, key in exchange.bindings:
+            if (queue, name) not in self._bound:
+                self.queue(queue)
+                self.broker.bind(queue, name, key)
+                self._bound.add((queue, name))
+
+    def gone(self, name: str) -> None:
+        """A queue was deleted, and its bindings with it."""
+        del self.models[name]
+        self._bound = {each for each in self._bound if each[0] != name}
+
+    def damaged(self, *, silently: bool) -> None:
+        """A bit was flipped, so that any declaration may have to be made again."""
+        self.is_damaged = True
+        self.is_silent |= silently
+        self._bound.clear()
+        self._exchanges.clear()
+        self.deleted.clear()
+
+    # -- dead letters
+
+    def dead_lettered(self, message: Message) -> None:
+        """A message was rejected by the client in a queue that dead-letters it."""
+        self.rejected[message.number] += 1
+        dead = self.models.get("dead")
+        if dead is None:  # deleted: the message goes nowhere
+            return
+        if self.rejected[message.number] > 1:
+            dead.repeated.add(message.number)
+        dead.dead_lettered(message)
+
+    def dead_letters_arrived(self) -> None:
+        """So much time has passed that a dead letter is where it goes, unless the disk was full."""
+        if "dead" in self.models and not self.faults.ever_refused:
+            self.models["dead"].dead_letters_arrived()
