@@ -14,7 +14,7 @@ import pika.exceptions
 import pytest
 from pamqp import body, header
 from pamqp import frame as pamqp_frame
-from pamqp.commands import Basic, Connection, Queue
+from pamqp.commands import Basic, Confirm, Connection, Queue
 
 import warrenmq
 from tests.amqp.raw_client import RawClient
@@ -26,8 +26,11 @@ from warrenmq.amqp.channel.credit import ChannelFlow
 from warrenmq.amqp.channel.process import ChannelProcess
 from warrenmq.amqp.connection import channels as connection_channels
 from warrenmq.amqp.net import io
+from warrenmq.amqp.wire.codec import decode_method
+from warrenmq.amqp.wire.frames import BODY, HEADER, HEARTBEAT, METHOD
 from warrenmq.broker.broker import QueueHandle
 from warrenmq.errors import BrokerClosed, CallerError
+from warrenmq.seams import disk
 
 
 def eventually(condition: Callable[[], bool], seconds: float = LIMIT) -> bool:
@@ -56,8 +59,9 @@ def connect(server: AmqpServer, **more) -> pika.BlockingConnection:
     return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", server.port, **more))
 
 
-def messages(queue: str, count: int, size: int) -> bytes:
-    one = [Basic.Publish(routing_key=queue), header.ContentHeader(0, size), body.ContentBody(bytes(size))]
+def messages(queue: str, count: int, size: int, **properties: int) -> bytes:
+    head = header.ContentHeader(0, size, Basic.Properties(**properties))
+    one = [Basic.Publish(routing_key=queue), head, body.ContentBody(bytes(size))]
     return b"".join(pamqp_frame.marshal(each, 1) for each in one) * count
 
 
@@ -274,3 +278,43 @@ def test_connections_that_published_and_consumed_leave_nothing(server, broker):
         return sum(isinstance(each, held) for each in gc.get_objects())
 
     assert come_and_go(20) <= 8  # of the last one, in some thread's last message
+
+
+def test_a_sync_that_hangs_holds_up_no_other_client(tmp_path, monkeypatch):
+    """The socket loop runs channels and queues, on the pool, but not while they are in the disk; heartbeats go out as well."""
+    hangs, gate = threading.Event(), threading.Event()
+    sync = disk._datasync
+
+    def hang(descriptor: int) -> None:
+        if threading.current_thread().name == "amqp-io" and not hangs.is_set():
+            hangs.set()
+            gate.wait(LIMIT)
+        sync(descriptor)
+
+    settings = {"scheduler": "pool", "durability": "fsync"}
+    with warrenmq.open(tmp_path / "data", settings=settings) as broker, serve(broker, port=0) as server:
+        for name in ("slow", "q"):
+            broker.declare_queue(name)
+        with RawClient(server.port).open(1, heartbeat=1) as slow, RawClient(server.port).open(1) as other:
+            slow.method(Confirm.Select(), 1)
+            slow.next(Confirm.SelectOk)
+            other.method(Basic.Consume(queue="q", no_ack=True), 1)
+            other.next(Basic.ConsumeOk)
+            monkeypatch.setattr(disk, "_datasync", hang)
+            published = 0
+            while not hangs.is_set():  # a worker may be the one to sync
+                slow.send(messages("slow", 1, 10, delivery_mode=2))
+                published += 1
+                hangs.wait(0.01)
+            for _ in range(50):
+                other.send(messages("q", 1, 10))
+                other.next(Basic.Deliver)
+                assert [other.frame().type, other.frame().type] == [HEADER, BODY]
+            while (frame := slow.frame()).type != HEARTBEAT:
+                assert isinstance(decode_method(frame.payload), Basic.Ack)
+            gate.set()
+            confirmed = 0
+            while confirmed < published:
+                frame = slow.frame()
+                if frame.type == METHOD:
+                    confirmed = decode_method(frame.payload).delivery_tag

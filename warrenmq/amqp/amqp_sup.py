@@ -60,7 +60,7 @@ class Names:
 
     @property
     def channel_sup(self) -> str:
-        """In each virtual host's runtime, the supervisor of its channels."""
+        """The supervisor of the channels in each virtual host's runtime."""
         return self._name(CHANNEL_SUP)
 
     @property
@@ -73,6 +73,7 @@ class ConnectionSup(Supervisor):
     """rabbit_connection_sup of all connections."""
 
     strategy = "simple_one_for_one"
+    helpable = True
 
     def children(self, node: Node) -> Iterable[ChildSpec]:
         """The template; each connection adds its transport."""
@@ -83,6 +84,7 @@ class ChannelSup(Supervisor):
     """rabbit_channel_sup_sup of all connections to one virtual host."""
 
     strategy = "simple_one_for_one"
+    helpable = True
 
     def children(self) -> Iterable[ChildSpec]:
         """The template; each channel adds its number, its connection and its context."""
@@ -98,6 +100,8 @@ class Accepted:
 
 class Listener(Server):
     """tcp_listener and ranch's acceptors: gives each socket its process."""
+
+    helpable = True
 
     def init(self, connection_sup: str) -> None:
         """`connection_sup` is the name of the supervisor that starts them."""

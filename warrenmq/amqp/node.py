@@ -35,4 +35,4 @@ class Node:
     """The server's properties in connection.start."""
     statistics: ServerStatistics = field(default_factory=ServerStatistics)
     trusted: bool = False
-    """Its clients need no password: the permissions of the data directory let them connect to the socket in it."""
+    """True if clients need no password: the permissions of the data directory let them connect to the socket in it."""

@@ -56,7 +56,7 @@ class AmqpServer:
     def __init__(self, brokers: Sequence[Broker], host: str, port: int, users: Users, tls: ssl.SSLContext | None,
                  directory: str | None = None, sock: socket.socket | None = None,
                  beside: AmqpServer | None = None) -> None:  # fmt: skip
-        """With a `directory`, serve the socket in it instead of a host and port."""
+        """Listen at a host and port, or with a `directory` at the socket in it."""
         self._brokers = [*brokers]
         self._added: dict[str, Broker] = {}
         """Brokers of virtual hosts that were added while it ran, which are its own to close."""
@@ -144,7 +144,7 @@ class AmqpServer:
         return []
 
     def close_connection(self, name: str, message: ForceClose) -> None:
-        """Have the connection of this name close in good order."""
+        """Close the connection of this name in good order."""
         for ref in self.connection_refs():
             with suppress(ActorDeadError):
                 info = self._runtime.call(ref, Describe(), CLOSE_OK_TIMEOUT)
@@ -278,7 +278,7 @@ def serve(
     sock: socket.socket | None = None,
     beside: AmqpServer | None = None,
 ) -> AmqpServer:
-    """Let AMQP 0-9-1 clients use a broker, or one broker for each virtual host.
+    """Serve a broker, or one broker for each virtual host, to AMQP 0-9-1 clients.
 
     Port 0 chooses a free one.  `users` are RabbitMQ's defaults unless given: guest, from this machine.  CallerError when
     the address cannot be used.  With `sock`, a listening socket, host and port are those of it.  Several brokers must come from
@@ -290,7 +290,7 @@ def serve(
 
 
 def serve_locally(broker: Broker | Sequence[Broker]) -> AmqpServer:
-    """Let other processes of this machine use a broker, or one for each virtual host, over the socket in its directory.
+    """Serve a broker, or one for each virtual host, to other processes of this machine over the socket in its directory.
 
     The broker must own the directory as one that shares it (owner_lock.py).  Who may open the directory may do everything.
     CallerError when there can be no such socket.

@@ -23,12 +23,12 @@ COUNTED = (
     "publish", "confirm", "return_unroutable", "drop_unroutable", "deliver", "deliver_no_ack", "get", "get_no_ack",
     "get_empty", "redeliver", "ack",
 )  # fmt: skip
-"""What a channel counts, in the words of the management API's message_stats."""
+"""The counters of a channel, in the words of the management API's message_stats."""
 EVENTS = (
     "connection_created", "connection_closed", "channel_created", "channel_closed",
     "auth_attempts_succeeded", "auth_attempts_failed",
 )  # fmt: skip
-"""What the server counts, in the words of its churn_rates."""
+"""The counters of the server, in the words of the management API's churn_rates."""
 
 
 class ChannelCounters:
@@ -76,7 +76,7 @@ class ServerStatistics:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._channels: dict[ChannelCounters, str] = {}
-        """Those of open channels -> the user."""
+        """Counters of open channels -> the user."""
         self._connections: dict[ActorRef[Any], tuple[str, str, int, Callable[[], tuple[int, int]]]] = {}
         """Open connections -> user, virtual host, serial number, and what reads the bytes received and sent."""
         self._serials = count(1)
@@ -208,7 +208,7 @@ class ConnectionInfo:
     bytes_received: int
     bytes_sent: int
     serial: int
-    """Of all connections and channels of the server, as names of attached processes' connections are equal; 0 before connection.open."""
+    """A number unique among the server's connections and channels, as names of attached processes' connections are equal; 0 before connection.open."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -226,7 +226,7 @@ class ChannelInfo:
     unconfirmed: int
     uncommitted: int
     prefetch: int
-    """Of consumers to come."""
+    """The prefetch count of consumers to come."""
     global_prefetch: int
     blocked: bool
     counters: dict[str, int]

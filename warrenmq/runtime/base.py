@@ -48,7 +48,7 @@ class ActorInfo(NamedTuple):
 
     label: str
     kind: str
-    """Its class."""
+    """The actor's class."""
     mailbox: int
     """Messages that wait."""
     restarts: int

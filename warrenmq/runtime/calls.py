@@ -36,11 +36,11 @@ class From:
         """The answering actor's clock at its reply; 0 when untraced."""
 
     def begin(self) -> None:
-        """For the server: from here on the request may have an effect; it may be what the server dies of."""
+        """Note, as the server, that from here on the request may have an effect, and may be the cause of the server's death."""
         self._handling = True
 
     def park(self) -> None:
-        """For the server: the request waits, and has had no effect but that."""
+        """Note, as the server, that the request waits and has had no effect so far."""
         self._handling = False
 
     def reply(self, value: Any) -> None:
@@ -48,15 +48,15 @@ class From:
         self._box.put((value, None))
 
     def refuse(self, error: Exception) -> None:
-        """Have the call raise `error`; the server lives on."""
+        """Answer with an error, which the call raises; the server lives on."""
         self._box.put((None, error))
 
     def fail(self, reason: Any) -> None:
-        """Have the call raise CallFailed(reason)."""
+        """Make the call raise CallFailed(reason)."""
         self._box.put((None, CallFailed(reason, handling=self._handling)))
 
     def wait(self, timeout: float | None) -> Any:
-        """For the caller: the answer, what the server refused with, CallFailed, or pykka.Timeout after `timeout` seconds."""
+        """Wait, as the caller, for the answer: it, the server's refusal, CallFailed, or pykka.Timeout after `timeout` seconds."""
         try:
             value, error = self._box.get(timeout=timeout)
         except Empty:

@@ -50,7 +50,7 @@ class Closable:
         self._notified = False
 
     def on_close(self, callback: Callable[[Any], object], key: int = 0) -> int:
-        """Have `callback(reason)` called after the close, or now if that is over; returns the key for `forget`."""
+        """Register `callback(reason)` to be called after the close, or now if that is over; returns the key for `forget`."""
         key = key or self._tick()
         with self._lock:
             if not self._notified:

@@ -45,7 +45,7 @@ class CreditFlow:
 
     @property
     def blocked(self) -> bool:
-        """Some peer gave no more credit: what feeds this process should wait."""
+        """True if some peer gave no more credit: senders to this process should wait."""
         return bool(self._blocked_by)
 
     def send(self, peer: Hashable, n: int = 1, spec: CreditSpec | None = None) -> None:

@@ -50,7 +50,7 @@ def sign() -> Letter:
 CLOSED = sign()
 """The owner was given up: it must stop."""
 WAKE = sign()
-"""For a parked owner: an exit signal has come, it was given up, or there is mail to take."""
+"""Wakes a parked owner: an exit signal has come, it was given up, or there is mail to take."""
 NO_MAIL = (Empty, IndexError)
 """Raised by `incoming.get_nowait`: a pooled actor's is a bare deque's."""
 _NOBODYS = object()
@@ -70,7 +70,7 @@ class Inbox(Closable):
         self.newest: object = None
         """The message that was sent last, if it was sent by `send_open`."""
         self.gives_back = False
-        """It was closed by `close_empty`: what is sent is neither taken nor lost."""
+        """True after `close_empty`: messages that are sent are neither taken nor lost."""
 
     def send(self, message: Any) -> bool:
         """Append a message; False if it is known that the owner will not take it."""
@@ -143,7 +143,7 @@ class Inbox(Closable):
         self._lose = lambda message, trace: None  # type: ignore[method-assign]  # noqa: ARG005
 
     def drain(self, mine: Any = _NOBODYS, trace: ActorTrace | None = None) -> bool:
-        """After the end: lose the messages that will not be read.  False if `mine` was among it.
+        """Lose, after the end, the messages that will not be read.  False if `mine` was among it.
 
         `trace` is the owner's, when the owner drains; the sender of `mine` has a trace of its own.
         """

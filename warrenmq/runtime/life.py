@@ -92,7 +92,7 @@ class ActorLife:
         self.started = boot.started
 
     def begin(self, ref: ActorRef[Any]) -> None:
-        """Before init: register the name and open the trace."""
+        """Register the name and open the trace, before init."""
         self._ref = ref
         self._inbox = inbox_of(ref)
         # An actor without a name has a label that never comes again, so its incarnations need no counting.
@@ -111,7 +111,7 @@ class ActorLife:
             raise Killed  # too early for `killed` to find the trace
 
     def running(self) -> None:
-        """After init: write the first row, link the parent, answer the starter."""
+        """Write the first row, link the parent and answer the starter, after init."""
         if self.trace is not None:
             _write_start(self.trace, self.incarnation)
         if self.parent is not None:

@@ -111,7 +111,7 @@ class Mailbox(Inbox):
         return DRY
 
     def send_after(self, seconds: float, message: Any) -> Timer:
-        """Have an Info arrive after `seconds`; equal times keep their order."""
+        """Schedule an Info to arrive after `seconds`; equal times keep their order."""
         timer = Timer(message, self)
         heappush(self._timers, (self._now() + round(seconds * 1e9), self._tick(), timer))
         return timer

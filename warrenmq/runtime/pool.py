@@ -82,7 +82,9 @@ class Pool(Threads):
 
     def run_callback(self, callback: Callable[[Any], object], argument: Any) -> None:
         runner = here.runner
-        if type(runner) is Helper and runner.cell is not None:  # it may hold a lock that the callback wants
+        if (
+            isinstance(runner, Helper) and runner.cell is not None
+        ):  # it may hold a lock that the callback wants, or a loop
             self._workers.callbacks.put(partial(callback, argument))
         else:
             callback(argument)

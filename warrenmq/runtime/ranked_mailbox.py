@@ -54,7 +54,7 @@ class RankedMailbox(Mailbox):
         self._by_rank: dict[int, deque[Any]] = {}
         self._lanes: tuple[deque[Any], ...] = ()
         self._lane_of: dict[type, deque[Any]] = {}
-        """Of the classes of which mail has come."""
+        """The lanes of the classes of which mail has come."""
         self._first: deque[Any] = deque()
         """The mail that woke the owner, until `take` sorts it in with what came after it."""
 
@@ -142,7 +142,7 @@ class PriorityMailbox(RankedMailbox):
         super().__init__(runtime, fence, undelivered, {}, flushes=flushes)
         self._priority = priority
         self._raised: Exception | None = None
-        """What `priority` raised, perhaps while the owner was parked: `take` raises it in the owner's loop, as a handler would."""
+        """The exception of `priority`, perhaps raised while the owner was parked: `take` raises it in the owner's loop, as a handler would."""
 
     def take(self) -> Any:
         taken = super().take()

@@ -67,7 +67,7 @@ class Task:
         """The task whose objects (PerTask) it uses."""
         self.actor = actor
         self.background = background
-        """Its timers alone keep nothing going."""
+        """True if its timers alone do not keep a simulation going."""
         self.greenlet: Any = None
         self.gone = False
         """Given up: it will never run again."""
@@ -77,9 +77,9 @@ class Task:
         """Counts its waits, so that the deadline of an earlier one is known to be stale."""
         self.timed_out = False
         self.woken_among: deque[Task] | None = None
-        """Those it waited with, between being woken and going on."""
+        """Tasks that it waited with, between being woken and going on."""
         self.locks: list[Releasable] = []
-        """Those that it holds."""
+        """Locks that it holds."""
 
 
 class Scheduler:
@@ -105,7 +105,7 @@ class Scheduler:
         self._one_turn = False
         """The next checkpoint ends the turn."""
         self._background_turns = 0
-        """Jumps to a background task's deadline since anybody else could run."""
+        """The number of jumps to a background task's deadline since any other task could run."""
         self._tasks: dict[Task, None] = {}
         self.outside = self.current = Task("outside", actor=False)
         self._hub = greenlet.getcurrent()
@@ -132,8 +132,9 @@ class Scheduler:
         task = self.current
         if task.gone:
             raise self.exit
-        self.now += self._step_ns
-        if self._deadlines:
+        self.now = now = self.now + self._step_ns
+        deadlines = self._deadlines
+        if deadlines and deadlines[0][0] <= now:
             self._ring()
         if self._one_turn or (self._ready and self._draw() < self._restlessness):
             self._ready.append(task)
@@ -160,7 +161,7 @@ class Scheduler:
         return not task.timed_out
 
     def wake(self, waiters: deque[Task]) -> None:
-        """Let the one that has waited longest go on."""
+        """Wake the task that has waited longest."""
         while waiters:
             task = waiters.popleft()
             if not task.gone and task.waits_for is not None:
@@ -190,6 +191,44 @@ class Scheduler:
             chosen.greenlet.switch()
         finally:
             self._one_turn, self.current = False, self.outside
+
+    def outside_until(self, run: Callable[[], Any], is_over: Callable[[], bool]) -> bool:
+        """Run code as the outside until it returns, or until `is_over()` where a task could give its turn away; False if it returned.
+
+        Where it is over everything stands still: the code never goes on, and whoever called this is the outside from now on.
+        """
+        caller, before, over = self._hub, self.outside, False
+
+        def look(then: Callable[..., Any]) -> Callable[..., Any]:
+            def looked(*args: Any) -> Any:
+                nonlocal over
+                if not over and is_over():
+                    over = True
+                    if self.current is not before:
+                        self._ready.append(self.current)
+                    caller.switch()
+                return then(*args)
+
+            return looked
+
+        self._hub = self._greenlet(run, parent=caller)
+        methods = {name: look(getattr(self, name)) for name in ("checkpoint", "wait")}
+        vars(self).update(methods)
+        try:
+            self._hub.switch()
+        finally:
+            for name in methods:
+                delattr(self, name)
+            for task in self._tasks:
+                task.greenlet.parent = caller
+            if over:
+                before.greenlet = self._hub
+                self._tasks[before] = None  # so that it is unwound with the others
+                self.outside = self.current = Task("outside", actor=False)
+                self._one_turn = False
+                self.abandon(before)
+            self._hub = caller
+        return over
 
     # -- for the simulation
 
@@ -272,8 +311,9 @@ class Scheduler:
             (self._hub if turn is self.outside else turn.greenlet).switch()
 
     def _pick(self) -> Task:
-        self._ring()
-        ready = self._ready
+        deadlines, ready = self._deadlines, self._ready
+        if deadlines and deadlines[0][0] <= self.now:
+            self._ring()
         while not ready:
             self._jump()
         at = int(self._draw() * len(ready))

@@ -59,10 +59,10 @@ class Server(ThreadingActor):
     requests: ClassVar[frozenset[type] | None] = None
     """Classes of the requests that it answers, others are refused with TypeError; None: any."""
     background: ClassVar[bool] = False
-    """It only looks at things from time to time: a simulation in which nothing else goes on is at its end."""
+    """True for a server that only looks at things from time to time: a simulation in which nothing else goes on is at its end."""
 
     helpable: ClassVar[bool] = False
-    """A thread that waits may run it (waiting.py): it runs no code of an application's, and waits for nothing but the disk
+    """A thread that waits (waiting.py), or a loop's (leading.py), may run it: it runs no code of an application's, and waits for nothing but the disk
     and other actors."""
 
     ranks: ClassVar[Mapping[type, int]] = {}
@@ -162,11 +162,11 @@ class Server(ThreadingActor):
         return self.runtime.call(dest, request, timeout, self.trace)
 
     def send_after(self, seconds: float, info: Any) -> Timer:
-        """Have `info` arrive at `handle_info` after `seconds`."""
+        """Schedule `info` to arrive at `handle_info` after `seconds`."""
         return self.actor_inbox.send_after(seconds, info)
 
     def monitor(self, dest: ActorRef[Any] | Name) -> int:
-        """Have a Down arrive at `handle_info` when `dest` dies; at once if it is dead."""
+        """Monitor an actor: a Down arrives at `handle_info` when `dest` dies; at once if it is dead."""
         key = self.runtime.tick()
         mine = self.actor_inbox
         try:

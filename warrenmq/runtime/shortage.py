@@ -10,6 +10,7 @@ import errno
 
 from warrenmq.errors import ResourceError
 from warrenmq.seams.disk import is_full
+from warrenmq.seams.memory import no_memory
 
 _ERRNOS = frozenset({errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE})
 
@@ -27,9 +28,7 @@ def shortage(error: BaseException, what: str) -> ResourceError | None:
     if isinstance(error, ResourceError):
         return error
     if isinstance(error, MemoryError):
-        return ResourceError(
-            f"there is no memory for {what!r}; free some, or raise the limit of this process, and try again"
-        )
+        return no_memory(repr(what))
     if isinstance(error, OSError) and error.errno in _ERRNOS:
         return ResourceError(
             f"the system refused {what!r} ({error.strerror}); close something, or raise that limit, and try again"

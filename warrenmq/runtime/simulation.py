@@ -48,7 +48,7 @@ class _Classes:
 
     def __init__(self, exit_: type[BaseException]) -> None:
         class Future(SimFuture):
-            """Of this simulation."""
+            """A future of this simulation."""
 
         self._future = Future
         self._exit = exit_
@@ -85,7 +85,7 @@ class _Classes:
 
 
 _FREE: list[_Classes] = []
-"""Those of simulations that are closed."""
+"""Classes of closed simulations."""
 
 
 class SimulationCrashed(Exception):
@@ -208,6 +208,18 @@ class Simulation(Runtime):
                 self._scheduler.turn(task)
                 return True
         return False
+
+    def outside_until(self, function: Callable[[], object], is_over: Callable[[], bool]) -> bool:
+        """Call a function here, outside of `run`, until it returns or `is_over()` is true at the end of a turn; False if it returned.
+
+        Where it is over the function is given up, as a task that is killed, and the actors stand where they are.
+        """
+        checkpoint = self.checkpoint
+        self.checkpoint = lambda: self._scheduler.checkpoint()  # type: ignore[method-assign]  # noqa: PLW0108 - the one of now
+        try:
+            return self._scheduler.outside_until(function, is_over)
+        finally:
+            self.checkpoint = checkpoint  # type: ignore[method-assign]
 
     # -- sudden ends
 

@@ -40,7 +40,7 @@ class Wheel:
         self._bell.acquire()
 
     def set_alarm(self, cell: Cell, when: int) -> None:
-        """Have a cell run at `when` (monotonic, ns)."""
+        """Schedule a cell to run at `when` (monotonic, ns)."""
         with self._lock:
             heappush(self._alarms, (when, self._number(), cell))
         if when < self._next_look:
@@ -60,7 +60,7 @@ class Wheel:
         return True
 
     def wake(self) -> None:
-        """Have it look now."""
+        """Make the wheel's thread look now."""
         self.start()
         ring(self._bell)
 
@@ -70,7 +70,7 @@ class Wheel:
             thread.join(timeout)
 
     def after_fork(self) -> None:
-        """In a child: its thread is in the parent."""
+        """Start anew in a forked child: the wheel's thread is in the parent."""
         self._lock = threading.RLock()
         self._thread = None
         self._alarms.clear()

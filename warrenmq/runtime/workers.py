@@ -11,7 +11,8 @@ finds it claimed may drop it for the same reason.
 
 Who runs.  `SIZE` workers at a time compute.  More are let in while some block: declared by `THIS_THREAD.blocking` in the seams, or
 found by the wheel, which takes a worker that has not moved for a tick for blocked.  A thread from outside that waits is a
-Helper (waiting.py): it runs what its own sends made ready, and is not counted, so that it never takes a worker's place.
+Helper (waiting.py), and so is that of an event loop (leading.py): it runs what its own sends made ready, and is not counted, so
+that it never takes a worker's place.
 
 Assumptions.  Operations of deque, dict, OrderedDict, set and list on these objects are atomic (C code under the GIL, with
 keys that are hashed by identity).  What must survive an exception that a signal handler raises between any two lines in
@@ -134,6 +135,10 @@ class Runner:
         self.since = 0.0
         """The time at which its slice began."""
 
+    def keep(self, cell: Cell) -> bool:  # noqa: ARG002
+        """Remember a cell that it made ready; True if it will run it, so that no worker need be called."""
+        return False
+
     def __enter__(self) -> None:
         raise NotImplementedError
 
@@ -155,8 +160,28 @@ class Helper(Runner):
         self.mine: deque[Cell] = deque()
         self.may_wait = False
 
+    def keep(self, cell: Cell) -> bool:
+        if not cell.helpable:
+            return False
+        if self.cell is not None:  # it runs it, or calls a worker when it leaves
+            if len(self.mine) >= MOST_MINE:
+                return False
+            self.mine.append(cell)
+            return True
+        if len(self.mine) >= MOST_MINE:
+            self.mine.popleft()
+        self.mine.append(cell)
+        if self.may_wait and cell.workers.ticking:
+            self.may_wait = False
+            cell.lazy = True
+            return True
+        return False
+
     def __enter__(self) -> None:
         self.hand_over()
+
+    def give_way(self) -> None:
+        """Its actor has not come back for a tick of the wheel."""
 
     def hand_over(self) -> None:
         """Leave to the workers what it might have run itself."""
@@ -205,7 +230,7 @@ class _Here(threading.local):
 
 
 here = _Here()
-"""The Runner of the calling thread: a Worker, a Helper once it has waited, else None."""
+"""The Runner of the calling thread: a Worker, a Leader, a Helper once it has waited, else None."""
 
 
 def ring(bell: threading.Lock) -> None:
@@ -254,6 +279,8 @@ class Workers:
         self.callbacks = Cell(self)
         self.callbacks.label = "callbacks"
         self._clock = clock
+        self._looked = 0.0
+        """The time of the wheel's last look."""
         self._cells = 0
         self._closing = False
         self._forked = False
@@ -264,24 +291,13 @@ class Workers:
         """Put a cell at the end of the line, and see to it that a thread comes for it."""
         self.ready[cell] = None
         runner = here.runner
-        if type(runner) is Helper and cell.helpable:
-            if runner.cell is not None:
-                if len(runner.mine) < MOST_MINE:
-                    runner.mine.append(cell)  # it runs it, or calls a worker when it leaves
-                    return
-            else:
-                if len(runner.mine) >= MOST_MINE:
-                    runner.mine.popleft()
-                runner.mine.append(cell)
-                if runner.may_wait and self.ticking:
-                    runner.may_wait = False
-                    cell.lazy = True
-                    return
+        if runner is not None and runner.keep(cell):
+            return
         if len(self.computing) < SIZE:
             self.call_worker()
 
     def call_worker(self) -> bool:
-        """Let one more worker compute if there is work and room; False when no thread could be had for it."""
+        """Start one more worker if there is work and room; False when no thread could be had for it."""
         with self._lock:
             if self._forked or len(self.computing) >= SIZE or not self.ready:
                 return True
@@ -418,7 +434,7 @@ class Workers:
     # -- the first and the last actor
 
     def launch(self, cell: Cell, server: Server, label: str) -> None:
-        """Have an actor run; ResourceError when there is no thread at all for it."""
+        """Start an actor; ResourceError when there is no thread at all for it."""
         cell.server = server
         with self._lock:
             self._cells += 1
@@ -455,7 +471,7 @@ class Workers:
                     worker.thread.join(timeout)
 
     def close(self) -> None:
-        """Have the workers end once the line is empty, whether or not actors are left."""
+        """End the workers once the line is empty, whether or not actors are left."""
         self._closing = True
         self.leave()
 
@@ -465,7 +481,7 @@ class Workers:
         return self._cells > 0 and not self._closing and not self._forked
 
     def after_fork(self) -> None:
-        """In a child: the threads are in the parent, and its actors are never run here."""
+        """Forget all workers in a forked child: the threads are in the parent, and its actors are never run here."""
         self._forked = True
         self._lock = threading.RLock()
         self.ready.clear()
@@ -487,6 +503,10 @@ class Workers:
                     worker.stuck = True
                     self.computing.discard(worker)
             worker.seen = worker.turn
+        for helper in list(self.helping):
+            if helper.since < self._looked:
+                helper.give_way()
+        self._looked = monotonic()
         if self.ready and len(self.computing) < SIZE:
             self.call_worker()
 

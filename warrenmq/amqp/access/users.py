@@ -57,7 +57,7 @@ class Account:
         }  # fmt: skip
 
     def limit(self, name: str) -> int | None:
-        """A limit; None when there is none."""
+        """A limit; None if it is not set."""
         value = self.limits.get(name, -1)
         return None if value < 0 else value
 
@@ -75,7 +75,7 @@ class Users:
         self._accounts: dict[str, Account] = {}
         self._permissions: dict[tuple[str, str], Permissions] = {}
         self._topics: dict[tuple[str, str, str], TopicPermissions] = {}
-        """By user, virtual host and exchange."""
+        """Topic permissions by user, virtual host and exchange."""
         self._own: dict[tuple[str, ...], None] = {}
         """The keys of what did not come from a file: ("user", name), ("vhost", name), ("permission", user, vhost), ("topic", user, vhost, exchange)."""
 
@@ -172,7 +172,7 @@ class Users:
     # -- changes
 
     def put_user(self, account: Account) -> bool:
-        """Have this user, in place of one of that name; False when there was none."""
+        """Add a user, in place of one of that name; False if there was none."""
         known = account.name in self._accounts
         self._accounts[account.name] = account
         self._own["user", account.name] = None
@@ -187,7 +187,7 @@ class Users:
         self.changed()
 
     def set_permissions(self, user: str, vhost: str, configure: str, write: str, read: str) -> bool:
-        """Give a user these permissions; False when he had none.  NotFound, ValueError for a pattern that is none."""
+        """Give a user these permissions; False when he had none.  NotFound; ValueError for an invalid pattern."""
         self._check(user, vhost)
         known = (user, vhost) in self._permissions
         self._permissions[user, vhost] = name_permissions(user, vhost, (configure, write, read))
@@ -224,7 +224,7 @@ class Users:
             raise no_vhost(vhost)
 
     def put_vhost(self, name: str, about: dict[str, Any]) -> None:
-        """Have a virtual host."""
+        """Add a virtual host."""
         self.vhosts[name] = about
         self._own["vhost", name] = None
         self.changed()

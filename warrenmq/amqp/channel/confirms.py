@@ -34,7 +34,7 @@ class ChannelConfirm:
         self._shares = [None] * queues
 
     def confirm(self) -> None:
-        """One queue confirmed the messages."""
+        """Count one queue's confirm of the messages."""
         # As in actors/sending/confirms.py: who pops the last share settles, and each pop is one atomic step.
         try:
             self._shares.pop()
@@ -56,7 +56,7 @@ class ChannelConfirm:
         self.nack(str(error))
 
     def parts(self, count: int) -> list[ChannelConfirm]:
-        """For a queue that answers each of `count` messages on its own: all answers are one.
+        """The promises for a queue that answers each of `count` messages on its own; the client gets one answer.
 
         Queues that may take some and refuse others get each message with a confirm of its own (amqp/channel/publishing.py).
         """

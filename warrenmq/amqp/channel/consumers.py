@@ -31,12 +31,12 @@ class Holder:
 
     def __init__(self, holder_id: int, queue: str, ref: ActorRef[Any], *, limited: bool) -> None:
         self.id = holder_id
-        """Its number at the queue."""
+        """The consumer's number at the queue."""
         self.queue = queue
         self.ref = ref
         """The queue's process."""
         self.limited = limited
-        """Its deliveries count for the channel's limiter: not those of basic.get."""
+        """True if its deliveries count for the channel's limiter; those of basic.get do not."""
 
 
 class ConsumeParameters(NamedTuple):

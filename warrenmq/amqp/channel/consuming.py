@@ -69,9 +69,9 @@ class ChannelConsuming:
         """The prefetch count of consumers to come."""
         self._consumers: dict[str, ChannelConsumer] = {}
         self._getters: dict[str, Holder] = {}
-        """By queue."""
+        """Getters of basic.get, by queue."""
         self._monitors: dict[ActorRef[Any], int] = {}
-        """Of queue processes that have consumers of this channel."""
+        """Monitors of queue processes that have consumers of this channel."""
 
     @property
     def prefetch(self) -> int:

@@ -93,7 +93,7 @@ class ChannelDeclarations:
             self._writer.send(commands.Exchange.DeclareOk)
 
     def exchange_delete(self, method: commands.Exchange.Delete) -> None:
-        """exchange.delete; no error when there is none."""
+        """exchange.delete; no error if the exchange does not exist."""
         name = strip_cr_lf(method.exchange)
         self._access.not_default(name)
         if name.startswith("amq."):
@@ -181,7 +181,7 @@ class ChannelDeclarations:
             self._writer.send(commands.Queue.PurgeOk, message_count=count)
 
     def queue_delete(self, method: commands.Queue.Delete) -> None:
-        """queue.delete; no error when there is none."""
+        """queue.delete; no error if the queue does not exist."""
         name = strip_cr_lf(self._access.queue_or_last(method.queue))
         self._access.configure("queue", name)
         self._access.check_exclusive(name)

@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 
 _CLOSE, _CLOSE_OK = start_of(commands.Channel.Close), start_of(commands.Channel.CloseOk)
 _NANOSECONDS = 1_000_000
-"""In a millisecond."""
+"""Nanoseconds in a millisecond."""
 
 
 class ChannelProcess(Server):
@@ -88,6 +88,8 @@ class ChannelProcess(Server):
     methods        which part handles which method
     writer         what goes to the client
     """
+
+    helpable = True
 
     def init(self, number: int, connection: ActorRef[Any], context: ConnectionContext) -> None:
         """Begin in the state `starting`: the first method is channel.open."""

@@ -148,7 +148,7 @@ class ChannelRpc:
         return self._broker.set_disk_free_limit(_limit(request))
 
     def set_policy(self, request: dict[str, Any]) -> Any:
-        """Have a policy."""
+        """Set a policy."""
         try:
             policy = Policy(*_argument(request, "policy", list))
         except TypeError as why:
@@ -198,7 +198,7 @@ def _properties(request: dict[str, Any], name: str) -> Properties:
 
 
 def _limit(request: dict[str, Any]) -> Any:
-    """A watermark as Settings takes it; what is none is refused there."""
+    """A watermark in the form of Settings, which refuses an invalid one."""
     value = request.get("limit")
     return tuple(value) if isinstance(value, list) else value
 

@@ -57,11 +57,11 @@ class Transaction:
             raise AmqpError(CHANNEL_ERROR, "unexpected command while processing 'tx.commit'")
 
     def publish(self, routed: Routed) -> None:
-        """Defer to the commit."""
+        """Defer a publish to the commit."""
         self._messages.append(routed)
 
     def settle(self, settled: list[Pending], requeue: bool | None) -> None:
-        """At the commit."""
+        """Defer acks and rejects to the commit."""
         if self._groups and self._groups[-1].requeue is requeue:
             self._groups[-1].settled.extend(settled)
         else:

@@ -23,7 +23,7 @@ class Pending(NamedTuple):
     holder: Holder
     """The consumer or getter that holds it."""
     queue_tag: int
-    """Its tag at the queue."""
+    """The delivery's tag at the queue."""
     delivered_at: int
     """Nanoseconds of the runtime's monotonic clock."""
 
@@ -34,7 +34,7 @@ class Unacked:
     def __init__(self) -> None:
         self.next_tag = 1
         self._pending: dict[int, Pending] = {}
-        """By delivery tag, oldest first."""
+        """Deliveries that wait for their ack, by delivery tag, oldest first."""
         self._lowest = 1
         """No delivery tag below this is outstanding."""
 

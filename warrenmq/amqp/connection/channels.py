@@ -166,7 +166,7 @@ class Channels:
             self._owner.cast(ref, Writable())
 
     def close_all(self) -> None:
-        """Have all channels give back what is unacked, and end.
+        """Stop all channels; each gives back its unacked messages first.
 
         What the client sent before is answered.  Deliveries, confirms and cancels that are on their way are not sent: a queue
         that goes with its last consumer would cancel those of other channels, which py-amqp raises out of `close`.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from warrenmq.amqp.node import Node, ServedVhost
 
 PROTOCOL_HEADER = b"AMQP\0\0\x09\x01"
-"""Also the answer to a protocol that is not spoken here."""
+"""The protocol header of AMQP 0-9-1, which also answers a client with another protocol."""
 _VERSIONS = {PROTOCOL_HEADER: (0, 9), b"AMQP\x01\x01\0\x09": (0, 9)}
 """The versions spoken here, major and minor; the second is how 0-9 was spelt."""
 
@@ -31,7 +31,7 @@ class Login(NamedTuple):
 
     user: str
     problem: str
-    """Why the login is refused, for the log; empty when it succeeds."""
+    """The reason why the login is refused, for the log; empty when it succeeds."""
 
 
 def answer_to_header(header: bytes, node: Node) -> Connection.Start | None:

@@ -90,6 +90,7 @@ class ConnectionProcess(Server):
     """
 
     trap_exit = True
+    helpable = True
 
     def init(self, transport: Transport, node: Node) -> None:
         """Wait for the protocol header."""

@@ -1,6 +1,6 @@
-"""Sockets: one asyncio loop in a thread "amqp-io", which reads and writes for all connections.
+"""Sockets: one asyncio loop, in the threads "amqp-io", which reads and writes for all connections.
 
-Purpose.  A socket costs a few KB here, not a thread; the actors never wait for one.
+Purpose.  A socket costs a few KB here, not a thread; the actors never wait for one, and the loop never for an actor (runtime/leading.py).
 
     accept ──► listener (starts a ConnectionProcess) ──attach──► Received, Writable, Disconnected casts
     write(), any thread ──► kernel, while it takes everything at once
@@ -12,7 +12,7 @@ above WRITE_LIMIT the socket is not read either, and channels leave alone what t
 peer cannot ask for more answers than it reads.
 
 Guarantees.  Bytes are sent in the order of the calls of `write`.  After `close` nothing more is written; what waits is sent,
-for LINGER seconds at most.  Everything that touches the socket runs in the loop's thread, but for the short cut of
+for LINGER seconds at most.  Everything that touches the socket runs in the loop, but for the short cut of
 `write`, which saves an answer a change of threads; `_lock` guards it and what is waiting to be sent, and no thread waits while
 holding it.
 """
@@ -32,9 +32,10 @@ from warrenmq.amqp.channel.context import Writable
 from warrenmq.amqp.connection.messages import Disconnected, Received
 from warrenmq.amqp.net import local_socket
 from warrenmq.amqp.net.transport import Peer
+from warrenmq.errors import ResourceError
 from warrenmq.log import Log
+from warrenmq.runtime.leading import SharedLoop
 from warrenmq.runtime.life import inbox_of
-from warrenmq.runtime.shortage import no_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -295,7 +296,7 @@ def _is_loopback(host: str) -> bool:
 
 
 class AmqpIo:
-    """The loop and its thread; ResourceError when the system has none left.
+    """The loop and its threads; ResourceError when the system has none left.
 
     `deliver(ref, message)` casts a message; it is called in the loop.
     """
@@ -308,12 +309,11 @@ class AmqpIo:
         self._servers: list[asyncio.Server] = []
         self._forked = False
         forks.register(self)
-        self._thread = threading.Thread(target=self._run, name="amqp-io", daemon=True)
         try:
-            self._thread.start()
-        except (RuntimeError, MemoryError) as error:
+            self._threads = SharedLoop(self.loop.run_forever, self.loop.stop, "amqp-io")
+        except ResourceError:
             self.loop.close()
-            raise no_thread(error, self._thread.name) from error
+            raise
 
     def after_fork(self) -> None:
         """See forks.py: without this a child would keep the port, and the connections of the parent's clients, open.
@@ -334,10 +334,6 @@ class AmqpIo:
             if number >= 0:
                 os.dup2(null, number, inheritable=False)
         os.close(null)
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
 
     def soon(self, what: Callable[[], object]) -> None:
         """Run a callback in the loop, behind those scheduled before.  Does nothing once the loop is closed, or in a forked child."""
@@ -406,17 +402,17 @@ class AmqpIo:
         self._servers.clear()
 
     def close(self) -> None:
-        """Close all sockets and end the thread."""
+        """Close all sockets and end the threads."""
 
         async def stop() -> None:
             for each in list(self.open):
                 each.abort()
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-            self.loop.stop()
+            self._threads.end()
 
         asyncio.run_coroutine_threadsafe(stop(), self.loop)
-        self._thread.join()
+        self._threads.join()
         self.loop.close()
 
 

@@ -30,7 +30,7 @@ _MODE = 0o600
 def usable_path(directory: str) -> Iterator[str]:
     """The path of the directory's socket, or another one that leads there and is short enough; usable inside the `with`.
 
-    CallerError when there is none, OSError when there is no such directory.
+    CallerError if nothing listens there, OSError when there is no such directory.
     """
     path = os.path.join(directory, SOCKET)
     if len(os.fsencode(path)) <= LONGEST_PATH:

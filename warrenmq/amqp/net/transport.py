@@ -21,7 +21,7 @@ class Peer(NamedTuple):
     tls: str = ""
     """The version of TLS, empty without it."""
     process: int | None = None
-    """At the other end of the directory's own socket; 0 where the system does not tell.  None for a connection over TCP."""
+    """The client's process id on the directory's own socket, 0 where the system does not tell; None over TCP."""
 
     def __str__(self) -> str:
         if self.process is not None:

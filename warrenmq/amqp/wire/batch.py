@@ -68,7 +68,7 @@ def joined(batch: Batch) -> bytes:
 
 
 def split(data: bytes) -> Batch:
-    """The batch in these bytes; AmqpError 502 for what is none."""
+    """Decode a batch; AmqpError 502 if the bytes are invalid."""
     parts, at, end, read = [], 0, len(data), _size.unpack_from
     while at + _size.size <= end:
         (size,) = read(data, at)

@@ -1,0 +1,153 @@
+"""Leader and follower: the two threads of one event loop, of which one runs the loop and the actors that it made ready.
+
+A loop that only casts what it reads wakes a worker for each read: two changes of thread, more than all that connection, channel
+and queue do with a message.  So the thread that reads, the leader, runs what its reads made ready itself, and what those
+actors made ready in turn, before it goes back to the loop.
+
+The loop never waits for an actor.  A follower stands by; the leader gives the loop to it at once when an actor says that it
+is about to block (a sync, a call of another actor), and the wheel takes the loop from a leader whose actor has not come back for
+a tick.  Who gave the loop away goes on with its actors, as a worker would, and follows when it has none left.  Without a
+follower, as while that one is in the disk, the leader runs nothing but the loop, and workers run the actors.  After SLICE
+seconds they have the rest as well.
+
+Source: the Leader/Followers pattern (Schmidt, Stal, Rohnert, Buschmann: Pattern-Oriented Software Architecture 2).
+
+Assumption.  The loop is run by who holds `_baton`.  While the leader runs actors it stands in `_lent`: whoever takes it out there, by
+one atomic `pop`, decides what becomes of the baton: itself, and it goes back to the loop, or another, who releases it.
+"""
+
+from __future__ import annotations
+
+import threading
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from warrenmq.errors import ResourceError
+from warrenmq.runtime.shortage import no_thread
+from warrenmq.runtime.workers import BATCH, MISSING, MOST_MINE, SLICE, Cell, Helper, here
+from warrenmq.seams.blocking import tell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class Leader(Helper):
+    """A thread of a loop, leading or following."""
+
+    def __init__(self, loop: SharedLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def keep(self, cell: Cell) -> bool:
+        """Remember a cell that it made ready; True if it will run it."""
+        if len(self.mine) >= MOST_MINE or not cell.helpable:
+            return False
+        if self.cell is None:
+            if not (cell.workers.ticking and self._loop.can_be_left()):
+                return False
+            cell.lazy = True
+            self._loop.stop()
+        self.mine.append(cell)
+        return True
+
+    def __enter__(self) -> None:
+        self.give_way()
+        self.hand_over()
+
+    def give_way(self) -> None:
+        self._loop.give_away(self)
+
+    def run_mine(self) -> None:
+        """Run the actors that the loop, and what it ran, made ready; for SLICE seconds as long as the loop waits."""
+        before = tell(self)
+        until = monotonic() + SLICE
+        try:
+            while self.mine and (monotonic() < until or not self._loop.waits_for(self)):
+                cell = self.mine.popleft()
+                workers = cell.workers
+                if workers.ready.pop(cell, MISSING) is not MISSING:
+                    workers.helping.add(self)
+                    workers.run(cell, self, _turns(until))
+                    workers.helping.discard(self)
+        finally:
+            tell(before)
+            self.hand_over()
+
+
+def _turns(until: float) -> Iterator[tuple[()]]:
+    """Turns of a slice that ends at a time."""
+    for i in range(1, BATCH):
+        yield ()
+        if not i & 15 and monotonic() > until:
+            return
+
+
+class SharedLoop:
+    """An event loop and its threads: one, and a second one once an actor is made ready in the loop.
+
+    `run` runs the loop in the calling thread until `stop`, which is called in the loop; another thread may run it then (asyncio's
+    run_forever and stop).  ResourceError when the system has no thread left.
+    """
+
+    def __init__(self, run: Callable[[], object], stop: Callable[[], object], name: str) -> None:
+        self._run = run
+        self.stop = stop
+        self._name = name
+        self._baton = threading.Lock()
+        self._lent: dict[Leader, None] = {}
+        self._following: dict[Leader, None] = {}
+        self._ended = False
+        self._threads: list[threading.Thread] = []
+        self._start_thread()
+
+    def end(self) -> None:
+        """End the loop, which is told to stop; called in the loop."""
+        self._ended = True
+        self.stop()
+
+    def join(self) -> None:
+        """Wait for the end of its threads, once it was ended."""
+        for thread in self._threads:
+            thread.join()
+
+    def can_be_left(self) -> bool:
+        """True if a follower stands by; for the leader."""
+        if len(self._threads) == 1:
+            try:
+                self._start_thread()
+            except ResourceError:
+                return False
+        return bool(self._following)
+
+    def waits_for(self, leader: Leader) -> bool:
+        """True while nobody runs the loop until this one has run its actors."""
+        return leader in self._lent
+
+    def give_away(self, leader: Leader) -> None:
+        """Let the follower lead; does nothing unless the loop waits for this leader.  From any thread."""
+        if self._lent.pop(leader, MISSING) is not MISSING:
+            self._baton.release()
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._follow, name=self._name, daemon=True)
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError) as error:
+            raise no_thread(error, self._name) from error
+        self._threads.append(thread)
+
+    def _follow(self) -> None:
+        leader = here.runner = Leader(self)
+        while not self._ended:
+            self._following[leader] = None
+            self._baton.acquire()
+            del self._following[leader]
+            leads = True
+            while leads and not self._ended:
+                self._run()
+                if leader.mine:
+                    self._lent[leader] = None
+                    leader.run_mine()
+                    leads = self._lent.pop(leader, MISSING) is not MISSING
+            if leads:
+                self._baton.release()
