@@ -19,6 +19,9 @@ from warrenmq.trace.segment import decode_header, encode_header
 pytest.importorskip("pyspark")
 pytestmark = pytest.mark.spark
 
+from warrenmq.replay.spark import engine as spark_engine  # noqa: E402 - where there is no pyspark all are skipped
+from warrenmq.replay.spark import source  # noqa: E402
+
 
 def agree(one, other):
     assert one.verdict == other.verdict
@@ -52,7 +55,14 @@ def test_they_agree_on_a_clean_trace(spark, clean_trace):
     agree(found, engine.replay(clean_trace))
 
 
-def test_they_agree_on_a_planted_violation_of_each_rule_and_on_missing_rows(spark, broken_trace):
+@pytest.mark.parametrize("is_long", [False, True])
+def test_they_agree_on_a_planted_violation_of_each_rule_and_on_missing_rows(
+    spark, broken_trace, monkeypatch, is_long
+):
+    """A long trace is indexed by tasks, and its keys are dealt out to several, stage by stage."""
+    if is_long:
+        monkeypatch.setattr(source, "SHORT_BYTES", 0)
+        monkeypatch.setattr(spark_engine, "ROWS_OF_KEYS", 4_096)
     found = replay(broken_trace, engine="spark", picture=False).result
     assert {finding.rule for finding in found.violations} == {rule for rule, _, _ in PLANTS}
     assert found.indeterminate

@@ -54,7 +54,8 @@ def read(
 ) -> DataFrame:
     """The rows of traces, with names (docs/replay.md); NotATrace when there are none.
 
-    Some `columns`, and rows that fulfil conditions, are read sooner than all: only={"actor": "queue:jobs", "t": (0, 10**9)}.
+    Some `columns`, and rows that fulfil conditions, are read sooner than all: only={"actor": "queue:jobs", "t": (0, 10**9)}.  Name them
+    here: Spark tells a Python data source of no `select`, so `explain()` shows all columns in the scan of rows that were filtered or cached.
     """
     require_pyspark()
     from warrenmq.replay.spark import frames as spark_frames

@@ -51,7 +51,7 @@ class Replayed:
     seconds: float
     result: Result
     picture: Picture | None
-    """For the report; None unless it was asked for."""
+    """The picture for the report; None unless it was asked for."""
 
     @property
     def verdict(self) -> str:
@@ -128,7 +128,7 @@ def _in_this_process(
 
 
 def _engine() -> Callable[[Trace, Sequence[Rule], Found | None], Result]:
-    """With numpy the same result comes sooner."""
+    """The engine: with numpy the same result comes sooner."""
     try:
         from warrenmq.replay.drive.array_engine import replay_arrays
     except ImportError:

@@ -35,13 +35,13 @@ class BatchSummary(NamedTuple):
     """The summaries of some pieces of one run."""
 
     number: int
-    """Of the run."""
+    """The run's number."""
     run: Run
-    """With the actors that wrote the pieces or have registered since, and who started them."""
+    """The run, with the actors that wrote the pieces or have registered since, and who started them."""
     place: dict[str, Any]
-    """Of the run: t, settled, closed, lossy (trace/tail.py)."""
+    """The place up to which the run was read: t, settled, closed, lossy (trace/tail.py)."""
     chunks: list[Chunk] = []  # noqa: RUF012 - a tuple's default, never appended to
-    """Without their rows."""
+    """The chunks, without their rows."""
     actors: list[tuple[int, int, ActorSummary]] = []  # noqa: RUF012
     """(actor, seq of the piece, its summary)"""
     summaries: list[PieceSummary] = []  # noqa: RUF012

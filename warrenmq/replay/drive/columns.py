@@ -49,7 +49,7 @@ class Rows:
     def __init__(self, whole: Mapping[str, Ints], places: Places | None = None) -> None:
         self._whole = whole
         self._places = places
-        """Of these rows in `whole`; None = all."""
+        """The places of these rows in `whole`; None = all."""
         self._made: dict[str, Ints] = {}
 
     def __getattr__(self, name: str) -> Ints:
@@ -114,7 +114,7 @@ class Unit:
     """Joined ones, of which only run, actor, seq_first, rows, t_first, t_last and who mean anything."""
     rows: Rows
     events: Bytes
-    """Of each row."""
+    """The event of each row."""
 
     def of(self, events: frozenset[int]) -> Rows:
         """The rows of these events; of all, if none is named."""

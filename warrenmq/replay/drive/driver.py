@@ -60,12 +60,17 @@ def decide(setting: Pieces, context: TraceContext) -> Found:
     """Steps 1 to 3; in a live trace, of the pieces that are new."""
     context.actor_summaries = setting.summarise()
     found = Found()
-    for stage in sorted({machine.stage for machine in setting.machines}):
+    for stage in stages_of(setting.machines):
         of_stage = setting.conclude(stage, context)
         found.add(of_stage)
         if of_stage.unproven:
             found.add(setting.check_fully(stage, of_stage.unproven, context))
     return found
+
+
+def stages_of(machines: Iterable[Machine]) -> list[int]:
+    """The stages of these machines, in their order."""
+    return sorted({machine.stage for machine in machines})
 
 
 class Pieces(Protocol):

@@ -114,7 +114,7 @@ def disagreements(context: TraceContext, found: Found) -> Iterator[Finding]:
 
 
 def _changed_while_down(context: TraceContext, before: Who, after: Who) -> Iterator[Finding]:
-    """Between a clean stop and the clean recovery after it."""
+    """Compare a clean stop with the clean recovery after it."""
     stop, start = context.actor_summary(before).closed, context.actor_summary(after).recovered
     if stop is None or start is None or start.flag != CLEAN:
         return

@@ -57,7 +57,7 @@ class FirstFindings:
             del its[KEPT:]
 
     def __iter__(self) -> Iterator[Finding]:
-        """In order, rule by rule."""
+        """Iterate over the findings in order, rule by rule."""
         for _, its in sorted(self._of.items()):
             yield from sorted(its, key=order_of)[:KEPT]
 
@@ -74,7 +74,7 @@ class Found:
     violations: FirstFindings = field(default_factory=FirstFindings)
     indeterminate: FirstFindings = field(default_factory=FirstFindings)
     figures: Counter[FigureKey] = field(default_factory=Counter)
-    """Also the number of findings: (FOUND, "violations" or "indeterminate", rule, scope)."""
+    """The figures, and the number of findings: (FOUND, "violations" or "indeterminate", rule, scope)."""
     largest: dict[FigureKey, int] = field(default_factory=dict)
     """Figures of which the largest counts."""
     files: LastFiles = field(default_factory=LastFiles)

@@ -27,7 +27,7 @@ _TOLD = (
     ("damaged_records", "record of the store damaged", "records of the store damaged"),
     (FALLEN, "run that crashed until it was down", "runs that crashed until they were down"),
 )
-"""What stands in the verdict itself, though no rule may be broken.  Damage of the trace is none of the broker's: it makes a verdict indeterminate."""
+"""Incidents that the verdict itself names, though no rule may be broken.  Damage of the trace is not the broker's: it makes a verdict indeterminate."""
 
 
 def incidents(catalog: Catalog, context: TraceContext, figures: Mapping[FigureKey, int]) -> dict[str, int]:

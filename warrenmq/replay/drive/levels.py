@@ -32,7 +32,7 @@ from warrenmq.trace.schema import Row
 SLICE_NS = 10_000_000
 """The finest slice."""
 SLICES = 750
-"""At most, of all runs of a trace together: five for each of the 150 points that a report draws."""
+"""The most slices of all runs of a trace together: five for each of the 150 points that a report draws."""
 
 
 def slice_of(catalog: Catalog) -> int:

@@ -66,7 +66,7 @@ class Live:
         self.store = store
         self.runs: list[Run] = list(store.all_about("run "))
         self._read_to: dict[int, dict[str, Any]] = store.get("places", {})
-        """How far each run was read (trace/tail.py)."""
+        """The place up to which each run was read (trace/tail.py)."""
         self._ended: set[int] = store.get("ended", set())
         self._pending: set[Place] = store.get("pending", set())
         """Keys that are asked with every batch."""
@@ -91,7 +91,7 @@ class Live:
 
     @property
     def catalog(self) -> Catalog:
-        """For the names in findings."""
+        """The catalog, for the names in findings."""
         return Catalog(self.runs, [], self.coverage, [], 0, [])
 
     def take(self, batch: Iterable[BatchSummary], words: Words) -> None:
@@ -287,7 +287,7 @@ class Live:
         }
 
     def _decidable(self, findings: list[Finding]) -> list[Finding]:
-        """Without findings that compare a run's end before the ledgers know it."""
+        """Leave out findings that compare a run's end before the ledgers know it."""
         return [
             finding
             for finding in findings

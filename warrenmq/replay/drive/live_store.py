@@ -74,7 +74,7 @@ class LiveStore:
     # states
 
     def load(self, machine: str, key: Key) -> State | None:
-        """The state of a key; None when there is none."""
+        """The state of a key; None if it has no state."""
         known = self._states.get((machine, key))
         if known is not None:
             self._states.move_to_end((machine, key))
@@ -101,7 +101,7 @@ class LiveStore:
         return list(dict.fromkeys([*saved, *(key for name, key in self._states if name == machine)]))
 
     def keep(self, machine: str, key: Key, state: State) -> State:
-        """In memory only, until it is saved."""
+        """Keep a state in memory until it is saved."""
         self._states[machine, key] = state
         self._states.move_to_end((machine, key))
         return state

@@ -57,7 +57,7 @@ Fact = tuple[str, Key, Held]
 """A summary from one key to another, whose machine is of a later stage: (machine, key, summary)."""
 
 FigureKey = tuple[str | int, ...]
-"""For instance ("queue", "jobs", "published"); figures of equal keys add up."""
+"""The key of a figure, for instance ("queue", "jobs", "published"); figures of equal keys add up."""
 
 FOUND = "found"
 """Begins the key of a figure that counts findings (findings.py): (FOUND, "violations" or "indeterminate", rule, scope)."""
@@ -79,11 +79,11 @@ class Finding(NamedTuple):
     rows: tuple[tuple[int, int, int], ...]
     """The evidence: (run, actor, seq)."""
     t: int
-    """Of the last piece of evidence: rows after it cannot change the finding."""
+    """The time of the last piece of evidence: rows after it cannot change the finding."""
     needs: tuple[Who, ...]
     """The actors whose rows up to t must be whole for the finding to stand."""
     about: tuple[int, ...] = ()
-    """What the rows alone do not say, for its explanation: sequence ids, a message, a store and its file."""
+    """Facts that the rows alone do not tell, for the explanation: sequence ids, a message, a store and its file."""
 
 
 class FileEnd(NamedTuple):
@@ -115,7 +115,7 @@ class Outcome:
     """Figures of which the largest counts, and not the sum."""
     facts: list[Fact] = field(default_factory=list)
     file: FileEnd | None = None
-    """Of a key that is a file which is still there."""
+    """The end of a file that is still there, if the key is one."""
     needs_full_check: bool = False
     """A precheck could not prove the key fine; the rest of the outcome is empty."""
 
@@ -128,14 +128,14 @@ class Machine(ABC):
     """The rows it is given; empty = all."""
     stage: ClassVar[int] = 1
     of_one_run: ClassVar[bool] = True
-    """Its keys begin with the number of a run; else with the scope of several."""
+    """True if its keys begin with the number of a run; else with the scope of several."""
     precheck: ClassVar[type[Any] | None] = None
-    """Its array form, if it has one (precheck.py): set by that class."""
+    """The array form of the machine, if it has one (precheck.py): set by that class."""
 
     def __init__(self, runs: Sequence[Run], judges: Mapping[str, Any] | None = None) -> None:
         self.runs = runs
         self.judges = judges or {}
-        """Of a machine that serves several rules: rule id -> what that rule decides, in the form that the machine's file names."""
+        """The judges of a machine that serves several rules: rule id -> its decisions, in the form that the machine's file names."""
 
     @abstractmethod
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Summary]]:
@@ -158,7 +158,7 @@ class Machine(ABC):
         """Decide a key once all its summaries are in."""
 
     def prune(self, key: Key, state: State, context: TraceContext) -> bool:  # noqa: ARG002 - for those that can
-        """For a trace that is still being written: True if no later row can need this state, so that it may be forgotten.
+        """True if no later row of a trace that is still being written can need this state, so that it may be forgotten.
 
         A state that has to stay may be made smaller here.
         """

@@ -20,7 +20,7 @@ class SqlRule:
     """A rule as a query of its violations: a row (run, actor, seq) of the trace for each (tables: rules/sql.py)."""
 
     id: str
-    """In tables, and before each violation; not that of another rule."""
+    """The rule's id in tables and before each violation; no other rule may have it."""
     text: str
     """The sentence that does not hold."""
     sql: str

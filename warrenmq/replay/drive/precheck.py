@@ -25,9 +25,9 @@ from warrenmq.trace.catalog import Chunk, Run
 from warrenmq.trace.index import Row
 
 OpenRows = tuple[Ints, ...]
-"""What the precheck makes of it."""
+"""The rows that a precheck leaves open."""
 NEEDS_FULL_CHECK: OpenRows = ()
-"""In place of open rows: the machine has to look."""
+"""Stands in place of open rows: the machine has to check all rows."""
 
 
 def joined(open_rows: Sequence[OpenRows], *widths: int) -> list[Ints]:

@@ -16,7 +16,7 @@ from warrenmq.replay.rules.rule import Rule
 from warrenmq.trace.catalog import Chunk
 
 EVERY_KEY: Key = ()
-"""In place of a key: every key of the machine."""
+"""Stands in place of a key for every key of the machine."""
 Summarised = tuple[str, Key, Chunk, Summary]
 """A machine, a key of it, the piece that speaks (of open rows: the unit's first), what it says."""
 

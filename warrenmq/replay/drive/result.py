@@ -55,7 +55,7 @@ class Result:
     """Why, for the first violations of each rule: by their place in `violations`."""
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON (`replay --json`)."""
+        """The result as plain values, for JSON (`replay --json`)."""
         words = ChainWords(self.catalog)
         return {
             "verdict": self.verdict,

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 
 from warrenmq.trace.catalog import FOREVER, NEVER, STRANGER, Catalog, Coverage, Run
 from warrenmq.trace.events import DROP_DELETED, ActorStart, ActorStop, Ev, Reason
-from warrenmq.trace.schema import Row, count_words
+from warrenmq.trace.schema import Row, count_words, events_of
 
 Who = tuple[int, int]
 """An actor of a trace: (index of its run, trace id)."""
@@ -35,6 +36,11 @@ RARE = frozenset(
     }
 )
 
+_IS_ACT = bytes(event not in FAREWELLS for event in range(256))
+_IS_WORK = bytes(event > UNDELIVERED for event in range(256))
+_IS_RARE = bytes(event in RARE for event in range(256))
+"""Tables for bytes.translate: event -> 1 if it is one of these."""
+
 
 @dataclass(slots=True)
 class ActorSummary:
@@ -44,7 +50,7 @@ class ActorSummary:
     """Rows by event << 8 | flag."""
     first_t: int = 0
     incarnation: int = 0
-    """From ACTOR_START; 0 = it never got that far."""
+    """The actor's incarnation, from ACTOR_START; 0 = it never got that far."""
     started_t: int = 0
     stopped: Row | None = None
     recovered: Row | None = None
@@ -58,9 +64,9 @@ class ActorSummary:
     last_act: tuple[int, int] | None = None
     """(t, seq) of the last row that is not a farewell (ACTOR_STOP, UNDELIVERED)."""
     last_work: int = 0
-    """t of its last row that is about its own business, not about mail or its life."""
+    """t of its last row about its own work, not about mail or its life."""
     ended_run: bool = False
-    """It wrote RUN_END."""
+    """True if it wrote RUN_END."""
 
     @property
     def end_reason(self) -> int | None:
@@ -82,16 +88,15 @@ class ActorSummary:
         """Take in the next rows of the actor."""
         if not self.first_t:
             self.first_t = rows[0].t
-        counts = count_words(rows)
-        for word, n in counts.items():
+        for word, n in count_words(rows).items():
             self.counts[word] += n
-        act = next((row for row in reversed(rows) if row.event not in FAREWELLS), None)
-        if act is not None:
-            self.last_act = act.t, act.seq
-        if max(counts) >> 8 > UNDELIVERED:
-            self.last_work = next(row.t for row in reversed(rows) if row.event > UNDELIVERED)
-        if not RARE.isdisjoint(word >> 8 for word in counts):
-            self.note_rare(row for row in rows if row.event in RARE)
+        events = events_of(rows)
+        if (act := events.translate(_IS_ACT).rfind(1)) >= 0:
+            self.last_act = rows[act].t, rows[act].seq
+        if (work := events.translate(_IS_WORK).rfind(1)) >= 0:
+            self.last_work = rows[work].t
+        if 1 in (rare := events.translate(_IS_RARE)):
+            self.note_rare(compress(rows, rare))
 
     def note_rare(self, rows: Iterable[Row]) -> None:
         """Take in the next rows of the actor of which more than their number matters."""
@@ -188,7 +193,7 @@ class TraceContext:
         return self._queues.get(name, [])
 
     def was_leaving(self, who: Who, t: int) -> bool:
-        """At t the actor's queue was being deleted, or the actor had done its last work: it was about to stop."""
+        """True if at t the actor's queue was being deleted, or the actor had done its last work: it was about to stop."""
         mark = self.actor_summary(who)
         if mark.deleted_t and mark.deleted_t < t:
             return True

@@ -28,7 +28,7 @@ class Selection:
     actors: frozenset[str] = frozenset()
     """Names; empty = all."""
     begin_ns: int = 0
-    """Since the first row of a run."""
+    """The beginning of the selection, in ns since the first row of a run."""
     end_ns: int | None = None
     message: int | None = None
     """One message, by the number that traces know it by: its rows in all actors."""

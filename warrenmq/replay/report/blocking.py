@@ -42,7 +42,7 @@ class LevelOverTime(NamedTuple):
     until: int
     """The time at which it ended."""
     changes: dict[int, Change]
-    """By slice."""
+    """Changes by slice of time."""
     spans: list[Span]
 
     @property

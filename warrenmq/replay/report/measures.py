@@ -68,7 +68,7 @@ _SUMMED = {
     number: [(place, EVENTS[number].getter(name)) for place, name in its] for number, its in SUMMED.items()
 }
 _span = Publish.getter("first_seq_id", "count")
-"""Of any event of TIMED: they have both in the same place."""
+"""The span of any event of TIMED, which have both its ends in the same columns."""
 
 Timed = tuple[int, int, int, int, int]
 """event, flag, t, first sequence id, how many."""
@@ -110,7 +110,7 @@ class Measures:
     bodies: dict[tuple[int, int, int], int] = field(default_factory=dict)  # (run, store, slice) -> bytes
     levels: Levels = field(default_factory=dict)
     slice_ns: int = SLICE_NS
-    """How long a slice of time is."""
+    """The length of a slice of time, in ns."""
 
     def add(self, other: Measures) -> None:
         for key, new in other.tallies.items():
@@ -232,7 +232,7 @@ class Spans:
             self.times.append(t)
 
     def count(self, histograms: dict[int, Counter[int]], first: int, n: int, t: int, slice_ns: int) -> None:
-        """For each of the ids first..first+n that is known, count the delay until `t`."""
+        """Count the delay until `t` of each known id in first..first+n."""
         end = first + n
         index = max(bisect_right(self.firsts, first) - 1, 0)
         histogram = histograms[t // slice_ns]

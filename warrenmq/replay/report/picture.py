@@ -127,7 +127,7 @@ class Picture:
     reclaimed: dict[str, tuple[int, int]] = field(default_factory=dict)
     """combine, compaction -> how many there were, and how many bytes they gave back."""
     combines: list[Combine] = field(default_factory=list)
-    """Those that gave back most."""
+    """The combines that gave back most."""
     cuts: list[Cut] = field(default_factory=list)
     lives: list[Life] = field(default_factory=list)
     restarts: list[Restart] = field(default_factory=list)
@@ -147,6 +147,6 @@ class Picture:
         return found
 
     def is_down(self) -> list[bool]:
-        """For each point: True if no run lived in all of it."""
+        """Flags by point: True if no run lived in all of it."""
         outages = self.outages()
         return [any(begin <= at and at + self.width <= end for begin, end in outages) for at in self.seconds]

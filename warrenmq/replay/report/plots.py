@@ -98,5 +98,5 @@ def short_time(seconds: float) -> str:
 
 
 def times_in_words(n: int) -> str:
-    """For instance "once", "1,200 times"."""
+    """A count in words, for instance "once", "1,200 times"."""
     return "once" if n == 1 else f"{n:,} times"

@@ -25,7 +25,7 @@ class QueueDelays(NamedTuple):
     """Key of KINDS -> count, and p50 to p99.9 in ms; keys that never occurred are absent."""
 
     def time(self, kind: str, percentile: str) -> str:
-        """A percentile with its unit; "-" if there is none."""
+        """A percentile with its unit; "-" for None."""
         found = self.delays.get(kind)
         return short_time(found[percentile] / 1e3) if found else "-"
 

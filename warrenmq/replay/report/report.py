@@ -46,7 +46,7 @@ class Moment(NamedTuple):
 
     run: int
     seconds: float
-    """Since the first row of the run."""
+    """Seconds since the first row of the run."""
     text: str
     link: str = ""
     command: str = ""

@@ -92,7 +92,7 @@ def flows(picture: Picture, measures: Measures, axis: Axis) -> None:
 
 
 def _change(key: TallyKey, count: int) -> int:
-    """By how many messages the rows of a tally change the depth of their queue."""
+    """The number of messages by which the rows of a tally change the depth of their queue."""
     if key.event == Ev.PUBLISH:
         return count
     if key.event in {Ev.ACK, Ev.DROP} or (key.event == Ev.DELIVER and key.flag & NO_ACK):

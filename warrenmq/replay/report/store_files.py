@@ -36,7 +36,7 @@ class Collected(NamedTuple):
 
     t: int
     ns: int
-    """How long it took; 0 of a cut."""
+    """The duration in ns; 0 of a cut."""
     file: int
     """The destination, or the file that was cut."""
     source: int | None

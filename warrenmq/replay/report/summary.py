@@ -147,7 +147,7 @@ def _findings(title: str, findings: list[Finding], explained: Result | None) -> 
 
 
 def verdict_in_words(replayed: Replayed) -> str:
-    """For instance "15 invariants hold (14 not exercised)"."""
+    """The verdict in words, for instance "15 invariants hold (14 not exercised)"."""
     result = replayed.result
     exercised = sum(rule.checked > 0 for rule in replayed.rules)
     others = len(replayed.rules) - exercised
@@ -159,7 +159,7 @@ def verdict_in_words(replayed: Replayed) -> str:
 
 
 def verdict_line(replayed: Replayed) -> str:
-    """For instance "verdict ok: 15 invariants hold, in 9,101 events of 1,024 messages (python, 1.4 s)", or "verdict ok, with 2
+    """The verdict as one line, for instance "verdict ok: 15 invariants hold, in 9,101 events of 1,024 messages (python, 1.4 s)", or "verdict ok, with 2
     messages lost to damage: ...".
     """
     figures, told = replayed.result.figures, replayed.told

@@ -70,7 +70,7 @@ class OneReplay(NamedTuple):
         return os.path.basename(self.trace.rstrip("/"))
 
     def time(self, figure: str) -> str:
-        """A figure in ms with its unit, "-" if there is none."""
+        """A figure in ms with its unit; "-" for None."""
         return short_time(self.figures[figure] / 1e3) if figure in self.figures else "-"
 
     def as_dict(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def trend_lines(history: list[OneReplay]) -> list[str]:
 
 
 def _trend(history: list[OneReplay]) -> str:
-    """For instance "the newest has 1.02 times the events and 1.30 times the confirm p99 of the median of the 4 before it"."""
+    """The trend in words, for instance "the newest has 1.02 times the events and 1.30 times the confirm p99 of the median of the 4 before it"."""
     *earlier, newest = history
     ratios = []
     for figure, name in TRENDS.items():

@@ -64,7 +64,7 @@ class Waiting:
     credit: dict[int, int] = field(default_factory=dict)
     """Peer -> seq of the CREDIT_BLOCKED."""
     impatient: set[int] = field(default_factory=set)
-    """Of these peers, those that were sent messages all the same: once a wait is enough."""
+    """Peers that were sent messages all the same: one finding a wait is enough."""
     alarms: list[int] = field(default_factory=list)
     """seqs of the ALARM_BLOCKED rows; several only of a thread with coroutines."""
     problems: list[tuple[str, int, tuple[int, ...], int]] = field(default_factory=list)

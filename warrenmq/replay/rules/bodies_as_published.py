@@ -176,7 +176,7 @@ class StoredBodies(Machine):
             yield (piece.run,), found
 
     def fold(self, piece: Chunk, rows: Rows) -> Iterator[tuple[Key, list[Stored]]]:
-        """Only rows with a checksum become tuples."""
+        """Fold the rows; only those with a checksum become tuples."""
         found: list[Stored] = []
         for event in (Publish, Append, Read):
             its = rows.where(rows.event == event.number)

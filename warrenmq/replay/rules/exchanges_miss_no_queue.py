@@ -15,6 +15,7 @@ More may be chosen: by other exchanges that are bound, by alternates, by binding
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -36,10 +37,6 @@ _declared = ExchangeDeclared.getter("type", "exchange")
 _PREDECLARED = {"amq.direct": ExchangeType.DIRECT, "amq.fanout": ExchangeType.FANOUT}
 
 
-Ends = tuple[int, ...]
-"""What a binding binds: (to, exchange, destination, routing key)."""
-
-
 class Routes(Machine):
     """Compares what was chosen with what was bound."""
 
@@ -52,25 +49,28 @@ class Routes(Machine):
     def finish(self, key: Key, state: list[Row], context: TraceContext) -> Outcome:
         run, outcome = int(key[0]), Outcome()
         types = self._types(run, state)
-        bound: dict[Ends, int] = {}
+        bound: defaultdict[int, dict[tuple[int, int], int]] = defaultdict(dict)
+        """Exchange -> (queue, routing key) -> since when."""
         binders = {row.actor for row in state if row.event == Ev.BOUND}
         before: dict[int, int] = {}
         for row in sorted(state):
-            if row.event == Ev.BOUND:
-                bound.setdefault(_ends[row.event](row), row.t)
-            elif row.event == Ev.UNBOUND:
-                bound.pop(_ends[row.event](row), None)
-            elif row.event == Ev.ROUTED:
+            if (event := row.event) in _ends:
+                to, exchange, *ends = _ends[event](row)
+                if to == Bound.QUEUE and event == Ev.BOUND:
+                    bound[exchange].setdefault((ends[0], ends[1]), row.t)
+                elif to == Bound.QUEUE:
+                    bound[exchange].pop((ends[0], ends[1]), None)
+            elif event == Ev.ROUTED:
                 since, exchange, queues, routing_key = _routed(row)
                 since = since or before.get(row.actor, 0)
                 before[row.actor] = row.t
+                type_ = types.get(exchange)
+                any_key = type_ == ExchangeType.FANOUT
                 must = {
                     destination
-                    for (to, source, destination, with_key), t in bound.items()
-                    if to == Bound.QUEUE and source == exchange and t < since
-                    and (types.get(exchange) == ExchangeType.FANOUT
-                         or (types.get(exchange) == ExchangeType.DIRECT and with_key == routing_key))
-                }  # fmt: skip
+                    for (destination, with_key), t in bound[exchange].items()
+                    if t < since and (any_key or (type_ == ExchangeType.DIRECT and with_key == routing_key))
+                }
                 outcome.figures[EXERCISED, "X1"] += bool(queues and must)
                 if 0 < queues < len(must):
                     name = self.runs[run].texts.get(exchange, "")

@@ -55,7 +55,7 @@ def _waits_for_nothing(who: Who, state: Windows, context: TraceContext, outcome:
 
 
 def _none_waits(left: Open, _mark: ActorSummary) -> bool:
-    """By arrays, rather strict: nothing that was published before the last sync is owed."""
+    """True if nothing that was published before the last sync is owed; by arrays, and rather strict."""
     return not len(left.syncs) or not (left.owed() & (left.published[:, 3] < left.syncs[-1])).any()
 
 

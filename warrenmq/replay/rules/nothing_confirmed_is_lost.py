@@ -82,7 +82,7 @@ def _compare_lives(
 
 
 def _has_no_successor(alone: Alone, _context: TraceContext, outcome: Outcome) -> bool:
-    """By arrays: no other incarnation has to say what became of the messages that this one held."""
+    """True if no other incarnation has to say what became of the messages that this one held; by arrays."""
     if alone.who not in alone.incarnations:
         return True
     is_last = alone.who == alone.incarnations[-1]

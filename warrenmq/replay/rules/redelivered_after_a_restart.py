@@ -48,7 +48,7 @@ def _was_dirty(who: Who, context: TraceContext) -> bool:
 
 
 def _are_flagged(alone: Alone, context: TraceContext, outcome: Outcome) -> bool:
-    """By arrays: of the first incarnation that has rows of these ids."""
+    """True if the first incarnation that has rows of these ids flags them; by arrays."""
     outcome.figures[EXERCISED, "Q4"] = 0
     if not _was_dirty(alone.who, context):
         return True

@@ -15,8 +15,9 @@ At the clean end of a run the count of each message that was written in this tra
 hold it, which the ledger says (stage 2).
 
 Array form: message by message, in the order of the store's rows.  A message whose rows in a unit begin with a WRITE and end at 0 is over,
-and only that WRITE is kept; of others all rows are left open, flat (store, message, seq, word, count).  At the end each of these begins
-with a WRITE or RECOVERED, is in one store, and has no reference where it began once more in another unit.
+and only that WRITE and its last row are kept; of others all rows are left open.  Both are flat (store, message, seq, word, count).  At the
+end each message that is open in a unit begins with a WRITE or RECOVERED, is in one store, and moves by one, with what is kept of it where
+it was over in another unit: a fan-out may write it there once more.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _MORE = int(Ev.STORE_WRITE) << 8 | Decision.CONFIRM
 _LESS = int(Ev.STORE_REMOVE) << 8 | Decision.REMOVE
 _RECOVERED, _DROPPED = int(Ev.REF_RECOVERED), int(Ev.REF_DROPPED)
 _UNKNOWN = -1 << 40
-"""In place of the count of a message that no row has spoken of."""
+"""Stands for the count of a message that no row has told."""
 
 Entries = tuple[Who, list[int]]
 """The store; flat (event << 8 | flag, msg, references, seq, t)."""
@@ -217,9 +218,10 @@ class ReferencesPrecheck(Precheck):
         ends = np.append(starts, len(table))[1:] - 1
         whole = fine & (table[starts, _WORD] == _NEW) & (table[ends, _COUNT] == 0)
         left = table[~np.repeat(whole, ends - starts + 1)]
-        over = table[starts[whole]][:, [_MSG, _STORE, _SEQ]]
+        over = table[np.stack((starts[whole], ends[whole]), axis=1).reshape(-1)]
+        over[1::2, _WORD], over[1::2, _COUNT] = _LESS, 0
         run = np.array([unit.run], np.int64)
-        for bucket, tables in parts_of((left[:, _MSG] >> SHIFT, left), (over[:, 0] >> SHIFT, over)):
+        for bucket, tables in parts_of((left[:, _MSG] >> SHIFT, left), (over[:, _MSG] >> SHIFT, over)):
             yield (self.runs[unit.run].scope, bucket), (*tables, run)
 
     def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
@@ -232,20 +234,21 @@ class ReferencesPrecheck(Precheck):
     ) -> Outcome | None:
         if not open_rows:
             return None
-        table, over = joined(open_rows, _WIDTH, 3)
-        runs = np.repeat(
-            [int(each[2][0]) for each in open_rows], [len(each[0]) // _WIDTH for each in open_rows]
+        table, over = joined(open_rows, _WIDTH, _WIDTH)
+        of_run = [int(each[2][0]) for each in open_rows]
+        runs, runs_of_over = (
+            np.repeat(of_run, [len(each[part]) // _WIDTH for each in open_rows]) for part in range(2)
         )
+        again = np.isin(over[:, _MSG], table[:, _MSG])
+        table, runs = np.concatenate((table, over[again])), np.concatenate((runs, runs_of_over[again]))
         order = np.lexsort((table[:, _SEQ], table[:, _STORE], runs, table[:, _MSG]))
         table, runs = table[order], runs[order]
         starts = group_starts(table[:, _MSG])
         ends = np.append(starts, len(table))[1:] - 1
         begins = table[starts, _WORD]
         recovered = begins >> 8 == _RECOVERED
-        again = over[np.isin(over[:, 0], table[starts, _MSG])]
         if not (
-            all(_has_none_before(table, *each) for each in again.tolist())
-            and np.all(_walk(table, starts))
+            np.all(_walk(table, starts))
             and np.all((begins == _NEW) | recovered)
             and np.all(runs[starts] == runs[ends])
         ):
@@ -279,13 +282,6 @@ def _walk(table: Ints, starts: Ints) -> Bools:
     same_store[starts] = True
     fine: Bools = np.logical_and.reduceat(same_store & _moves_by_one(word, before, count), starts)
     return fine
-
-
-def _has_none_before(table: Ints, msg: int, store: int, seq: int) -> bool:
-    """True if the last of a message's rows before one of its store said that there is no reference, if there is any."""
-    its = table[table[:, _MSG] == msg]
-    before = its[its[:, _SEQ] < seq]
-    return bool(np.all(its[:, _STORE] == store)) and (not len(before) or int(before[-1, _COUNT]) == 0)
 
 
 _SQL = """

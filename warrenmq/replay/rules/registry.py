@@ -13,7 +13,7 @@ from warrenmq.replay.rules.rule import Rule
 from warrenmq.trace.catalog import Run
 
 _ORDER = "TCQXASDERW"
-"""Of the letters of ids, in tables: mail and clocks first, then queues, the store, the whole."""
+"""The order of the ids' letters in tables: mail and clocks first, then queues, the store, the whole."""
 
 
 def _found() -> list[Rule]:

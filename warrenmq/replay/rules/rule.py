@@ -42,7 +42,7 @@ class Exercised:
     """The rows, or cases, that could have broken a rule: without any, it was not exercised and says nothing."""
 
     by: str
-    """In words."""
+    """The rows or cases in words."""
     rows: Mapping[int, Collection[int] | None] | None = None
     """Event -> with these flags, None = whatever its flag; no event at all = every row.  None: the machines count the cases
     (figures of EXERCISED)."""
@@ -120,11 +120,11 @@ class Rule:
     """A query of its violations, each a row (run, actor, seq) of the trace: specification and third judge, held against the machines
     by tests."""
     not_in_sql: str = ""
-    """Why there is none, or which part it leaves out."""
+    """The reason why the rule has no SQL, or the part that its SQL leaves out."""
     explain: Callable[[Story], Chain] = no_chain
     is_final: Callable[[Finding, TraceContext], bool] = is_known
     judge: Mapping[type[Machine], Any] = field(default_factory=dict)
-    """Its decisions in passes that it shares, in the form that the file of each pass names: a Judge, or a table of checks."""
+    """The rule's decisions in passes that it shares, in the form that the file of each pass names: a Judge, or a table of checks."""
 
     @property
     def events(self) -> frozenset[int]:

@@ -32,7 +32,7 @@ def _ended(story: Story) -> Chain:
 
 
 def _is_final(finding: Finding, context: TraceContext) -> bool:
-    """Between two lives, when all actors of the name have ended; the rest is asked for only when its run has ended."""
+    """True between two lives, when all actors of the name have ended; the rest is asked for only when its run has ended."""
     if finding.t == FOREVER:
         return all(context.has_ended(who) for who in finding.needs)
     return is_known(finding, context)

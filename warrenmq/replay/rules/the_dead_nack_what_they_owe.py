@@ -109,7 +109,7 @@ class Answers(Machine):
 
 
 def _needs(who: Who, context: TraceContext) -> tuple[Who, ...]:
-    """The queue's process, those who nacked for it, and whoever may have, of whom nothing is known."""
+    """The queue's process, the actors that nacked for it, and those that may have, of which nothing is known."""
     stranger = who[0], STRANGER
     return (who, *context.started_by(who), *((stranger,) if stranger in context.coverage else ()))
 

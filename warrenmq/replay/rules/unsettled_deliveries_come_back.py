@@ -23,7 +23,7 @@ def _kept_or_given(who: Who, state: Held, context: TraceContext, outcome: Outcom
 
 
 def _nothing_kept(settled: Settled, gone: Ints, lasts: Ints, firsts: Ints) -> bool:
-    """By arrays: consumers that are gone got nothing more, and what they gave back came back at once."""
+    """True if consumers that are gone got nothing more, and what they gave back came back at once; by arrays."""
     last_of: dict[int, int] = {}
     for consumer, seq in lasts.tolist() if len(gone) else ():
         last_of[consumer] = max(last_of.get(consumer, 0), seq)

@@ -1,9 +1,10 @@
 """The rules on a DataFrame of rows: a trace, or the part of it that a filter, a union, or a trip through Parquet left.
 
-Rows that are near in time are brought together, as in a file of a trace, so that most messages are sent, received and settled in one
-task, and a busy actor is spread like any other.  There they are cut into pieces again, a piece a row, and kept; the catalogue
-is made from the pieces: an actor is whole when its rows run without a gap to `actor_rows`.  All rows of a trace, as `read` gave them, are
-checked as a replay does, in the blocks of its files.
+Rows are cut into pieces where they lie, a piece a row: as a trace is read, and through most filters, those of an actor still follow each
+other, so that hundreds of them go on as one.  Pieces that are near in time are brought together, as in a file of a trace, so that most
+messages are sent, received and settled in one task, and a busy actor is spread like any other.  There those that follow each other are
+joined, which mends rows that came in any order, and kept; the catalogue is made from the pieces: an actor is whole when its rows run
+without a gap to `actor_rows`.  All rows of a trace, as `read` gave them, are checked as a replay does, in the blocks of its files.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from warrenmq.replay.drive.columns import Ints
 from warrenmq.replay.drive.driver import drive
 from warrenmq.replay.drive.result import Result
 from warrenmq.replay.rules.rule import Rule
@@ -109,14 +112,16 @@ def check_rows(rows: DataFrame, own: Sequence[Rule] = ()) -> Result:
     stored = narrowed(rows, {*_NEEDED, *(name for name in _WHOSE if name in rows.columns)})
     needed = stored.selectExpr(
         *whose, *_GIVEN,
-        "shiftleft(actor_id, 16) | shiftleft(ev_id, 8) | flag_id as who", "actor_id",
+        "shiftleft(actor_id, 16) | shiftleft(ev_id, 8) | flag_id as who",
     )  # fmt: skip
     with ExitStack() as kept:
-        needed = _kept(needed, kept)  # it is counted, and then sent: what it comes from is asked once
-        with described(spark, "count the rows"):
-            number = partitions(needed.count(), ROWS_OF_PIECES)
-        sent = needed.repartitionByRange(number, "run", "t").sortWithinPartitions("run", "actor_id", "seq")
-        together = _kept(sent.mapInArrow(_cut_pieces, from_arrow_schema(_PIECES)), kept)
+        pieces = _kept(needed.mapInArrow(_cut_pieces, from_arrow_schema(_PIECES)), kept)
+        with described(spark, "cut the rows into pieces, and count them"):
+            rows_in_all = pieces.agg(sf.sum(sf.size("t"))).collect()[0][0] or 0
+        number = partitions(rows_in_all, ROWS_OF_PIECES)
+        sent = pieces.repartitionByRange(number, "run", _first("t")) if number > 1 else pieces.repartition(1)
+        ordered = sent.sortWithinPartitions("run", _first("who"), _first("seq"))
+        together = _kept(ordered.mapInArrow(_join_pieces, from_arrow_schema(_PIECES)), kept)
         catalog = _catalog(together)
         numbers = {run.name: number for number, run in enumerate(catalog.runs)}
 
@@ -133,17 +138,42 @@ def _kept(rows: DataFrame, until: ExitStack) -> DataFrame:
     return cached
 
 
+def _first(column: str) -> Column:
+    """Of a piece: that of its first row; of `who` the actor."""
+    value = sf.get(column, sf.lit(0))
+    return sf.shiftright(value, 16) if column == "who" else value
+
+
 def _cut_pieces(given: Batches) -> Iterator[pa.RecordBatch]:
-    """Rows, by actor and in their order -> pieces of consecutive rows."""
+    """Rows -> pieces of consecutive rows, in the order in which the rows came."""
     for batch in given:
-        runs = batch.column("run").dictionary_encode().indices.to_numpy()
-        actors, seqs = (batch.column(name).to_numpy() for name in ("actor_id", "seq"))
-        cut = (np.diff(seqs) != 1) | (np.diff(actors) != 0) | (np.diff(runs) != 0)
-        firsts = np.concatenate(([0], np.flatnonzero(cut) + 1))
-        offsets = pa.array(np.append(firsts, batch.num_rows), pa.int32())
-        same = [batch.column(name).take(pa.array(firsts)).cast(_PIECES.field(name).type) for name in _SAME]
-        rows = [pa.ListArray.from_arrays(offsets, batch.column(name)) for name in _COLUMNS]
-        yield pa.RecordBatch.from_arrays([*same, *rows], schema=_PIECES)
+        if batch.num_rows:
+            runs = batch.column("run").dictionary_encode().indices.to_numpy()
+            yield _cut(batch.select(_SAME), runs, [batch.column(name) for name in _COLUMNS])
+
+
+def _join_pieces(given: Batches) -> Iterator[pa.RecordBatch]:
+    """Pieces, by actor and in their order -> the same rows, in as few pieces as there can be."""
+    for batch in given:
+        if batch.num_rows:
+            lengths = batch.column("t").value_lengths().to_numpy()
+            piece = np.repeat(np.arange(batch.num_rows), lengths)
+            runs = batch.column("run").dictionary_encode().indices.to_numpy()[piece]
+            yield _cut(batch.select(_SAME), runs, [batch.column(name).flatten() for name in _COLUMNS], piece)
+
+
+def _cut(
+    same: pa.RecordBatch, runs: Ints, columns: list[pa.Array], whose: Ints | None = None
+) -> pa.RecordBatch:
+    """Rows as pieces; `whose` are the places of their other columns, if these are not a row a row."""
+    seqs, actors = columns[_COLUMNS.index("seq")].to_numpy(), columns[_COLUMNS.index("who")].to_numpy() >> 16
+    cut = (np.diff(seqs) != 1) | (np.diff(actors) != 0) | (np.diff(runs) != 0)
+    firsts = np.concatenate(([0], np.flatnonzero(cut) + 1))
+    offsets = pa.array(np.append(firsts, len(seqs)), pa.int32())
+    places = pa.array(firsts if whose is None else whose[firsts])
+    named = [same.column(name).take(places).cast(_PIECES.field(name).type) for name in _SAME]
+    rows = [pa.ListArray.from_arrays(offsets, column) for column in columns]
+    return pa.RecordBatch.from_arrays([*named, *rows], schema=_PIECES)
 
 
 def _pieces(given: Batches) -> Iterator[tuple[dict[str, Any], list[memoryview]]]:
@@ -162,7 +192,7 @@ def _int64s(column: pa.Array) -> memoryview:
 
 
 def _unpack(numbers: dict[str, int], given: Batches) -> Iterator[Piece]:
-    """For jobs that want pieces."""
+    """Unpack rows into pieces, for jobs that want pieces."""
     for same, columns in _pieces(given):
         entry = _entry(columns)
         chunk = Chunk(

@@ -8,6 +8,9 @@
                                          ▼ repartition by key, sort by order
                           stage 2 ──mapInArrow──► the same
 
+The keys of a trace of up to a million rows fit into one task.  It is given the summaries of the actors, too, and concludes one stage behind
+the other: all of it is one job, as a job costs more than such a stage.
+
 No actor is one task: a block of half a million rows is checked wherever it comes to lie.  Shuffled are the rows that the prechecks
 (precheck.py) leave open, and one small row for each key of a block.  Blocks of messages and files,
 not the store, are the keys of what the store does.  A task handles thousands of keys in one call, so no Python call is
@@ -21,10 +24,11 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial, reduce
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, Self
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -35,7 +39,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.types import DataType, StructType
 
 from warrenmq.replay.drive.columns import units_of
-from warrenmq.replay.drive.driver import InMemory, Keys, conclude, drive
+from warrenmq.replay.drive.driver import InMemory, Keys, conclude, drive, stages_of
 from warrenmq.replay.drive.findings import Found, Place
 from warrenmq.replay.drive.machines import Fact, Machine
 from warrenmq.replay.drive.prechecking import EVERY_KEY, FullCheck, Prechecker, prechecks_and_machines
@@ -68,15 +72,19 @@ from warrenmq.trace.catalog import Catalog, Chunk, Run
 from warrenmq.trace.index import Row, rows_of
 
 Job = Callable[[Pieces], Callable[[Batches], Iterator[pa.RecordBatch]]]
-"""Of `map_pieces`."""
+"""The job of `map_pieces`."""
 
 NAMED_KEYS = 4_096
 """Keys of one machine that are named when their rows are read again; where more need it, all rows of the machine are."""
 
 _FIRST, _LAST = -1, (1 << 31) - 1
-"""In place of a run, these sort marks of a key before its summaries, and facts behind them."""
+"""Sort marks in place of a run: a key's marks come before its summaries, its facts behind them."""
 _ORDER = ("machine", "key", "run", "actor", "seq", "nth", "summary", "fact")
 _ACTORS = pa.schema([SUMMARIES.field(name) for name in ("run", "actor", "seq", "actor_summary")])
+_CONCLUDED = pa.schema(
+    [*OUTCOMES, ("stage", pa.int32()), *(field for field in _ACTORS if field.name != "seq")]
+)
+"""Outcomes of several stages, with their numbers, and the summaries of actors."""
 _FACT = from_arrow_type(FACT)
 _EVIDENCE = pa.schema([("found", pa.binary())])
 
@@ -114,7 +122,9 @@ class InSpark:
         self._partitions = partitions(catalog.rows, ROWS_OF_KEYS)
         self._kept: list[DataFrame] = []
         self._outcomes: list[DataFrame] = []
-        """Of the stages so far: their facts are the input of the next one."""
+        """Outcomes of the stages so far: their facts are the input of the next one."""
+        self._concluded: dict[int, Found] = {}
+        """The sums of the stages that were concluded with the summaries."""
 
     def __enter__(self) -> Self:
         return self
@@ -130,6 +140,8 @@ class InSpark:
     def summarise(self) -> dict[Who, ActorSummary]:
         job = partial(Summarise, self._checkers)
         self._summaries = self._keep(self._over_pieces(job, from_arrow_schema(SUMMARIES)))
+        if self._partitions == 1:
+            return self._conclude_at_once()
         actors = (
             self._summaries.where("actor_summary is not null")
             .select(*_ACTORS.names)
@@ -138,12 +150,31 @@ class InSpark:
             .mapInArrow(merge_actors, from_arrow_schema(_ACTORS))
         )
         with described(self._spark, "check the pieces, merge what they say of actors"):
-            return {
-                (row["run"], row["actor"]): actor_summary_of(row["actor_summary"].asDict(recursive=True))
-                for row in actors.collect()
-            }
+            return _summaries_of(row.asDict(recursive=True) for row in actors.collect())
+
+    def _conclude_at_once(self) -> dict[Who, ActorSummary]:
+        """The summaries of the actors; notes the stages as well, up to one that leaves keys unproven."""
+        job = ConcludeStages(self._checkers, TraceContext.of(self.catalog))
+        concluded = self._keep(
+            self._summaries.repartition(1)
+            .sortWithinPartitions("machine", "run", "actor", "seq", "nth")
+            .mapInArrow(job, from_arrow_schema(_CONCLUDED))
+        )
+        with described(
+            self._spark, "check the pieces, merge what they say of actors, and all stages of the rules"
+        ):
+            rows = [row.asDict(recursive=True) for row in concluded.where("fact is null").collect()]
+        for stage in stages_of(self._checkers):
+            found = _with_few_keys(found_of(row for row in rows if row["stage"] == stage))
+            self._concluded[stage] = found
+            self._outcomes.append(concluded.where(sf.col("stage") == stage).select(*OUTCOMES.names))
+            if found.unproven:
+                break
+        return _summaries_of(row for row in rows if row["stage"] is None)
 
     def conclude(self, stage: int, context: TraceContext) -> Found:
+        if stage in self._concluded:
+            return self._concluded[stage]
         given = [_input(self._summaries, summary=sf.col("summary")), *self._facts()]
         return self._conclude(given, self._checkers, stage, context)
 
@@ -326,8 +357,7 @@ class Conclude:
         facts: list[Fact] = []
         keys = Keys(self._machines, InMemory())
         found = conclude(keys, self._places(keys, rows_in(given)), self._context, facts.append)
-        for nth, (machine, key, fact) in enumerate(facts):
-            yield OutcomeRow(machine, pack(key), nth, fact_struct(fact))
+        yield from _facts_as_rows(facts)
         yield from found_rows(found)
 
     def _places(self, keys: Keys, rows: Iterable[dict[str, Any]]) -> Iterator[Place]:
@@ -339,26 +369,72 @@ class Conclude:
                 if row["needs_full_check"]:
                     is_wanted = True
                 elif is_wanted:
-                    keys.absorb(name, key, _summary(row))
+                    absorbed = _summary(row["summary"]) if row["fact"] is None else fact_of(row["fact"])
+                    keys.absorb(name, key, absorbed)
             if is_wanted:
                 yield name, key
                 keys.forget(name, key)
 
 
-def _summary(row: dict[str, Any]) -> Any:
-    if row["fact"] is not None:
-        return fact_of(row["fact"])
-    return pickle.loads(row["summary"])  # noqa: S301 - our own tasks'
+def _summary(pickled: bytes) -> Any:
+    return pickle.loads(pickled)  # noqa: S301 - our own tasks'
+
+
+class ConcludeStages:
+    """Job of all stages in one task: yields the actors' summaries, and outcomes up to those of a stage that leaves keys unproven."""
+
+    def __init__(self, machines: Sequence[Machine], context: TraceContext) -> None:
+        self._machines = machines
+        self._context = context
+
+    def __call__(self, given: Batches) -> Iterator[pa.RecordBatch]:
+        return batches(self._rows(given), _CONCLUDED)
+
+    def _rows(self, given: Batches) -> Iterator[tuple[Any, ...]]:
+        """Summaries of actors come first: they have no machine."""
+        states = InMemory()
+        keys = Keys(self._machines, states)
+        merged: defaultdict[Who, ActorSummary] = defaultdict(ActorSummary)
+        for row in rows_in(given):
+            if row["machine"] is None:
+                merged[row["run"], row["actor"]].merge(actor_summary_of(row["actor_summary"]))
+            else:
+                keys.absorb(row["machine"], unpack(row["key"]), _summary(row["summary"]))
+        context = replace(self._context, actor_summaries=dict(merged))
+        for (run, actor), summary in merged.items():
+            yield (*OutcomeRow(), None, run, actor, actor_struct(summary))
+        for stage in stages_of(self._machines):
+            facts: list[Fact] = []
+            found = conclude(keys, states.places(self._machines, stage), context, facts.append)
+            for outcome in chain(_facts_as_rows(facts), found_rows(found)):
+                yield (*outcome, stage, None, None, None)
+            if found.unproven:
+                return
+            for fact in facts:
+                keys.tell(fact)
+
+
+def _facts_as_rows(facts: Iterable[Fact]) -> Iterator[OutcomeRow]:
+    for nth, (machine, key, fact) in enumerate(facts):
+        yield OutcomeRow(machine, pack(key), nth, fact_struct(fact))
+
+
+def _summaries_of(rows: Iterable[dict[str, Any]]) -> dict[Who, ActorSummary]:
+    return {(row["run"], row["actor"]): actor_summary_of(row["actor_summary"]) for row in rows}
 
 
 def merge_outcomes(given: Batches) -> Iterator[pa.RecordBatch]:
     """The findings, figures and keys of all tasks as those of one."""
-    found = found_of(rows_in(given))
+    return batches(found_rows(_with_few_keys(found_of(rows_in(given)))), OUTCOMES)
+
+
+def _with_few_keys(found: Found) -> Found:
+    """Only NAMED_KEYS of a machine that are unproven are named; of more, every key is."""
     numbers = Counter(name for name, _ in found.unproven)
     found.unproven = {
         (name, key if numbers[name] <= NAMED_KEYS else EVERY_KEY) for name, key in found.unproven
     }
-    return batches(found_rows(found), OUTCOMES)
+    return found
 
 
 class PickEvidence:

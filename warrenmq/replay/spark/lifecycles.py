@@ -101,7 +101,7 @@ def _by_message(rows: DataFrame) -> DataFrame:
 
 
 def _gaps(rows: DataFrame) -> DataFrame:
-    """For each actor of whom rows are missing: pairs of numbers (first, last) between which they are, or some of them."""
+    """The gaps of each actor of whom rows are missing: pairs of numbers (first, last) that enclose missing rows."""
     numbered = narrowed(rows, {*_OF_ROWS, "actor_rows"})
     blocks = numbered.groupBy("run", "actor_id", sf.shiftright("seq", BLOCK_BITS).alias("block")).agg(
         sf.min("seq").alias("first"),
@@ -195,7 +195,7 @@ def _named(lives: DataFrame) -> DataFrame:
 
 
 def _time(t: Column) -> Column:
-    """By the wall clock."""
+    """The time by the wall clock."""
     return sf.timestamp_micros(sf.call_function("div", t + sf.col("epoch"), sf.lit(1_000)))
 
 

@@ -44,4 +44,4 @@ class Named:
 
 
 PUBLIC = Named("ev_id", flag="flag_id", peer="peer_id")
-"""In rows as `read` gives them."""
+"""The columns' names in rows as `read` gives them."""

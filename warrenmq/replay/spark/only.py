@@ -61,7 +61,7 @@ class Only:
         return Only(self.ranges, {**self.names, "ev": chosen})
 
     def as_option(self) -> str:
-        """For option("only", ...)."""
+        """The conditions as text, for option("only", ...)."""
         return json.dumps({**self.ranges, **self.names})
 
     @classmethod

@@ -13,5 +13,5 @@ ROWS_OF_KEYS = 1 << 20
 
 
 def partitions(rows: int, rows_each: int) -> int:
-    """At least one."""
+    """The number of partitions, at least one."""
     return max(1, -(-rows // rows_each))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SHUFFLE_PARTITIONS = max(4, 2 * (os.cpu_count() or 1))
-"""Of a local run; Spark's own 200 are its commonest slowdown."""
+"""Shuffle partitions of a local run; Spark's own 200 are its commonest slowdown."""
 
 _SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _MASTER = re.compile(r"(local(-cluster)?(\[[\w*, ]+\])?|yarn)$|(spark|k8s)://.")
@@ -113,7 +113,7 @@ def spark_session(
 
 
 def _driver_conf(scratch: Path, *, short: bool, memory: str) -> dict[str, str]:
-    """For the JVM that this process starts, wherever the work is done."""
+    """Settings for the JVM that this process starts, wherever the work is done."""
     log4j = scratch / "log4j2.properties"
     log4j.write_text(_LOG4J)
     jvm = f"-Dlog4j2.configurationFile={log4j.as_uri()}" + (f" {_SHORT_RUN}" if short else "")
@@ -127,7 +127,7 @@ def _driver_conf(scratch: Path, *, short: bool, memory: str) -> dict[str, str]:
 
 
 def _local_conf(scratch: Path, partitions: int) -> dict[str, str]:
-    """For work that is done on this machine."""
+    """Settings for work that is done on this machine."""
     return {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",

@@ -2,7 +2,7 @@
 
 All files are read through Spark's `binaryFile`, so that whatever Spark can read (a folder, a volume, object storage)
 can hold a trace and no executor needs to open a file.  First each task indexes its files, and one task makes the catalogue of the
-small results, which is all that the driver collects.  Then each task unpacks its blocks piece by piece, for whatever job reads
+small results, which is all that the driver collects; local files of up to 128 MiB the driver indexes sooner than a job begins.  Then each task unpacks its blocks piece by piece, for whatever job reads
 them.  The rows that killed runs left in slab files are in the catalogue, and go back to the tasks as they are.
 
 A file may be large, so its frames are dealt out in blocks: the bytes that go from one task to another are as they were stored, some
@@ -15,6 +15,7 @@ import os
 import pickle
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -29,7 +30,7 @@ from warrenmq.replay.spark.partitions import ROWS_OF_PIECES, partitions
 from warrenmq.trace.block import Kind, decode_columns, next_frame, raw_columns
 from warrenmq.trace.catalog import Catalog, Chunk, build_catalog
 from warrenmq.trace.index import FileIndex, index_file, joined
-from warrenmq.trace.reader import NotATrace, trace_files
+from warrenmq.trace.reader import NotATrace, mapped, trace_files
 from warrenmq.trace.segment import SEGMENT_SUFFIX, decode_header
 from warrenmq.trace.slab import SLAB_SUFFIX
 
@@ -44,6 +45,8 @@ _INDEX = pa.schema([
 CATALOGUE_DDL = "trace binary"
 BLOCK_ROWS = ROWS_OF_PIECES
 """Rows of a block, which is a task: some 3 MB, and a unit (prechecks/columns.py)."""
+SHORT_BYTES = 1 << 27
+"""Local files that are indexed in the driver: some twenty million rows, in half a second."""
 Batches = Iterable[pa.RecordBatch]
 Pieces = Callable[[Batches], Iterator[Piece]]
 """Unpacks what a task is given."""
@@ -55,7 +58,7 @@ class TraceIndex:
 
     paths: list[str]
     catalog: Catalog
-    """Of its pieces only those from slab files are kept."""
+    """The catalog; of its pieces only those from slab files are kept."""
     sizes: dict[str, int]
     """Bytes of each file when it was looked at: a live trace grows, and is read up to there."""
     rows: Counter[str]
@@ -65,12 +68,31 @@ class TraceIndex:
 def index_trace(spark: SparkSession, *paths: str | os.PathLike[str]) -> TraceIndex:
     """Index every file; raises NotATrace when there is nothing to read."""
     names = [_address(os.fspath(path)) for path in paths]
-    trace = _index(spark, names, by_piece=False)
-    if trace.catalog.overlaps:  # they are named piece by piece
-        trace = _index(spark, names, by_piece=True)
+    files = _short_files(names)
+    if files is not None:
+        with ExitStack() as opened:
+            trace = trace_index(names, [index_file(name, mapped(name, opened)) for name in files])
+    else:
+        trace = _index(spark, names, by_piece=False)
+        if trace.catalog.overlaps:  # they are named piece by piece
+            trace = _index(spark, names, by_piece=True)
     if not trace.catalog.runs:
         raise NotATrace(f"{', '.join(names)}: no file there begins with a whole header of a trace.")
     return trace
+
+
+def _short_files(names: list[str]) -> list[str] | None:
+    """The files that Spark finds at these addresses; None unless all are local, and short together."""
+    if any(urlsplit(name).scheme for name in names):
+        return None
+    found = [file for name in names for file in trace_files(name)]
+    if sum(os.path.getsize(file) for file in found) > SHORT_BYTES:
+        return None
+    return [
+        file
+        for file in found
+        if file.endswith((SEGMENT_SUFFIX, SLAB_SUFFIX)) and not os.path.basename(file).startswith((".", "_"))
+    ]
 
 
 def _index(spark: SparkSession, names: list[str], *, by_piece: bool) -> TraceIndex:
@@ -115,7 +137,7 @@ def map_pieces(
 
 
 def _places(trace: TraceIndex) -> tuple[dict[str, int], int]:
-    """For each file the task of its first block, and how many tasks there are; small files share one."""
+    """The task of each file's first block, and the number of tasks; small files share one."""
     places, before = {}, 0
     for name in sorted(trace.sizes):
         places[name] = before // BLOCK_ROWS

@@ -86,7 +86,7 @@ class Odd(NamedTuple):
 
     id: int
     flags: int
-    """Of the PUBLISH; -1 if the message did not wait for a confirm."""
+    """The flags of the PUBLISH; -1 if the message did not wait for a confirm."""
     kind: int
     report: int
     """WRITTEN or IGNORED; 0 if the store had said nothing."""
@@ -108,7 +108,7 @@ class Window:
     synced: int = 0
     """Everything below was published here before a sync."""
     syncs: int = 0
-    """How many there were: with the first, whatever was published before this window is synced."""
+    """The number of syncs: with the first, all that was published before this window is synced."""
     on_disk: dict[int, int] = field(default_factory=dict)
     """Messages in the store: WRITTEN or IGNORED and the syncs before it, 0 while there is no report."""
     heard: dict[int, int] = field(default_factory=dict)
@@ -534,7 +534,7 @@ def _spans(ids: Ints, seqs: Ints) -> Ints | None:
 
 
 def _owner(published: Ints, on_disk: Ints) -> tuple[Ints, Bools]:
-    """For each ON_DISK row the place of the message that it speaks of, and whether there is one."""
+    """The owner of each ON_DISK row: the place of its message, and whether there is one."""
     order = np.argsort(published[:, 1], kind="stable")
     at, known = look_up(published[order, 1], on_disk[:, 0])
     owners: Ints = order[at] if len(order) else at
@@ -542,7 +542,7 @@ def _owner(published: Ints, on_disk: Ints) -> tuple[Ints, Bools]:
 
 
 def _heard_of(published: Ints, on_disk: Ints) -> tuple[Ints, Bools]:
-    """For each message the place of its one ON_DISK row (-1: none or several), and which rows speak of a message."""
+    """The place of each message's one ON_DISK row (-1: none or several), and which rows speak of a message."""
     owners, known = _owner(published, on_disk)
     places = np.flatnonzero(known)
     told = np.full(len(published), -1, np.int64)

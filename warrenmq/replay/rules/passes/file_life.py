@@ -44,8 +44,9 @@ from warrenmq.trace.events import (
     Trigger,
     Truncate,
 )
-from warrenmq.trace.index import Row
-from warrenmq.trace.schema import Getter, Nine, V
+from warrenmq.trace.schema import COLUMNS, Getter, Nine, V
+
+_WHO, _FILE_STATE = COLUMNS.index("who"), int(Ev.FILE_STATE)
 
 Check = Callable[..., str]
 """(file, columns of the row ...) -> what is wrong, or nothing."""
@@ -76,7 +77,7 @@ class File:
     written: int = -1
     safe: int = -1
     moved: int = -1
-    """Where the collector's next record goes; -1 = not known."""
+    """The offset of the collector's next record; -1 = not known."""
     due: int = -1
     """Bytes that the combine which goes on has to move here."""
     copied: int = -1
@@ -85,16 +86,16 @@ class File:
     """Bytes of the file after the last compaction."""
     locked: bool = False
     opened: bool = False
-    """By this incarnation."""
+    """True if this incarnation opened the file."""
     appended: bool = False
-    """By this incarnation: a file that was full when it was recovered is left after the first record."""
+    """True if this incarnation appended to it: a file that was full when it was recovered is left after the first record."""
     left: bool = False
     large: bool = False
-    """It was opened for a large message."""
+    """True if it was opened for a large message."""
     rolling: bool = False
-    """Its last write was for a roll-over."""
+    """True if its last write was for a roll-over."""
     threshold: int = 0
-    """Of the last TRUNCATE: a reader with this mark or an older one has left."""
+    """The threshold of the last TRUNCATE: a reader with this mark or an older one has left."""
     sizes: dict[int, int] = field(default_factory=dict)
     """Every record, message -> bytes."""
     live: dict[int, int] = field(default_factory=dict)
@@ -114,16 +115,18 @@ class File:
         """Known to be the one that records are appended to: after a recovery no row names it."""
         return (self.opened or self.appended) and not self.left
 
-    def take(self, row: Row) -> Broken:
-        """Take the next row; returns the checks that it breaks."""
-        event = row.who >> 8 & 0xFF
+    def take(self, row: tuple[int, ...]) -> Broken:
+        """Take the next row, with the columns of a Row; returns the checks that it breaks."""
+        event = row[_WHO] >> 8 & 0xFF
         columns, change = STEPS[event]
         said = columns(row)
-        if event == Ev.FILE_STATE:
+        broken: Broken = []
+        if event == _FILE_STATE:
             self.know_size(*said)
-        broken = [
-            (rule, wrong) for rule, check in self.checks.get(event, ()) if (wrong := check(self, *said))
-        ]
+        if event in self.checks:
+            for rule, check in self.checks[event]:
+                if wrong := check(self, *said):
+                    broken.append((rule, wrong))
         change(self, *said)
         return broken
 

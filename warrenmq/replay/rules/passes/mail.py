@@ -19,7 +19,7 @@ may not.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -40,7 +40,7 @@ from warrenmq.replay.drive.machines import Finding, Key, Machine, Outcome
 from warrenmq.replay.drive.precheck import NEEDS_FULL_CHECK, OpenRows, Precheck, joined
 from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.replay.rules.rule import questions
-from warrenmq.trace.catalog import Chunk
+from warrenmq.trace.catalog import Chunk, Run
 from warrenmq.trace.events import Ev, Publish, Send
 from warrenmq.trace.index import Row
 from warrenmq.trace.schema import Shared, T, also_called
@@ -88,7 +88,7 @@ class Bucket:
     """4,096 rows of one sender."""
 
     sent: dict[int, tuple[int, int, int]] = field(default_factory=dict)
-    """Not received yet: seq -> (seq, t, receiver)."""
+    """Messages that were not received yet: seq -> (seq, t, receiver)."""
     taken: array[int] = field(default_factory=lambda: array("i", bytes(4 << SHIFT)))
     """The receivers of those that were received; ANYONE of one that did not name it."""
     waiting: dict[int, list[Received]] = field(default_factory=dict)
@@ -104,6 +104,10 @@ class Mail(Machine):
 
     name: ClassVar[str] = "mail"
     events: ClassVar[frozenset[int]] = RECEIVES | {Ev.SEND}
+
+    def __init__(self, runs: Sequence[Run], judges: Mapping[str, Any] | None = None) -> None:
+        super().__init__(runs, judges)
+        self._asked = questions(self.judges)
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Halves]]:
         run, actor = piece.run, piece.actor
@@ -145,7 +149,7 @@ class Mail(Machine):
             if state.waiting:
                 for receive in state.waiting.pop(each[0], ()):
                     self._meet(state, *receive)
-        sent, taken, asked = state.sent, state.taken, questions(self.judges)
+        sent, taken, asked = state.sent, state.taken, self._asked
         numbers = iter(receives)
         for send, t, seq in zip(numbers, numbers, numbers, strict=True):
             found = sent.get(send)
@@ -173,7 +177,7 @@ class Mail(Machine):
         else:
             del state.sent[send]
             state.taken[send & _MASK] = receiver or ANYONE
-            if not all(fine(sent_t, receiver, t, actor, undelivered) for fine in questions(self.judges)):
+            if not all(fine(sent_t, receiver, t, actor, undelivered) for fine in self._asked):
                 state.odd.append((sent_t, receiver, undelivered, receive))
 
     def finish(self, key: Key, state: Bucket, context: TraceContext) -> Outcome:

@@ -100,7 +100,7 @@ class Odd(NamedTuple):
 
     word: int
     first: int
-    """Its first sequence id."""
+    """The message's first sequence id."""
     states: bytearray
     marks: bytearray
     seq: int
@@ -129,11 +129,11 @@ class Life:
     counts: Counter[int] = field(default_factory=Counter)
     """Messages by event."""
     confirm_delays: array[int] = field(default_factory=_int64s)
-    """From publish to confirm, ns."""
+    """Delays from publish to confirm, ns."""
     deliver_delays: array[int] = field(default_factory=_int64s)
-    """From publish to the first delivery."""
+    """Delays from publish to the first delivery, ns."""
     ack_delays: array[int] = field(default_factory=_int64s)
-    """From the last delivery to the ack."""
+    """Delays from the last delivery to the ack, ns."""
     unflagged: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Recovered, and delivered for the first time without the redelivered flag: place -> (seq, t) of the DELIVER."""
 
@@ -249,9 +249,9 @@ class Walked:
     """Sorted by message."""
     starts: Places
     sizes: Places
-    """Where each message's entries begin, and how many there are."""
+    """The first entry of each message, and the number of its entries."""
     fine: Bools
-    """From PUBLISH or RECOVERED on, every step is as it should be; if its body was damaged, it was published here, and no confirm promised it."""
+    """True if from PUBLISH or RECOVERED on every step is as it should be; if its body was damaged, it was published here, and no confirm promised it."""
     state: Ints
     """The last."""
     confirmed: Bools
@@ -260,13 +260,13 @@ class Walked:
     """The entry (place in `entries`) that it began with."""
     confirm: Places
     delivery: Places
-    """Its CONFIRM, its first DELIVER; -1 = there is none."""
+    """The places of its CONFIRM and its first DELIVER; -1 = it has no such row."""
     damaged: Bools
-    """Its body was damaged when it was to be delivered."""
+    """True if its body was damaged when it was to be delivered."""
     acks: Places
     """ACK entries, of whichever message."""
     last_delivery: Places
-    """For each of `acks`, the DELIVER before it."""
+    """The DELIVER before each of `acks`."""
 
 
 def walk(entries: Ints, code: Ints, judges: Mapping[str, Judge]) -> Walked:
@@ -335,7 +335,7 @@ def walk(entries: Ints, code: Ints, judges: Mapping[str, Judge]) -> Walked:
 
 
 def _first_of(places: Places, owners: Places, messages: int) -> Places:
-    """For each message the first of these places that is its own; -1 = none."""
+    """The first of these places that is the message's own, for each message; -1 = none."""
     found = np.full(messages, -1, np.intp)
     found[owners[::-1]] = places[::-1]
     return found

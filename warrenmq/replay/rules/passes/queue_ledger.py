@@ -214,7 +214,7 @@ class Ledger(Machine):
                 place = held.find(1, place + 1)
 
     def prune(self, key: Key, state: Lives, context: TraceContext) -> bool:
-        """Of ids that are all gone only that is kept, and which of them were gone before the last sync (some 100 bytes): C2."""
+        """Forget ids that are all gone, but for that fact and which were gone before the last sync (some 100 bytes): C2 needs it."""
         for who, life in state.lives.items():
             if len(life.states) == SIZE and life.states.count(GONE) == SIZE:
                 _shrink(life, context.actor_summary(who).last_sync)
@@ -282,10 +282,10 @@ class Alone(NamedTuple):
 
     who: Who
     incarnations: list[Who]
-    """Of the queue, all of them."""
+    """All incarnations of the queue."""
     walked: Walked
     known: int
-    """How many these are, with those that were over in their unit."""
+    """The number of these, with those that were over in their unit."""
 
 
 class LedgerPrecheck(Precheck):
@@ -421,7 +421,7 @@ def _entries(rows: Rows) -> Ints:
 
 
 def _delays(walked: Walked) -> tuple[list[tuple[Ints, Ints]], Bools]:
-    """For each kind of delay (messages, ns); and of which messages all are of a length that has a class."""
+    """The delays of each kind (messages, ns), and which messages all have a length that has a class."""
     times = walked.entries[:, TIME]
     begun = times[walked.begins]
     published = walked.entries[walked.begins, WORD] >> 8 == Ev.PUBLISH
@@ -497,7 +497,7 @@ def _are_apart(ranges: Ints, ids: Ints) -> bool:
 
 
 LONGEST = 1 << 52
-"""Nanoseconds (52 days): what is longer, or negative, is none that can be put into a class here."""
+"""The longest delay that has a class here, in nanoseconds (52 days); negative ones have none either."""
 _BITS = 7
 
 

@@ -106,7 +106,7 @@ class Ready:
     """The ready ids of one incarnation, and where the order was broken."""
 
     ids: dict[int, Ranges] = field(default_factory=dict)
-    """By priority."""
+    """Ready sequence ids by priority."""
     tops: dict[int, int] = field(default_factory=dict)
     """The highest id that has been in the queue, and one, by priority."""
     published_to: int = -1
@@ -263,7 +263,7 @@ def _joins(lo: Ints, hi: Ints, barriers: Ints, *, below: int) -> Bools:
 
 
 def _ends(hi: Ints, begins: Bools) -> Ints:
-    """For each range where the last one that it is joined with ends; right at the places where one begins."""
+    """The end of the last range that each range is joined with; right at the places where one begins."""
     places = np.flatnonzero(begins)
     lasts = np.append(places, len(hi))[1:] - 1
     found = hi.copy()

@@ -216,7 +216,7 @@ class Held:
     settled: int = 0
     """Messages settled by tags."""
     settled_singly: int = 0
-    """Of these those settled one by one."""
+    """Deliveries of these that were settled one by one."""
     consumers_gone: int = 0
 
     def take(self, step: tuple[int, ...], asked: Sequence[Callable[..., Any]]) -> None:
@@ -273,7 +273,7 @@ class Held:
                     self.going_back[id_] = consumer, seq
 
     def keep(self, t: int) -> None:
-        """By now everything should have been given back."""
+        """Note that by now everything should have been given back."""
         of_each: dict[tuple[int, int], list[int]] = {}
         for id_, whose in self.going_back.items():
             of_each.setdefault(whose, []).append(id_)
@@ -458,7 +458,7 @@ def _settled(entries: Ints, delivered: Ints, settled: Ints) -> Settled:
 
 
 def next_of(ordered: Ints, wanted: Ints) -> Ints:
-    """For each number the next larger one of rising ones; 0 = there is none."""
+    """The next larger one for each of rising numbers; 0 for the last."""
     if not len(ordered):
         return np.zeros(len(wanted), np.int64)
     at = np.searchsorted(ordered, wanted, side="right")
