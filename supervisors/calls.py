@@ -23,7 +23,7 @@ class ChildInfo(NamedTuple):
 
     id: Hashable
     ref: ActorRef[Any] | None
-    """None while it does not run."""
+    """The child's actor; None while it does not run."""
     spec: ChildSpec
 
 

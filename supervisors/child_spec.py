@@ -72,7 +72,7 @@ def restarts(restart: Restart, reason: Any) -> bool:
 
 
 def check_ids(specs: Sequence[ChildSpec]) -> None:
-    """Each id once."""
+    """Check that each id occurs once."""
     seen: set[Hashable] = set()
     for spec in specs:
         if not is_a(spec, ChildSpec):

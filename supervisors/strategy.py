@@ -51,7 +51,7 @@ def affected(strategy: Strategy, children: Sequence[C], fallen: C) -> Sequence[C
 
 
 class Intensity:
-    """At most `limit` restarts in any `period_ns`: RabbitMQ's and OTP's rule."""
+    """The restart intensity of OTP: at most `limit` restarts in any `period_ns`."""
 
     def __init__(self, limit: int, period_ns: int) -> None:
         self.limit = limit

@@ -66,9 +66,9 @@ class Child:
     def __init__(self, spec: ChildSpec) -> None:
         self.spec = spec
         self.ref: ActorRef[Any] | None = None
-        """None while it does not run."""
+        """The child's actor; None while it does not run."""
         self.trace_id = 0
-        """Of the present or the last incarnation."""
+        """The trace's number of the present or the last incarnation."""
 
 
 class Supervisor(Server):

@@ -114,7 +114,7 @@ class DeadLetterPublisher:
         self._sender.send(queues, publication, UNANSWERED)
 
     def _without_cycles(self, queues: tuple[str, ...], headers: list[Any]) -> tuple[str, ...]:
-        """Without the queues that the message came from in a circle on which it was never rejected: it would come round for ever."""
+        """Leave out queues that the message reached in a cycle without ever being rejected: it would come round for ever."""
         cycling = tuple(queue for queue in queues if is_cycle(queue, headers))
         if cycling and cycling not in self._cycles and len(self._cycles) < _CYCLES_LOGGED:
             self._cycles.add(cycling)

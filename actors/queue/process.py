@@ -34,6 +34,7 @@ from warrenmq.queue.effects import (
     LastConsumerGone,
     Monitor,
     Refuse,
+    RefuseCall,
     Release,
     Reply,
     ReportDuration,
@@ -51,6 +52,7 @@ from warrenmq.queue.messages import (
     Cancel,
     ChannelClosed,
     Consume,
+    CountBytes,
     Delete,
     Drain,
     Forward,
@@ -120,9 +122,9 @@ class QueueProcess(Server):
     helpable = True
     receives: ClassVar[frozenset[type]] = frozenset({Ack, Acks, OpenAcks})
     ranks = PRIORITIES
-    requests = frozenset(
-        {Get, Consume, Cancel, ChannelClosed, Purge, Delete, Drain, Stat, Info, ListConsumers, Peek}
-    )
+    requests = frozenset({
+        Get, Consume, Cancel, ChannelClosed, Purge, Delete, Drain, Stat, Info, ListConsumers, Peek, CountBytes,
+    })  # fmt: skip
 
     @staticmethod
     def undelivered(message: Any) -> None:
@@ -184,7 +186,7 @@ class QueueProcess(Server):
         self._state.front.trim()
 
     def _forward(self, queue: str, publication: Publication, promise: Promise) -> bool:
-        """Have the vhost process publish to a queue that sleeps; and as long as it has not done so, all that follows."""
+        """Forward publishes for a sleeping queue to the vhost process; and as long as it has not done so, all that follow."""
         on_its_way = self._forwarded.get(queue, 0)
         if not on_its_way and not self.spec.sleeps(queue):
             return False
@@ -292,6 +294,8 @@ class QueueProcess(Server):
                     effect.promise.fail(effect.error)
                 case Reply():
                     effect.sender.reply(effect.value)
+                case RefuseCall():
+                    effect.sender.refuse(effect.error)
                 case DeadLetter():
                     self._dead_letters.publish(effect.stored, effect.reason)
                 case Release():

@@ -71,7 +71,7 @@ class QueueSpec:
     settings: Settings
     disk: Disk
     arguments: QueueArguments
-    """Those with which it was started."""
+    """The arguments with which the queue's process was started."""
     arguments_now: Callable[[], QueueArguments]
     """Reads them when its process is restarted: a policy may have changed them since."""
     router: Router
@@ -94,7 +94,7 @@ class QueueSpec:
     unused_too_long: Callable[[], object]
     """Deletes the queue, which was unused for longer than x-expires."""
     last_consumer_gone: Callable[[], object] | None = None
-    """For an auto-delete queue: called when the last of its consumers has gone."""
+    """Called when the last consumer of an auto-delete queue has gone."""
     tell_figures: Callable[[Callable[[], QueueFigures]], object] | None = None
     """Called with what reads the queue's figures, from any thread."""
 

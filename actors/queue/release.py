@@ -50,19 +50,19 @@ class _Owed:
         self._queue = queue
 
     def confirm(self) -> None:
-        """The queue has it safe."""
+        """Note that the queue has the message safe."""
         self._releases.note(self._seq_id, self._queue, safe=True)
 
     def nack(self, why: str) -> None:  # noqa: ARG002  # the interface of a promise
-        """It has not."""
+        """Note that the queue does not have the message safe."""
         self._releases.note(self._seq_id, self._queue, safe=False)
 
     def fail(self, error: Exception) -> None:
-        """It refused it."""
+        """Note that the queue refused the message."""
         self.nack(str(error))
 
     def parts(self, count: int) -> list[_Owed]:
-        """One message has one part."""
+        """Answer for each of `count` parts; a single message has one."""
         return [self] * count
 
 

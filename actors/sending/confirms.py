@@ -80,7 +80,7 @@ class Confirm:
         return self._error
 
     def add_done_callback(self, callback: Callable[[Confirm], object]) -> None:
-        """Have `callback(confirm)` called when the answer is known: in the settling actor's thread, or here and
+        """Register `callback(confirm)` to be called when the answer is known: in the settling actor's thread, or here and
         now if it is known already.  It must not block, and what it raises is lost.
         """
         if not callable(callback):
@@ -111,7 +111,7 @@ class Confirm:
     # -- for queue processes
 
     def confirm(self) -> None:
-        """One queue has the message safe."""
+        """Count the confirm of one queue."""
         if (shares := self._shares) is not None:
             shares.pop()
             if shares:
@@ -133,7 +133,7 @@ class Confirm:
             self._call_back()
 
     def parts(self, count: int) -> list[Confirm]:
-        """For a queue that answers each of `count` messages on its own: all answers are one to the publisher."""
+        """The promises for a queue that answers each of `count` messages on its own; the publisher gets one answer."""
         if self._shares is None:  # then no other queue owes an answer
             self._shares = [None] * count
         else:

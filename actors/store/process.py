@@ -95,7 +95,7 @@ class MsgStore(Server):
 
     helpable = True
     ranks: ClassVar[Mapping[type, int]] = {JobDone: 8, SyncTimeout: 8, ClientDying: 7, Read: 2}
-    """As rabbit_msg_store:prioritise_* has them."""
+    """The priorities of rabbit_msg_store:prioritise_*."""
 
     def init(
         self,
@@ -309,7 +309,7 @@ class MsgStore(Server):
     # the end
 
     def terminate(self, reason: Any) -> None:
-        """After a clean stop the next start need not read the files; after a crash it must."""
+        """Save the tables after a clean stop, so that the next start need not read the files; after a crash it must."""
         try:
             timeout = max(self._settings.msg_store_shutdown_timeout / 1000 - GC_STOP_MARGIN, 5.0)
             if not self.runtime.stop_actor(self._gc, timeout=timeout):

@@ -90,7 +90,7 @@ class ExchangeDeclarations:
         return request
 
     def declare(self, request: DeclareExchange) -> None:
-        """Have an exchange."""
+        """Declare an exchange."""
         spec = request.spec
         if spec.name in self._router.exchanges:
             return
@@ -142,7 +142,7 @@ class ExchangeDeclarations:
         return request
 
     def bind(self, request: Bind) -> None:
-        """Have a binding."""
+        """Add a binding."""
         binding = request.binding
         if self._router.is_bound(binding):
             return
@@ -178,7 +178,7 @@ class ExchangeDeclarations:
         return self._router.left_unused(self._router.bindings_to(Destination("queue", queue)))
 
     def write_deletion(self, *, queues: list[str] | None = None, exchanges: list[str]) -> None:
-        """Have all of this deleted on disk, if any of it is there."""
+        """Write the deletion of these exchanges and bindings to disk, if any of them is there."""
         definitions = self._vhost.definitions
         gone = [*(queues or ()), *map(store_of, exchanges)]
         durable_queues = [name for name in gone if name in definitions.queues]

@@ -28,6 +28,14 @@ class Parameters:
         self._vhost = vhost
         self._queues = queues
 
+    def tell_refused(self) -> None:
+        """Log the policies that hold for nothing, at a start."""
+        for policy, why in self._vhost.policies.refused:
+            log.warning(
+                "a policy holds for nothing, as its pattern is refused; set it anew", vhost=self._vhost.name,
+                component=policy.component, policy=policy.name, pattern=policy.pattern, reason=why,
+            )  # fmt: skip
+
     def check_set(self, request: SetParameter) -> SetParameter:
         """Refuse what is no policy and no limit."""
         check_storable(f"{request.component} {request.name!r}", {"value": request.value}, request.name)
@@ -35,7 +43,7 @@ class Parameters:
         return request
 
     def set(self, request: SetParameter) -> bool:
-        """Have it; False if there was none of this name."""
+        """Set a parameter; False if there was none of this name."""
         key = request.component, request.name
         known = key in self._vhost.definitions.parameters
         self._vhost.definitions.set_parameter(*key, request.value)

@@ -82,6 +82,7 @@ class VhostProcess(Server):
         self._queues = queues = QueueDeclarations(self, vhost, exchanges, disk, queue_sup, stores)
         exchanges.stores = queues
         parameters = Parameters(vhost, queues)
+        parameters.tell_refused()
         self._handlers: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
             Wake: (lambda wake: wake, lambda wake: queues.wake(wake.name)),
             DeleteQueue: (queues.check_delete, queues.delete),
@@ -137,5 +138,5 @@ class VhostProcess(Server):
             self._queues.may_go(message)
 
     def mailbox_empty(self) -> None:
-        """All queues that were declared meanwhile are made durable together."""
+        """Make all queues that were declared meanwhile durable together."""
         self._queues.settle()

@@ -113,7 +113,7 @@ class QueueDeclarations:
             self.settle()
 
     def settle(self) -> None:
-        """Have the queues that wait for it be durable, and answer who declared them."""
+        """Make the waiting queues durable, and answer the clients that declared them."""
         if not self._declared:
             return
         declared, self._declared = self._declared, {}
@@ -172,7 +172,7 @@ class QueueDeclarations:
             raise PreconditionFailed(text, reply_text=text)
 
     def declare(self, request: DeclareQueue, sender: From) -> Any:
-        """Have a queue; answers its name."""
+        """Declare a queue; answers its name."""
         vhost, record = self._vhost, request.record
         vhost.queue_events["queue_declared"] += 1
         if vhost.queue(record.name) is not None:
@@ -227,7 +227,7 @@ class QueueDeclarations:
         self._process.cast(message.publisher, Forwarded(message.queue))
 
     def apply(self, record: QueueRecord, arguments: QueueArguments) -> None:
-        """Have a queue go by what a changed policy says: one that sleeps will when it is used, if it may go on sleeping."""
+        """Apply a changed policy to a queue: one that sleeps will when it is used, if it may go on sleeping."""
         vhost = self._vhost
         vhost.note_overflow(record.name, arguments)
         asleep = vhost.asleep.get(record.name)
@@ -242,7 +242,7 @@ class QueueDeclarations:
             self.wake(record.name)  # it fell asleep this moment
 
     def have_store(self, name: str, *, durable: bool) -> None:
-        """Have a queue in which delayed messages wait."""
+        """Declare a queue in which delayed messages wait."""
         if self._vhost.record(name) is None:
             self._have(QueueRecord(name, durable=durable))
 

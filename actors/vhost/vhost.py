@@ -15,6 +15,7 @@ from warrenmq.directory.recovery_terms import paths_to_sync
 from warrenmq.errors import NotFound, ResourceLocked
 from warrenmq.queue.arguments import QueueArguments
 from warrenmq.queue.asleep import FIGURES_OF_NEVER_USED, NEVER_USED, Asleep
+from warrenmq.queue.state import MOST_ASLEEP
 from warrenmq.routing.delayed import is_store
 from warrenmq.vhost.last_stops import LastStops, asleep_since
 from warrenmq.vhost.policies import LIMITS, LIMITS_NAME, Policies
@@ -59,7 +60,7 @@ class Vhost:
     asleep: dict[str, Asleep] = field(default_factory=dict)
     """Queues that have no process and need none: `Wake` starts it."""
     fallen_asleep: set[str] = field(default_factory=set)
-    """Those of them that had a process since the start: the terms of their stop are not synced yet."""
+    """Sleeping queues that had a process since the start: the terms of their stop are not synced yet."""
     figures: dict[str, Callable[[], QueueFigures]] = field(default_factory=dict)
     """Queue -> what reads its figures, from any thread."""
     kept_folders: list[str] = field(default_factory=list)
@@ -71,12 +72,12 @@ class Vhost:
     queue_events: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(("queue_declared", "queue_created", "queue_deleted"), 0)
     )
-    """How often queues were declared, created by that, and deleted, since the broker was opened."""
+    """Counts, since the broker was opened, of queues declared, created by that, and deleted."""
     policies: Policies = field(init=False)
     rejecting: frozenset[str] = frozenset()
     """Queues that refuse publishes when they are full."""
     is_up: bool = False
-    """It is recovered: queues may drop and dead-letter what has expired."""
+    """True once the virtual host is recovered: queues may drop and dead-letter expired messages."""
 
     def __post_init__(self) -> None:
         """Tell what was wrong with the files that make a virtual host."""
@@ -108,15 +109,16 @@ class Vhost:
                 continue
             if (asleep := self._asleep_since(record) if used else NEVER_USED) is not None:
                 self.sleeps(record.name, asleep)
-        self.last_stops.look(
-            folder for record in records if record.name not in self.asleep for folder in self.folders(record)
-        )
+        stopped = {record: self.folders(record) for record in records if record.name not in self.asleep}
+        self.last_stops.look(folder for folders in stopped.values() for folder in folders)
+        for record, folders in stopped.items():
+            if self.may_sleep(record) and (killed := self._killed_at_rest(record, folders)) is not None:
+                self.sleeps(record.name, killed)
+                self.last_stops.forget(folders)
 
     def _asleep_since(self, record: QueueRecord) -> Asleep | None:
         """The memory of a used queue that may go on sleeping; None for one that has to be opened."""
-        version = (
-            self.policies.queue_arguments(record, self.name).queue_version or self.settings.queue_version
-        )
+        version = self._index_version(self.policies.queue_arguments(record, self.name))
         terms = [asleep_since(self.disk, folder, version) for folder in self.folders(record)]
         first = terms[0]
         if first is None or first.asleep is None or None in terms:
@@ -126,22 +128,35 @@ class Vhost:
             return NEVER_USED
         return Asleep(NEVER_USED.counts._replace(ready=ready, ready_bytes=size), first.next_seq_id)
 
+    def _killed_at_rest(self, record: QueueRecord, folders: tuple[str, ...]) -> Asleep | None:
+        """The memory of a queue that was killed awake, if opening it would change nothing; it is opened when it is used."""
+        arguments = self.policies.queue_arguments(record, self.name)
+        if arguments.max_length is not None or arguments.max_length_bytes is not None:
+            return None  # what was not acked is ready again, and perhaps too much
+        rest = self.last_stops.at_rest(folders, self._index_version(arguments))
+        if rest is None or rest[0] > MOST_ASLEEP:
+            return None
+        return Asleep(NEVER_USED.counts._replace(ready=rest[0]), rest[1]) if rest[0] else NEVER_USED
+
+    def _index_version(self, arguments: QueueArguments) -> int:
+        return arguments.queue_version or self.settings.queue_version
+
     def may_sleep(self, record: QueueRecord) -> bool:
         """True if a queue has nothing to do by itself: no x-expires to look after, nor delayed messages."""
         return not is_store(record.name) and self.policies.queue_arguments(record, self.name).expires is None
 
     def sleeps(self, name: str, asleep: Asleep) -> None:
-        """Have a queue sleep."""
+        """Put a queue to sleep."""
         self.asleep[name] = asleep
         self.figures[name] = FIGURES_OF_NEVER_USED if asleep is NEVER_USED else asleep.figures
 
     def falls_asleep(self, name: str, asleep: Asleep) -> None:
-        """Have a queue sleep that was used; called by its process, at its end."""
+        """Put a queue that was used to sleep; called by its process, at its end."""
         self.fallen_asleep.add(name)
         self.sleeps(name, asleep)
 
     def make_stops_safe(self) -> None:
-        """Have the terms of all queues that were stopped in order survive a power cut."""
+        """Sync the terms of all queues that were stopped in order, so that they survive a power cut."""
         stopped = [
             record for name, record in self.definitions.queues.items() if name not in self.asleep or name in self.fallen_asleep
         ]  # fmt: skip

@@ -29,7 +29,7 @@ from warrenmq.actors.vhost.messages import (
 from warrenmq.actors.vhost.process import VhostProcess
 from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.amqp import serve
-from warrenmq.queue.messages import Consume, Delete, Drain, Get, Info, ListConsumers, Purge, Stat
+from warrenmq.queue.messages import Consume, CountBytes, Delete, Drain, Get, Info, ListConsumers, Purge, Stat
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 
 SETTINGS = {"durability": "os", "vhost_restart_intensity": (1000, 1)}
@@ -73,6 +73,7 @@ def handled(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Counter[type], se
 OF_QUEUES: dict[type, Callable[[warrenmq.Broker], object]] = {
     Get: lambda b: b.queue("q").get(timeout=5), Consume: lambda b: b.queue("q").consume(), Purge: lambda b: b.purge("q"),
     Info: lambda b: b.queue("q").info(), Stat: lambda b: b.client.calls.call_queue("q", Stat()),
+    CountBytes: lambda b: b.client.calls.call_queue("q", CountBytes()),
     ListConsumers: lambda b: b.client.calls.call_queue("q", ListConsumers()), Drain: lambda b: b.client.calls.call_queue("q", Drain()),
 }  # fmt: skip
 OF_THE_VHOST: dict[type, Callable[[warrenmq.Broker], object]] = {

@@ -139,6 +139,41 @@ def test_a_queue_sleeps_with_its_messages(host, end, arguments):
     broker.close()
 
 
+OPENED = {
+    "large": (LARGE, {}, {}),
+    "expiring": (b"x", {"expiration": "600000"}, {}),
+    "limited": (b"x", {}, {"x-max-length": 10}),
+}
+"""Queues that a start opens after a kill: a body, options of its publish, arguments."""
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_a_queue_that_was_killed_awake_sleeps_if_its_files_say_all(host, power_cut):
+    broker = host.open()
+    small = broker.declare_queue("small")
+    small.publish_many([b"1", b"2", b"3"]).result()
+    small.get()
+    broker.declare_queue("priorities", arguments={"x-max-priority": 2}).publish(b"x", priority=2).result()
+    for name, (body, options, arguments) in OPENED.items():
+        broker.declare_queue(name, arguments=arguments).publish(body, **options).result()
+        broker.queue(name).publish(b"y").result()
+    version_2 = broker.local().vhost.settings.queue_version == 2
+    for life in range(2):
+        host.sleep(0.1)
+        host.crash(power_cut=power_cut)
+        broker = host.open()
+        assert awake(broker).keys() == OPENED.keys() | (set() if version_2 else {"small", "priorities"})
+        assert [len(broker.queue(name)) for name in ("small", "priorities", "large")] == [3, 1, 2], life
+    assert delivered(broker.queue("small")) == [(b"1", True), (b"2", True), (b"3", True)]
+    assert delivered(broker.queue("priorities")) == [(b"x", True)]
+    broker.queue("small").publish(b"4").result()
+    broker.close()
+    broker = host.open()
+    assert broker.stats().damage == ()
+    assert delivered(broker.queue("small")) == [(b"4", False)]
+    broker.close()
+
+
 @pytest.mark.parametrize("timeout", [None, 0.5])
 def test_a_get_that_finds_nothing_and_one_without_ack_keep_no_queue_awake(host, timeout):
     broker = host.open()

@@ -36,6 +36,7 @@ from warrenmq.queue.messages import (
     Acks,
     Cancel,
     Consume,
+    CountBytes,
     Get,
     MsgsOnDisk,
     NewArguments,
@@ -442,6 +443,11 @@ class QueueMachine(RuleBasedStateMachine):
             assert most_bytes is None or sum(map(self.sizes.__getitem__, self.waiting)) <= most_bytes
 
     @rule()
+    def bytes_are_counted(self) -> None:
+        self.catch_up()
+        self.state.call(CountBytes(), None)
+
+    @rule()
     def purge(self) -> None:
         self.catch_up()
         assert self.state.call(Purge(), None) == len(self.waiting)
@@ -483,6 +489,8 @@ class QueueMachine(RuleBasedStateMachine):
         if self.state.vq.ready_bytes is not None:
             ready = self.waiting[: len(self.waiting) - self.state.buffer.count]
             assert self.state.vq.ready_bytes == sum(map(self.sizes.__getitem__, ready))
+            pending = [number for holder in self.holders.values() for number in holder.held.values()]
+            assert self.state.vq.unacked_bytes == sum(map(self.sizes.__getitem__, pending))
         assert all(len(promise.answers) <= promise.owed for promise in self.promises)
         assert self.number - MORE_CREDIT_AFTER - self.state.buffer.count < self.sender.credit <= self.number
 

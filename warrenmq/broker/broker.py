@@ -172,15 +172,15 @@ class Broker:
         self.check_open = engine.check_open
         """Raises BrokerClosed, with the reason, unless it is open; ForkedProcess in a forked child."""
         self.local_client = client = Client(engine)
-        """For this package's own modules that know this process to be the owner: migrations, servers."""
+        """The owner's client, for this package's modules that know this process to be the owner: migrations, servers."""
         self.client: BrokerClient = client
-        """For this package's own modules: consumers, asyncio."""
+        """The client of this broker, for this package's modules: consumers, asyncio."""
         self._calls: Calls = client.calls
         self.alarms: AlarmTable = engine.resources.alarms
         self._largest = settings.max_message_size
         self._large = min(LARGE, self._largest)
         self._exclusive_queues: list[str] = []
-        """Those of this Broker, which go when it is closed."""
+        """Exclusive queues of this Broker, which are deleted when it is closed."""
         try:
             client.calls.call_named(
                 RABBIT_ALARM, GetAlarms()
@@ -395,7 +395,7 @@ class Broker:
 
     def set_policy(self, name: str, pattern: str, definition: Mapping[str, Any], *, apply_to: str = "all",
                    priority: int = 0, operator: bool = False) -> None:  # fmt: skip
-        """Have a policy (`rabbitmqctl set_policy`) hold for all queues or exchanges in whose names `pattern`, a regular
+        """Set a policy (`rabbitmqctl set_policy`) for all queues or exchanges in whose names `pattern`, a regular
         expression, is found, those to come as well; on disk when this returns.
 
         `definition` has the keys of docs/operating.md, as {"max-length": 1000}; with `operator` it sets bounds for what policies
@@ -433,7 +433,7 @@ class Broker:
     def set_vm_memory_high_watermark(self, watermark: Watermark) -> int:
         """Another vm_memory_high_watermark, from now until the broker is closed; returns what it is in bytes.
 
-        0.4 or ("relative", 0.4); 2_000_000_000, "2GB" or ("absolute", "2GB").  SettingsError: it is none of these.
+        0.4 or ("relative", 0.4); 2_000_000_000, "2GB" or ("absolute", "2GB").  SettingsError for anything else.
         """
         changed = Settings.load(environ={}, vm_memory_high_watermark=watermark).vm_memory_high_watermark
         return self._set_limit(VM_MEMORY_MONITOR, SetVmMemoryHighWatermark(changed))
@@ -441,7 +441,7 @@ class Broker:
     def set_disk_free_limit(self, limit: Watermark) -> int:
         """Another disk_free_limit, from now until the broker is closed; returns what it is in bytes.
 
-        Bytes as above, or a multiple of the memory: 1.5 or ("mem_relative", 1.5).  SettingsError: it is none of these.
+        Bytes as above, or a multiple of the memory: 1.5 or ("mem_relative", 1.5).  SettingsError for anything else.
         """
         changed = Settings.load(environ={}, disk_free_limit=limit).disk_free_limit
         return self._set_limit(RABBIT_DISK_MONITOR, SetDiskFreeLimit(changed))

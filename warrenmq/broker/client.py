@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Client:
-    """For any thread; consumers, transactions and migrations are made with it."""
+    """The client's side of the broker, for any thread; consumers, transactions and migrations are made with it."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -49,7 +49,7 @@ class Client:
         self.next_consumer_id = count(1).__next__
         """Draws a number for a consumer, unique in this broker."""
         self.retry_policies: dict[str, RetryPolicy] = {}
-        """By queue."""
+        """Retry policies by queue."""
         self.publishing = engine.runtime.per_thread(self._new_publishing)
 
     def trace(self) -> ActorTrace | None:
@@ -65,7 +65,7 @@ class Client:
         )  # fmt: skip
 
     def have_later(self) -> None:
-        """Have the queue in which delayed messages wait; it is on disk when this returns."""
+        """Declare the queue in which delayed messages wait; it is on disk when this returns."""
         if not self.has_later:
             self.calls.call_named(VHOST_PROCESS, EnsureDelayQueue())
 
@@ -82,7 +82,7 @@ class Client:
         return self.engine.vhost.record(LATER) is not None
 
     def have_delayed(self, exchange: str | None) -> bool:
-        """For migrations: have the queue in which messages for a delayed exchange wait; None = those of `delay`.
+        """Declare, for a migration, the queue in which messages for a delayed exchange wait; None = those of `delay`.
 
         False if there is no such exchange.
         """
@@ -92,7 +92,7 @@ class Client:
         return self.engine.vhost.record(LATER if exchange is None else store_of(exchange)) is not None
 
     def hold_delayed(self) -> None:
-        """For migrations: release no delayed message any more until the broker is opened again."""
+        """Release no delayed message any more until the broker is opened again; for migrations."""
         for name in self.engine.vhost.stores():
             self.calls.call_queue(name, Drain())
 
@@ -148,7 +148,7 @@ class Client:
         self.runtime.cast(ref, message)
 
     def on_end(self, ref: ActorRef[Any], notice: Callable[[Any], None]) -> Any:
-        """Have `notice(reason)` called when a queue's process ends; returns a key for `forget`."""
+        """Register `notice(reason)` to be called when a queue's process ends; returns a key for `forget`."""
         return inbox_of(ref).on_close(notice)
 
     def forget(self, ref: ActorRef[Any], key: Any) -> None:

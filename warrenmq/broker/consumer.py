@@ -46,12 +46,12 @@ if TYPE_CHECKING:
     from warrenmq.settings import Settings
 
 DOWN = object()
-"""In a channel: the queue process died."""
+"""Stands in a channel for the death of the queue process."""
 
 DEFAULT_PREFETCH = 250
 MOST_PREFETCH = (1 << 31) - 1
 PRIORITIES = -(1 << 31), (1 << 31) - 1
-"""Of consumers: RabbitMQ's x-priority, in the integer that most clients send it in."""
+"""The range of consumer priorities (x-priority): that of the integer in which most clients send it."""
 
 
 class Subscription:
@@ -214,7 +214,7 @@ class Delivery:
         return attempts(self.properties.headers, self._subscription.queue)
 
     def retry(self, delay: float | timedelta | None = None) -> bool:
-        """Have it delivered again later; returns at once, and acks it when its copy is on disk.
+        """Publish a delayed copy, so that it is delivered again later; returns at once, and acks it when its copy is on disk.
 
         After `delay` seconds, else as the queue's `retry_policy` says, else at once; behind the messages that are in the
         queue then.  False if this was the last attempt: then it is dead-lettered as the policy says, after which it is acked.
@@ -323,7 +323,7 @@ class Consumer:
         """`ack_in_time`: consumer_timeout holds."""
         self._client = client
         self._runtime = client.runtime
-        """Of the process that made it."""
+        """The runtime of the process that made the consumer."""
         self.queue = queue
         self._prefetch = prefetch
         self._no_ack = no_ack
@@ -332,7 +332,7 @@ class Consumer:
         self._channel = channel or client.runtime.channel()
         """Deliveries, DOWN or CLOSED, from the queue's thread to the application's."""
         self._ahead: deque[Any] = deque()
-        """What `ahead` took out of the channel."""
+        """Deliveries that `ahead` took out of the channel."""
         self._batch: list[Fetched] = []
         self._position = 0
         self._first_tag = 1

@@ -87,11 +87,11 @@ class Engine:
         return self._directory.shared()
 
     def on_end(self, notice: Callable[[Any], object]) -> None:
-        """Have `notice(reason)` called when the supervision tree ends: it gave up, or the broker is closed."""
+        """Register `notice(reason)` to be called when the supervision tree ends: it gave up, or the broker is closed."""
         inbox_of(self._root).on_close(notice)
 
     def give_up(self) -> None:
-        """Let go of the directory after a start that failed."""
+        """Release the directory after a start that failed."""
         if self.trace is not None:
             self.trace.end(clean=False)
         self._directory.close()

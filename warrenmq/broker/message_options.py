@@ -30,7 +30,7 @@ class MessageOptions(TypedDict, total=False):
     """0 to 255."""
     headers: Mapping[str, Any] | None
     expiration: str | timedelta | None
-    """How long it may wait in a queue: milliseconds as text, or a timedelta."""
+    """The time that a message may wait in a queue: milliseconds as text, or a timedelta."""
     message_id: str | None
     correlation_id: str | None
     reply_to: str | None

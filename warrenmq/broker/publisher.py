@@ -257,7 +257,7 @@ class Publishing:
 
     def publish_later(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
                       persistent: bool, due: int) -> Confirm:  # fmt: skip
-        """Have messages routed to `exchange` at a time, `due` (microseconds since 1970); until then they wait in the queue
+        """Publish messages that are routed to `exchange` at a time, `due` (microseconds since 1970); until then they wait in the queue
         LATER, which must be there.
 
         Raises what `publish` would if it were published now.

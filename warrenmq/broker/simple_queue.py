@@ -194,7 +194,7 @@ class Queue:
         self._finished(1)
 
     def nack(self) -> None:
-        """The oldest item that this thread got, and is not done with, goes back to its place; somebody gets it again.
+        """Put the oldest item that this thread got, and is not done with, back in its place; it will be got again.
 
         ValueError if there is none.
         """

@@ -144,7 +144,7 @@ class DelayStats:
     """The delayed exchange that they were published to; None for those published with `delay` or `at`."""
     waiting: int
     arriving: int
-    """Those whose time has come, and that not all their queues have confirmed yet."""
+    """Delayed messages whose time has come, and that not all their queues have confirmed yet."""
 
 
 @dataclass(frozen=True, slots=True)

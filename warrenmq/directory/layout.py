@@ -49,7 +49,7 @@ VHOSTS = "msg_stores/vhosts"
 USERS = "users.json"
 """The users that were changed over the management API, beside the vhosts (amqp/access/users_file.py)."""
 QUEUE_NAME = ".queue_name"
-"""In a durable queue's folder: whose it is."""
+"""The file in a durable queue's folder that names its queue."""
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _PAIRS = [first + second for first in _DIGITS for second in _DIGITS]
 """Two digits a division: a start names each queue's folder several times."""
@@ -190,7 +190,7 @@ class DataDirectory:
         return drawn
 
     def close(self) -> None:
-        """Have all files safe by themselves, and let others have the directory."""
+        """Sync all files, and release the directory."""
         if self._logged is not None:
             try:
                 self._logged.close_log()
@@ -251,7 +251,10 @@ class VhostDirectory:
         path = f"{self.path}/.config"
         if disk.exists(path):
             config = disk.read(path)
-            if (entry_count := read_segment_entry_count(config)) is not None:
+            entry_count = read_segment_entry_count(config)
+            if entry_count == settings.queue_index_segment_entry_count:
+                return settings
+            if entry_count is not None:
                 return replace(settings, queue_index_segment_entry_count=entry_count)
             self._note(disk, ".config", config, "it does not tell the segment_entry_count")
         comment = "%% This file is auto-generated! Edit at your own risk!"

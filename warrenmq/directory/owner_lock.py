@@ -51,7 +51,7 @@ class OwnerLock:
         self.release()
 
     def release(self) -> None:
-        """Let others have the directory; may be called twice."""
+        """Release the directory; may be called twice."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -80,7 +80,7 @@ class ReaderLock:
         self.release()
 
     def release(self) -> None:
-        """Let owners in again; may be called twice."""
+        """Admit owners again; may be called twice."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

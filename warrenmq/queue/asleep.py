@@ -11,7 +11,17 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from warrenmq.backing_queue.parts import QueueMemory
-from warrenmq.queue.messages import Declared, Drain, Info, ListConsumers, Purge, QueueFigures, QueueInfo, Stat
+from warrenmq.queue.messages import (
+    CountBytes,
+    Declared,
+    Drain,
+    Info,
+    ListConsumers,
+    Purge,
+    QueueFigures,
+    QueueInfo,
+    Stat,
+)
 
 _NO_MEMORY = QueueMemory(0, 0, 0, 0, 0, 0, math.inf)
 NEEDS_PROCESS = object()
@@ -21,7 +31,7 @@ NEEDS_PROCESS = object()
 class Asleep(NamedTuple):
     """One queue without a process."""
 
-    counts: QueueFigures = QueueFigures(0, 0, 0, None, 0, (0, 0, 0, 0), 0)
+    counts: QueueFigures = QueueFigures(0, 0, 0, 0, 0, (0, 0, 0, 0), 0, 0, 0)
     next_seq_id: int = 0
     damaged: int = 0
 
@@ -44,6 +54,8 @@ class Asleep(NamedTuple):
                 return None
             case Purge() if not ready:
                 return 0
+            case CountBytes() if self.counts.ready_bytes is not None:
+                return None
         return NEEDS_PROCESS
 
 

@@ -45,7 +45,7 @@ class ChannelRecord:
         self.ref = ref
         self.limiter = limiter
         self.members: dict[int, Consumer] = {}
-        """Its consumers and getters, and former ones that still hold messages, by id."""
+        """The channel's consumers and getters, and former ones that still hold messages, by id."""
         self.blocked: list[Consumer] = []
         """Consumers that were found without room; they are checked again when there may be some."""
         self.unsent = 0
@@ -225,7 +225,7 @@ class ConsumerTurns:
 
     def __init__(self) -> None:
         self._rounds: dict[int, deque[Consumer]] = {}
-        """By priority, the highest first."""
+        """Rounds of consumers by priority, the highest first."""
 
     def add(self, consumer: Consumer) -> None:
         """Add a consumer to the back of its round."""

@@ -67,7 +67,7 @@ class QueueConsumers:
 
     @property
     def in_use(self) -> bool:
-        """True if anybody consumes, waits for a message or holds one."""
+        """True if a consumer or getter is there, waits for a message or holds one."""
         return bool(self._members or self.getters)
 
     def infos(self) -> list[ConsumerInfo]:

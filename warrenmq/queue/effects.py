@@ -59,6 +59,14 @@ class Reply:
 
 
 @dataclass(slots=True)
+class RefuseCall:
+    """Refuse a call that waited."""
+
+    sender: Any
+    error: Exception
+
+
+@dataclass(slots=True)
 class DeadLetter:
     """Publish copies of messages to the dead-letter exchange; `stored` are encoded messages (message/stored.py)."""
 
@@ -140,15 +148,15 @@ class ReportDuration:
 
 @dataclass(slots=True)
 class DeleteUnused:
-    """Have the queue deleted: it was unused for longer than x-expires."""
+    """Delete the queue: it was unused for longer than x-expires."""
 
 
 @dataclass(slots=True)
 class LastConsumerGone:
-    """Have an auto-delete queue deleted."""
+    """Delete an auto-delete queue."""
 
 
 Effect: TypeAlias = (
-    Deliver | Settle | Refuse | GrantCredit | Reply | DeadLetter | Release | CastStore | StartTimer | SendAfter | CancelTimer
+    Deliver | Settle | Refuse | GrantCredit | Reply | RefuseCall | DeadLetter | Release | CastStore | StartTimer | SendAfter | CancelTimer
     | Monitor | Demonitor | ResumeQueues | CancelLateConsumer | ReportDuration | DeleteUnused | LastConsumerGone
 )  # fmt: skip

@@ -188,7 +188,7 @@ class Consume:
     limiter: Limiter | None = None
     """The channel's, one for all its consumers, whether or not a limit is set."""
     arguments: Mapping[str, Any] | None = None
-    """As the client gave them, for ListConsumers."""
+    """The consumer's arguments as the client gave them, for ListConsumers."""
     ack_deadline: AckDeadline | None = None
     """None for a channel's consumers, whose deadline the channel keeps, and without consumer_timeout."""
 
@@ -199,7 +199,7 @@ class Cancel:
 
     consumer: int
     handed_out: int | None = None
-    """For an embedded consumer, the last tag that the application saw: deliveries with larger tags go back, also those on
+    """The last tag that the application of an embedded consumer saw: deliveries with larger tags go back, also those on
     their way to it."""
 
 
@@ -269,6 +269,11 @@ class Drain:
 @dataclass(slots=True)
 class Info:
     """Call: the reply is a QueueInfo, which counts everything that the same sender sent before."""
+
+
+@dataclass(slots=True)
+class CountBytes:
+    """Call: count the bytes of bodies from now on, which QueueFigures tells; there is no reply but None."""
 
 
 @dataclass(slots=True)
@@ -346,7 +351,7 @@ class QueueInfo:
     ready: int
     unacked: int
     consumers: int
-    """Those that messages are pushed to (consumer-count of queue.declare-ok)."""
+    """The number of consumers that messages are pushed to (consumer-count of queue.declare-ok)."""
     memory: QueueMemory
     unconfirmed: bool
     next_seq_id: int
@@ -362,12 +367,16 @@ class QueueFigures(NamedTuple):
     unacked: int
     consumers: int
     ready_bytes: int | None
-    """Bytes of the ready bodies; None where no limit asks for them to be counted."""
+    """Bytes of the ready bodies; None while neither a limit nor CountBytes has asked for them to be counted."""
     published: int
     """Messages that came since the queue was opened."""
     delivered: tuple[int, ...]
     """Messages that went since then: to consumers with acks and without, to gets with acks and without."""
     acked: int
+    unacked_bytes: int
+    """Bytes of the bodies that wait for an ack, if those of ready ones are counted."""
+    memory: int
+    """Bytes that its messages take in memory, as the queue reckons them for its own bound."""
 
 
 @dataclass(slots=True)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.queue.effects import Deliver, LastConsumerGone, Reply, ResumeQueues, SendAfter
+from warrenmq.queue.effects import Deliver, LastConsumerGone, RefuseCall, Reply, ResumeQueues, SendAfter
 from warrenmq.queue.messages import Acks, Deliveries, GetTimeout, Got
+from warrenmq.seams.memory import no_memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -155,7 +156,12 @@ class QueueOutput:
     def _answer_getter(self) -> None:
         sender, consumer = self._consumers.getters[0]
         sender.begin()
-        fetched = self._front.fetch(1, ack_required=not consumer.no_ack)
+        try:
+            fetched = self._front.fetch(1, ack_required=not consumer.no_ack)
+        except MemoryError:
+            del self._consumers.getters[0]
+            self._effects.append(RefuseCall(sender, no_memory("the next message")))
+            return
         if not fetched:  # it had expired, or its body was lost, and there may be another
             sender.park()
             return

@@ -41,6 +41,7 @@ from warrenmq.queue.messages import (
     CheckDrain,
     Consume,
     ContinueFlush,
+    CountBytes,
     Declared,
     Drain,
     DropExpired,
@@ -73,6 +74,7 @@ from warrenmq.queue.ram_duration import RamDuration
 from warrenmq.queue.return_counts import ReturnCounts
 from warrenmq.queue.returns import Returns
 from warrenmq.queue.unconfirmed import Unconfirmed
+from warrenmq.seams.memory import no_memory
 from warrenmq.trace.events import DROP_DELETED, DROP_PURGED, Trigger
 
 if TYPE_CHECKING:
@@ -212,7 +214,7 @@ class QueueState:
         vq = self.vq
         return QueueFigures(
             vq.ready, vq.unacked, self.consumers.count, vq.ready_bytes, vq.next_seq_id - self._first_seq_id,
-            (*self.output.delivered,), self.output.acked,
+            (*self.output.delivered,), self.output.acked, vq.unacked_bytes, vq.memory_bytes,
         )  # fmt: skip
 
     def asleep(self) -> Asleep | None:
@@ -237,10 +239,10 @@ class QueueState:
         count = vq.ready + vq.unacked
         if (
             count > MOST_ASLEEP or self.expiry.runs or self.delays is not None or self.front.will_expire
-            or (vq.unacked and vq.ready_bytes is not None) or not vq.all_stays
+            or not vq.all_stays
         ):  # fmt: skip
             return None
-        return count, vq.ready_bytes
+        return count, None if vq.ready_bytes is None else vq.ready_bytes + vq.unacked_bytes
 
     def begin(self) -> list[int]:
         """The first call, after recovery; returns the sequence ids of messages that recovery found damaged."""
@@ -339,8 +341,15 @@ class QueueState:
                 return Declared(self.vq.ready, self.consumers.count)
             case Info():
                 return self._info()
+            case CountBytes():
+                if self.vq.ready_bytes is None:
+                    self.vq.count_bytes()
+                return None
             case Peek():
-                return self.front.peek(request.most)
+                try:
+                    return self.front.peek(request.most)
+                except MemoryError as error:
+                    raise no_memory(f"{request.most} messages") from error
             case ListConsumers():
                 return self.consumers.infos()
             case _:

@@ -124,7 +124,7 @@ class QueueTrace:
     def published(self, first: int, count: int, msg: int, sender: int, send: int, sends: int, t: int,
                   durable: bool, in_store: bool, size: int, *, answered: bool,
                   taken: Callable[[int, int], Iterable[tuple[int, bytes, bool]]]) -> None:  # fmt: skip
-        """Also the receive row of `sends` Publishes, the last one sent at `t`; `size` is that of all bodies, `taken(first, count)` gives
+        """Write a PUBLISH row, which is also the receive row of `sends` Publishes, the last one sent at `t`; `size` is that of all bodies, `taken(first, count)` gives
         the messages as stored.
         """
         self._trace.observe(t)

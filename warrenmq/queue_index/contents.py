@@ -19,7 +19,7 @@ class Contents(NamedTuple):
     persistent: bool
     """A message in it would outlive a start."""
     damaged: bool
-    """Some of its bytes are invalid, so it may have held more."""
+    """True if some of its bytes are invalid, so it may have held more."""
 
 
 def contents(disk: Disk, directory: str, settings: Settings) -> Contents:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _PLAUSIBLE_NUMBER = 1 << 48
-"""Of a segment: no queue comes this far."""
+"""The largest plausible segment number: no queue comes this far."""
 
 
 def file_numbers(names: list[str], extension: str) -> list[int]:

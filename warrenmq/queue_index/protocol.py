@@ -32,7 +32,7 @@ class Walked(NamedTuple):
     """The contents of a queue's folder, read before its index is opened (queue_index_walker)."""
 
     versions: frozenset[int]
-    """Of which there are files."""
+    """The versions of which there are files."""
     store_messages: dict[int, bytes]
     """Sequence id -> message id, in their order, of the messages that a store must keep for this queue; it may hold an id twice."""
     version_1: WalkedV1
@@ -57,7 +57,7 @@ class Opening:
     walked: Walked | None = None
     """The folder's contents, read since its files were made safe; None = still to be read."""
     terms: Terms | None = None
-    """Those of a clean stop, if there was one."""
+    """The terms of a clean stop, if there was one."""
     trace: ActorTrace | None = None
     damage: DamageLog = field(default_factory=DamageLog)
     """Collects the damage that reads find."""

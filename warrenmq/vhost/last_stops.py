@@ -33,15 +33,34 @@ if TYPE_CHECKING:
 
 _NOT_OF_THE_INDEX = {FILE_NAME, RETURN_COUNTS, *NAMING_FILES}
 _NO_STOP = Terms(0, 0)
-"""Of a queue that was killed before it held anything."""
+"""The terms of a queue that was killed before it held anything."""
 
 
 class LastStop(NamedTuple):
     """One queue's folder as read before the queue starts."""
 
     terms: Terms | None
-    """Those of a clean stop, if they can be believed."""
+    """The terms of a clean stop, if they can be believed."""
     walked: Walked
+    only_index: bool = False
+    """There are no files in the folder but those that name the queue, and the index's of version 2, each .qs with its .qi."""
+
+    def at_rest(self, version: int) -> tuple[int, int] | None:
+        """Messages and next sequence id of a queue that was killed, if its files, of this version of the index, say all that opening it
+        would find.
+
+        Else None: something has to be dropped or mended, may expire, or is in a message store.
+        """
+        entry_count, segments = self.walked.version_2
+        if (
+            not self.only_index
+            or version != 2
+            or any(
+                each.damage or each.transient or each.in_store or each.expires for each in segments.values()
+            )
+        ):
+            return None
+        return sum(each.live for each in segments.values()), (max(segments, default=-1) + 1) * entry_count
 
 
 class LastStops:
@@ -72,6 +91,17 @@ class LastStops:
             self._disk.sync_many(to_make_safe(folder, names))
         return walk(self._disk, folder, names, self._settings)
 
+    def at_rest(self, folders: Iterable[str], version: int) -> tuple[int, int] | None:
+        """`LastStop.at_rest` of a queue whose folders were looked at; the sequence id is that of the first one."""
+        each = [self._found[folder].at_rest(version) for folder in folders]
+        found = [rest for rest in each if rest is not None]
+        return None if len(found) < len(each) else (sum(count for count, _ in found), found[0][1])
+
+    def forget(self, folders: Iterable[str]) -> None:
+        """Look again when the queue of these folders starts: it sleeps."""
+        for folder in folders:
+            del self._found[folder]
+
     def take(self, folder: str) -> LastStop:
         """Hand a starting queue the contents of its folder; once, as the queue will change it."""
         return self._found.pop(folder, None) or self._look([folder])[folder]
@@ -91,7 +121,7 @@ class LastStops:
         if to_sync:
             disk.sync_many(to_sync)
         return {
-            folder: LastStop(terms, walk(disk, folder, names, self._settings))
+            folder: LastStop(terms, walk(disk, folder, names, self._settings), _only_index(names))
             for folder, names, terms in seen
         }
 
@@ -120,6 +150,13 @@ class LastStops:
                     disk, self._quarantine, f"{folder.rpartition('/')[2]}-{name}", data, [(0, len(data))]
                 )
         return None if changes else terms
+
+
+def _only_index(names: list[str]) -> bool:
+    index = files_of(names, 2)
+    return {*names} - {*NAMING_FILES} == {*index} and all(
+        each in index for name in index for each in twins(name) if name.endswith("qs")
+    )
 
 
 def asleep_since(disk: Disk, folder: str, version: int) -> Terms | None:

@@ -200,11 +200,14 @@ class Policies:
             for (component, name), value in parameters.items()
             if component in (POLICY, OPERATOR_POLICY)
         ]
-        self._ordered = [
-            (policy, pattern, APPLY_TO[policy.apply_to])
-            for policy in sorted(policies, key=lambda policy: (-policy.priority, policy.name))
-            if (pattern := _pattern(policy)) is not None
-        ]
+        self._ordered = []
+        self.refused: list[tuple[Policy, str]] = []
+        """Those whose pattern an earlier release took and this one refuses, and why: they hold for nothing."""
+        for policy in sorted(policies, key=lambda policy: (-policy.priority, policy.name)):
+            try:
+                self._ordered.append((policy, Pattern(policy.pattern), APPLY_TO[policy.apply_to]))
+            except ValueError as why:
+                self.refused.append((policy, str(why)))
 
     def __iter__(self) -> Iterator[Policy]:
         return (policy for policy, _, _ in self._ordered)
@@ -232,14 +235,6 @@ class Policies:
         if not self._ordered:
             return None
         return self.of("exchange", exchange).definition().get("alternate-exchange")
-
-
-def _pattern(policy: Policy) -> Pattern | None:
-    """None for one that an earlier release took and that is refused now: it holds for nothing."""
-    try:
-        return Pattern(policy.pattern)
-    except ValueError:
-        return None
 
 
 def joined(

@@ -57,9 +57,9 @@ class QueueName(NamedTuple):
     name: str
     priority: int | None = None
     version: int | None = None
-    """Of its index, where that is written down."""
+    """The version of the queue's index, where that is written down."""
     record: QueueRecord | None = None
-    """Its declaration, where that is written down."""
+    """The queue's declaration, where that is written down."""
 
 
 def parse(text: bytes) -> QueueName | None:
@@ -122,7 +122,7 @@ def folders_of(vhost: str, queues: Iterable[str]) -> set[str]:
 
 
 def keep_definition(disk: Disk, folder: str, record: QueueRecord) -> None:
-    """Have a queue's declaration in its (first) folder as well.
+    """Write a queue's declaration to its (first) folder as well.
 
     It matters only when definitions.log is damaged.  That of a queue whose name the log says is gone is synced: a log that is cut
     behind that would have its folder removed.

@@ -66,7 +66,7 @@ class _Flush:
     waiting: list[Segment]
     """Segments that are still to be appended to, the next one last."""
     positions: list[int] = field(default_factory=list)
-    """Of that one: the positions that are still to be appended; empty = not begun."""
+    """Positions of that segment that are still to be appended; empty = not begun."""
 
 
 class QueueIndex(LiveSegments[Segment]):

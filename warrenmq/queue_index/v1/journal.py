@@ -125,7 +125,7 @@ class Journal:
         self.lowest = NO_SEQ_ID
 
     def copy_rest(self, mark: int, most: int) -> bool:
-        """Before a restart: copy up to `most` more bytes of what it will keep to the new file, and sync them.
+        """Prepare a restart: copy up to `most` more bytes of what it will keep to the new file, and sync them.
 
         Returns whether there is little enough left to restart now.  Actions may come between the copies.
         """

@@ -51,9 +51,9 @@ _RUN_OF_MARKS = 13
 """26 bytes, more than a message id, so that random bytes are not taken for a run of marks; the expiry after them is
 hardly ever anything but zeros."""
 _ZEROS_BY_CHANCE = 4
-"""Of eight random bytes fewer than this are zero."""
+"""The number of zeros that eight random bytes do not reach."""
 _EXPIRIES = range(1 << 50, 1 << 53)
-"""From 2005 to 2255."""
+"""The range of plausible expiries: from 2005 to 2255."""
 _LOOKS_LIKE_A_RECORD = (
     rb"(?!\x00{16}).{16}"  # message id
     rb"\x00.{7}"  # expiry: none, or before the year 4253
@@ -75,9 +75,9 @@ class Policy(Enum):
     """
 
     RECOVER = auto()
-    """To go on with the queue: what is taken must be right in the file, too."""
+    """Read to go on with the queue: what is taken must be right in the file, too."""
     INSPECT = auto()
-    """To list, to mend or to move messages: whatever can be had."""
+    """Read to list, to mend or to move messages: take all that can be read."""
 
 
 class _Kind(IntEnum):
@@ -100,13 +100,13 @@ class _Layout:
     """The differences between journal and segment files."""
 
     prefix: Struct
-    """Before a record, and all there is of a mark; two bits are its kind, the others the sequence id, or the position
+    """The prefix of a record, and the whole of a mark; two bits are its kind, the others the sequence id, or the position
     in the segment."""
     kinds: tuple[int, int, int, int]
     publish: int
     """The highest bits of a persistent publish."""
     mark: int
-    """Those of a deliver mark."""
+    """The highest bits of a deliver mark."""
     looks_right: re.Pattern[bytes]
     most_ahead: int
     """The largest distance beyond the known ones of a sequence id that no mark confirms."""
@@ -127,7 +127,7 @@ class Reading:
     """The decoded contents of a file."""
 
     facts: dict[int, Facts] = field(default_factory=dict)
-    """By segment number; of a segment file by 0."""
+    """The facts by segment number; those of a single segment file by 0."""
     damage: list[Damage] = field(default_factory=list)
     actions: int = 0
     next_seq_id: int = 0
@@ -157,7 +157,7 @@ class Run(NamedTuple):
     """The lowest position."""
     last: int
     expires: bool
-    """Some of them may have an expiry."""
+    """True if some of them may have an expiry."""
 
 
 _MARK_OF_PUBLISH = bytes(

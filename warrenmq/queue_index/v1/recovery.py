@@ -50,7 +50,7 @@ class Found:
     next_seq_id: int = 0
     """Above every sequence id that the files name."""
     expires: bool = False
-    """Some of them may have an expiry."""
+    """True if some of them may have an expiry."""
     dropped: int = 0
     """Messages that were transient, not in the store, or damaged when they were to be converted."""
     lost: list[int] = field(default_factory=list)

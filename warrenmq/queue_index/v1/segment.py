@@ -49,7 +49,7 @@ class Facts:
     published: dict[int, bytes] = field(default_factory=dict)
     """The records, acked ones included."""
     transient: set[int] = field(default_factory=set)
-    """Those of them that are not persistent."""
+    """Positions of records that are not persistent."""
     delivered: set[int] = field(default_factory=set)
     acked: set[int] = field(default_factory=set)
     places: dict[int, int] = field(default_factory=dict, compare=False)
@@ -74,11 +74,11 @@ class Segment:
     unacked: int = 0
     """Published, not acked: in the file and in memory together."""
     on_disk: bool = False
-    """There is a file."""
+    """True if the segment has a file."""
     published: dict[int, bytes] = field(default_factory=dict)
-    """Not yet in the file; a deliver mark goes with each."""
+    """Publish records that are not yet in the file; a deliver mark goes with each."""
     transient: set[int] = field(default_factory=set)
-    """Those of `published` that are not persistent."""
+    """Positions in `published` that are not persistent."""
     delivered: set[int] = field(default_factory=set)
     """Published in the file, but the deliver mark is still to come."""
     acked: set[int] = field(default_factory=set)

@@ -35,7 +35,7 @@ class Summary(NamedTuple):
     in_store: list[bytes]
     """Ids of the live messages whose bodies are in the message store."""
     expires: bool
-    """Some message may have an expiry."""
+    """True if some message may have an expiry."""
 
 
 class WalkedV1(NamedTuple):
@@ -44,7 +44,7 @@ class WalkedV1(NamedTuple):
     journal_bytes: bytes
     journal: Reading
     segments: dict[int, Summary | None]
-    """Those with a file, ascending; None = it has to be looked at message by message."""
+    """Segments with a file, ascending; None = the index has to be read message by message."""
     in_store: list[tuple[int, bytes]]
     """Sequence id and message id, ascending, of what a store must keep for this queue: persistent, not acked, not embedded."""
 

@@ -30,9 +30,9 @@ _pack, _pack_body_header, _unpack_record = qi.ENTRY.pack, qs.ENTRY_HEADER.pack, 
 _LIVE, _IN_QS = qi.LIVE, int(qi.Location.QUEUE_STORE)
 _IN_STORE = tuple(bytes((qi.LIVE, flags, 0, qi.Location.STORE)) for flags in (0, qi.PERSISTENT))
 _COUNTERS = slice(16, HEADER_BYTES)
-"""Of a record: expiry, size, embedded size."""
+"""The counters in a record: expiry, size, embedded size."""
 FEW = 16
-"""Of fewer messages the columns cost more than they save."""
+"""The number of messages below which columns cost more than they save."""
 _CRC = 0xFFFF
 _OFFSET_AT = 4
 """The place of the body's offset in an entry: eight bytes."""

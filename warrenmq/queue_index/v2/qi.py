@@ -53,7 +53,7 @@ PERSISTENT = 1
 _HEADER = Struct(">4sBQQ43s")
 _NOTHING = bytes(43)
 _PLAUSIBLE_EXPIRY = 1 << 56
-"""In the year 4253."""
+"""The largest plausible expiry, in the year 4253."""
 
 ENTRY = Struct(">BBBBQIIIQ")
 """Status, flags, 0, location, three parts of 16 bytes, size, expiry."""
@@ -66,9 +66,9 @@ class Location(IntEnum):
     MEMORY = 0
     """Nowhere on disk; such an entry is never written."""
     STORE = 1
-    """In the message store, under the message id."""
+    """The body is in the message store, under the message id."""
     QUEUE_STORE = 2
-    """In the .qs file of the same number."""
+    """The body is in the .qs file of the same number."""
 
 
 # Plain numbers: looking up an enum's member costs as much as reading an entry.
@@ -105,7 +105,7 @@ class Entry(NamedTuple):
     msg_id: bytes
     """16 bytes; empty unless the body is in the message store."""
     offset: int
-    """In the .qs file; 0 unless the body is there."""
+    """The body's offset in the .qs file; 0 unless the body is there."""
     stored_size: int
     """Bytes of the data there, without its own header."""
     size: int

@@ -53,7 +53,7 @@ class Body(NamedTuple):
     """An entry that a scan found."""
 
     offset: int
-    """Of its header, as index entries have it."""
+    """The offset of the entry's header, as index entries have it."""
     size: int
     """Bytes of the data."""
     whole: bool

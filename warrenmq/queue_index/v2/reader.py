@@ -77,7 +77,7 @@ class Summary(NamedTuple):
     in_store: list[tuple[int, bytes]]
     """Position and message id of the persistent ones whose bodies are in the message store."""
     expires: bool
-    """Some entry may have an expiry."""
+    """True if some entry may have an expiry."""
     damage: list[Damage]
 
 

@@ -31,7 +31,7 @@ class Run(NamedTuple):
 
     messages: int
     offset: int
-    """Of the first body's header."""
+    """The offset of the first body's header."""
     stored: int
     """Bytes of the data of each, without its header."""
     size: int
