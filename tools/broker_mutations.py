@@ -443,7 +443,7 @@ MUTATIONS = (
         ("tail-forgotten", "messages that go to the tail make the queue forget those that are there",
          "        if not self.tail_count:\n            self.tail_start = first + ahead\n", "        self.tail_start = first + ahead\n"),
         ("newer-overtake", "new messages go to the head though older ones wait in the tail",
-         "        if not self.tail_count and in_memory <= self._bound:\n", "        if in_memory <= self._bound:\n"),
+         "        if not self.tail_count and self.memory_bytes <= self._bound:\n", "        if self.memory_bytes <= self._bound:\n"),
         ("body-of-another-ahead", "messages that are read ahead together have one body",
          "            (*message[:3], bodies.get(message[1][:16])) if message[2] & APART else message\n",
          "            (*message[:3], next(iter(bodies.values()), None)) if message[2] & APART else message\n"),

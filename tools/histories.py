@@ -45,7 +45,8 @@ from pika.exceptions import AMQPError
 
 from tools.node_client import FOLDER
 from warrenmq.location import HOME
-from warrenmq.simulate.model import Copy, Message, PromiseBroken, QueueModel, State, body_of, number_of
+from warrenmq.simulate.messages import Copy, Message, PromiseBroken, State, body_of, number_of
+from warrenmq.simulate.model import QueueModel
 
 QUEUE = "history"
 PUBLISHERS, GETTERS, CONSUMERS = 3, 2, 1

@@ -3,6 +3,7 @@
     python -m tools.mutants                                  every mutation
     python -m tools.mutants fan-out-misses --seeds 1000      one
     python -m tools.mutants --tests --out results.jsonl      the tests, too; goes on where the same file ends
+    python -m tools.mutants --only-tests                     the tests alone
     python -m tools.mutants --script                         the workload of each mutation, for `warrenmq simulate --script`
     python -m tools.mutants --out results.jsonl --table      as the rows of docs/proof.md
 
@@ -12,7 +13,7 @@ profile, until a judge has killed it or the seeds are used up:
 
     the model    a promise to the client was broken, or an exception reached the application
     the rules    the replay of the run's trace found a violation, or could not decide
-    the tests    those of the module's folder, up to the first that fails (--tests)
+    the tests    those of the module's room and of the whole broker, up to the first that fails (--tests)
 
 A mutation that makes a run go on for ever is killed when its time is up, and told as `hangs`.
 """
@@ -39,6 +40,10 @@ WORKLOAD_SEEDS = 8
 """Seeds, that is orders of what can happen, with which a mutation's workload is run."""
 SEEDS = 300
 SECONDS = 300.0
+TEST_SECONDS = 60
+"""Seconds after which a single test is taken for hung, that is failed."""
+BROKER_ROOMS = ("actors", "defects", "broker")
+"""Rooms of tests that run all modules of the broker, the quickest first."""
 BY_NAME = {each.name: each for each in MUTATIONS}
 
 
@@ -66,19 +71,21 @@ class Result(NamedTuple):
     """How many were run, of random scripts."""
     hangs: bool = False
     tests: str = ""
-    """How the tests ended: failed, passed, or hung; empty if they were not run."""
+    """How the tests ended: failed, passed, or none failed in the time they had; empty if they were not run."""
 
     @property
     def is_killed(self) -> bool:
-        return bool(self.model or self.rules or self.hangs or self.tests not in ("", "passed"))
+        return bool(self.model or self.rules or self.hangs or self.tests == "failed")
 
     def __str__(self) -> str:
         if not self.is_killed:
-            return f"{self.name}: SURVIVED its workload and {self.seeds} seeds"
+            return f"{self.name}: SURVIVED {self.seeds} random scripts" + f"; tests: {self.tests}" * bool(
+                self.tests
+            )
         ways = [f"the model ({self.model})"] if self.model else []
         ways += [f"rule {self.rules}"] if self.rules else []
         ways += [f"time: it hangs after {self.seeds} seeds"] if self.hangs else []
-        ways += [f"tests, which {self.tests}"] if self.tests not in ("", "passed") else []
+        ways += ["tests"] if self.tests == "failed" else []
         return f"{self.name}: killed by {' and '.join(ways)}"
 
     def as_json(self) -> str:
@@ -134,8 +141,11 @@ def try_one(mutation: Mutation, seeds: range, seconds: float = SECONDS, *, both:
 
 
 def run_tests(mutation: Mutation, seconds: float) -> str:
-    """Run the tests of the mutated module's folder up to the first that fails: failed, passed or hung."""
-    where = "tests/" + mutation.module.split("/")[0]
+    """Run the tests of the mutated module's room, then those of actors and of the whole broker, up to the first that fails.
+
+    Returns failed or passed; "none failed" if they were not through after `seconds`.
+    """
+    rooms = dict.fromkeys((mutation.module.split("/")[0], *BROKER_ROOMS))
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         _copy(mutation, folder)
         for name in ("tests", "tools", "benchmarks"):
@@ -143,13 +153,25 @@ def run_tests(mutation: Mutation, seconds: float) -> str:
                 HOME / name, os.path.join(folder, name), ignore=shutil.ignore_patterns("__pycache__")
             )
         shutil.copy(HOME / "pyproject.toml", folder)
-        command = [sys.executable, "-m", "pytest", "-xq", "-p", "no:cacheprovider", where]
+        where = [f"tests/{room}" for room in rooms if os.path.isdir(os.path.join(folder, "tests", room))]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-xq",
+            "-p",
+            "no:cacheprovider",
+            f"--timeout={TEST_SECONDS}",
+            *where,
+        ]
         try:
             done = subprocess.run(
                 command, check=False, cwd=folder, env={**os.environ, "PYTHONPATH": folder}, capture_output=True, timeout=seconds
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            return "hung"
+            return "none failed"
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"mutation {mutation.name}: pytest ended with {done.stdout.decode()[-2000:]}")
     return "failed" if done.returncode else "passed"
 
 
@@ -222,7 +244,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--both", action="store_true", help="go on until the model and the rules have each killed it"
     )
-    parser.add_argument("--tests", action="store_true", help="run the tests of the module's folder, too")
+    parser.add_argument(
+        "--tests", action="store_true", help="run the tests of its room and of the broker, too"
+    )
+    parser.add_argument("--only-tests", action="store_true", help="run them alone")
     parser.add_argument("--seconds", type=float, default=SECONDS, help=f"time for one mutation ({SECONDS:g})")
     parser.add_argument(
         "--budget", type=float, default=float("inf"), help="seconds after which no other one is begun"
@@ -250,8 +275,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     def attempt(mutation: Mutation) -> Result | None:
         if time.monotonic() > until:
             return None
-        result = try_one(mutation, seeds, args.seconds, both=args.both)
-        return result._replace(tests=run_tests(mutation, args.seconds)) if args.tests else result
+        result = (
+            Result(mutation.name, None, None, 0, hangs=False)
+            if args.only_tests
+            else try_one(mutation, seeds, args.seconds, both=args.both)
+        )
+        if args.tests or args.only_tests:
+            result = result._replace(tests=run_tests(mutation, args.seconds))
+        return result
 
     with ThreadPoolExecutor(args.cores) as pool:
         for result in pool.map(attempt, [each for each in chosen if each.name not in results]):

@@ -1,4 +1,4 @@
-"""After a fork: objects with threads, locks or files of the parent are made safe in the child.
+"""Fork handlers: objects with threads, locks or files of the parent are made safe in the child.
 
 `os.fork` copies the memory of a process and one of its threads.  In the child the actors of every broker are gone, but the
 handles look alive, its copies of descriptors keep the parent's locks, ports and deleted files, and a mapped file is the
@@ -21,7 +21,7 @@ class Forkable(Protocol):
     """Something that must know of a fork; it is not kept alive for that."""
 
     def after_fork(self) -> None:
-        """Called in the child: let go of what belongs to the parent.  No other thread runs, and any lock may be held for ever."""
+        """Release in the child what belongs to the parent.  No other thread runs, and any lock may be held for ever."""
 
 
 _registered: dict[int, ref[Forkable]] = {}
@@ -29,7 +29,7 @@ _keys = count()
 
 
 def register(thing: Forkable) -> None:
-    """Have `thing.after_fork()` called in each child that is forked while it lives, after those that registered before."""
+    """Register `thing`: its `after_fork` is called in each child that is forked while it lives, in the order of registration."""
     key = next(_keys)
     _registered[key] = ref(thing, lambda _gone: _registered.pop(key, None))
 

@@ -14,9 +14,12 @@ from __future__ import annotations
 
 import logging
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Log:
@@ -49,6 +52,8 @@ class Log:
         self._write("error", event, {"exc_info": True} | more)
 
     def _write(self, level: str, event: str, more: dict[str, Any]) -> None:
+        if _silenced:
+            return
         if "structlog" not in sys.modules and not logging.getLogger(self._name).isEnabledFor(_LEVELS[level]):
             return  # nobody can have configured it
         with suppress(Exception):
@@ -63,6 +68,19 @@ class Log:
             logging.getLogger(self._name), processors=_plain(), wrapper_class=structlog.stdlib.BoundLogger
         )
         return plain.bind(**self._context)
+
+
+_silenced: list[None] = []
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Drop all lines of this process while the block runs: those of a fleet of simulated brokers are never read."""
+    _silenced.append(None)
+    try:
+        yield
+    finally:
+        _silenced.pop()
 
 
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}

@@ -32,7 +32,7 @@ CANNOT_BE_MATCHED = (
 
 
 class Pattern:
-    """A compiled regular expression; ValueError, in one sentence, for a text that is none or that cannot be matched soon enough."""
+    """A compiled regular expression; ValueError, in one sentence, for a text that is invalid or that cannot be matched soon enough."""
 
     def __init__(self, pattern: str, flags: int = 0) -> None:
         self.pattern = pattern
@@ -60,7 +60,7 @@ def _anchored(nodes: Any) -> bool:
 
 
 def _ways(nodes: Any, *, last: bool = False) -> int:
-    """At most so many ways to match the nodes from one position; of a repeat at the end (`last`) only the first is tried.
+    """An upper bound of the ways to match the nodes from one position; of a repeat at the end (`last`) only the first is tried.
 
     >>> [Pattern(each).ways // LONGEST for each in ("abc", "a.*", "a.*b", "a?b", "a|bc", "(a+)+b")]
     [1, 1, 257, 2, 2, 4611686018427387904]

@@ -228,7 +228,7 @@ class Settings:
     """One sync for what many queues and stores want durable at the same time (docs/confirms.md#the-commit-log)."""
 
     scheduler: str = _setting("threads", Choice(("threads", "pool")))
-    """What runs the actors: threads, one each; pool, a few for all, and threads that wait (docs/runtime.md).  `warrenmq serve` has pool unless told otherwise."""
+    """The scheduler of the actors: threads, one each; pool, a few for all, and threads that wait (docs/runtime.md).  `warrenmq serve` has pool unless told otherwise."""
 
     msg_store_file_size_limit: int = _setting(16_777_216, Size(4_096, 1 << 40))
     """A message file that has reached this size is closed and the next one begun."""
@@ -293,7 +293,7 @@ class Settings:
     consumer_timeout: int = _setting(1_800_000, Integer(0, 366 * 24 * _HOUR))
     """A channel is closed when a delivery waits longer than this for its ack; 0: never."""
     channel_tick_interval: int = _setting(60_000, Integer(100, 24 * _HOUR))
-    """How often a channel looks for such deliveries."""
+    """The interval at which a channel looks for such deliveries."""
     loopback_users: str = _setting("guest", Choice(("guest", "none")))
     """Users that can connect from this machine only."""
     quorum_as_classic: bool = _setting(False, Switch())

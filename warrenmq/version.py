@@ -8,7 +8,7 @@ from warrenmq.location import HOME
 
 
 def version() -> str:
-    """For example 0.1.0; "unknown" for a package that was copied without its metadata."""
+    """The package's version, for example 0.1.0; "unknown" for a package that was copied without its metadata."""
     try:
         with open(HOME / "pyproject.toml", encoding="utf-8") as file:
             said = re.search(r'^name = "warrenmq"\nversion = "([^"]+)"$', file.read(), re.MULTILINE)

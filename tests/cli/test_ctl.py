@@ -45,6 +45,31 @@ def test_lists_have_rabbitmqctls_columns(ctl, api):  # noqa: F811
     assert "queues\t1" in ctl("status").splitlines()
 
 
+def test_the_bytes_and_the_memory_of_queues_are_listed(ctl, api):  # noqa: F811
+    ask = (
+        "list_queues",
+        "name",
+        "message_bytes",
+        "message_bytes_ready",
+        "message_bytes_unacknowledged",
+        "memory",
+    )
+    for name, arguments in (("jobs", {}), ("ranked", {"x-max-priority": 2})):
+        api("PUT", f"queues/%2F/{name}", {"durable": True, "arguments": arguments})
+    assert ctl(*ask).splitlines()[1:] == ["jobs\t0\t0\t0\t0", "ranked\t0\t0\t0\t0"]
+    for name in ("jobs", "ranked"):
+        for size in (10, 5_000):
+            body = {"properties": {"delivery_mode": 2}, "routing_key": name, "payload": "x" * size, "payload_encoding": "string"}  # fmt: skip
+            api("POST", "exchanges/%2F/amq.default/publish", body)
+    for row in (line.split("\t") for line in ctl(*ask).splitlines()[1:]):
+        assert row[1:4] == ["5010", "5010", "0"]
+        assert int(row[4]) > 0
+    assert json.loads(ctl("--json", "list_queues", "name", "message_bytes"))[0] == {
+        "name": "jobs",
+        "message_bytes": 5010,
+    }
+
+
 def test_options_stand_before_or_behind_the_command(ctl, api, capsys):  # noqa: F811
     assert ctl("list_vhosts", "--json") == ctl("--json", "list_vhosts")
     capsys.readouterr()

@@ -174,7 +174,7 @@ def test_a_lesson_is_a_script():
     with Drive("flying-counter") as drive:
         before = drive.machine.rows
         drive.do({"do": "publish", "queue": "orders"})
-        with drive.fork(1) as fork:
+        with drive.fork(before) as fork:
             assert fork.machine.rows == before
 
 
@@ -212,3 +212,33 @@ def test_an_unknown_script_or_profile_is_refused():
         Drive("nothing")
     with pytest.raises(CallerError, match="no profile 'old'"):
         Drive(profile="old")
+
+
+def all_rows(drive):
+    with open_memory(drive.files()) as trace:
+        return [(run, tuple(row)) for run, row in rows_in_order(trace)]
+
+
+@pytest.mark.parametrize(
+    ("script", "places"),
+    [("flying-counter", (0.0, 0.6, 0.9)), ("crashes", (0.3, 0.6)), ("15", (0.2, 0.5))],
+)
+def test_a_run_is_forked_at_a_row_of_its_script_and_goes_on_from_there(script, places):
+    with Drive(script) as drive:
+        before = all_rows(drive)
+        for place in places:
+            row = max(1, int(place * len(before)))
+            with drive.fork(row) as other:
+                assert row <= other.machine.rows < len(before)
+                assert all_rows(other) == before[: other.machine.rows]
+                if not other.now()["open"]:
+                    other.do({"do": "open"})
+                other.do({"do": "declare", "queue": "orders"})
+                assert other.do({"do": "publish", "queue": "orders", "size": 9_000})["result"] == 1
+                other.do({"do": "settle"})
+                with Drive.of_link(other.link()) as again, other.fork(other.machine.rows) as same:
+                    assert again.digest() == same.digest() == other.digest()
+                with other.fork(max(1, row - 2)) as earlier:
+                    assert all_rows(earlier) == before[: earlier.machine.rows]
+                other.do({"do": "crash"})
+                assert replay_memory(other.files()).verdict == "ok"

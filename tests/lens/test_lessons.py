@@ -107,7 +107,7 @@ def test_a_lesson_is_found_by_number_name_and_folder(folder):
         (TEXT.replace("- More. `APPEND > 1`", "- More."), SCENE, "ends with its condition"),
         (TEXT.replace("stores", "moon"), SCENE, "looks at 'moon'"),
         ("no title", SCENE, "begins with '# title'"),
-        (TEXT, "raise ValueError(1)", "does not run: ValueError: 1"),
+        (TEXT, "raise ValueError(1)", "failed: ValueError: 1"),
         (TEXT, "x = 1", "no function scenario"),
         (TEXT, "def scenario(machine):\n    1 / 0", "failed: ZeroDivisionError"),
         (TEXT.replace("mark: there", "mark: first").replace("mark: here", "mark: there").replace("mark: first", "mark: here"), SCENE, "not in the order"),
@@ -117,6 +117,27 @@ def test_what_is_wrong_with_a_lesson_is_said_in_a_sentence(folder, text, scene, 
     with pytest.raises(CallerError, match=re.escape(complaint)) as raised:
         play(load(folder(text, scene)))
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [
+        "while True:\n    pass",
+        "def scenario(machine):\n    while True:\n        pass",
+        "def scenario(machine):\n    machine.open()\n    while True:\n        machine.sleep(1)",
+        "def scenario(machine):\n    jobs = machine.open().declare_queue('jobs')\n    while True:\n        jobs.publish(b'x').result()",
+    ],
+)
+def test_a_scenario_that_does_not_end_is_told(folder, scene, monkeypatch):
+    monkeypatch.setattr("warrenmq.lens.patience.MOST_SECONDS", 0.1)
+    with pytest.raises(CallerError, match=r"scenario\.py did not end within 0\.1 s of processor time"):
+        play(load(folder(TEXT, scene)))
+
+
+def test_a_scenario_that_waits_for_ever_is_told(folder):
+    scene = "def scenario(machine):\n    machine.open()\n    while True:\n        machine.sim.turn()"
+    with pytest.raises(CallerError, match=r"scenario\.py waits for what never comes"):
+        play(load(folder(TEXT, scene)))
 
 
 def test_an_unknown_lesson_is_told_with_those_that_there_are(tmp_path):

@@ -252,3 +252,20 @@ def test_limits_of_a_virtual_host_hold(api):
     )
     assert api("DELETE", "vhost-limits/%2F/max-queues")[0] == 204
     assert api("PUT", "queues/%2F/b", {})[0] == 201
+
+
+def test_a_stored_policy_whose_pattern_is_refused_now_is_told_once_and_holds_for_nothing(
+    tmp_path, monkeypatch, logs
+):
+    value = {"pattern": r"(a+)+\1$", "definition": {"max-length": 1}}
+    with warrenmq.open(tmp_path / "data") as broker:  # as an earlier release stored it
+        monkeypatch.setattr("warrenmq.actors.vhost.parameters.check_parameter", lambda *_: None)
+        broker.set_policy("old", value["pattern"], value["definition"])
+    logs.clear()
+    with warrenmq.open(tmp_path / "data") as broker:
+        broker.declare_queue("aaa").publish_many([b"1", b"2"]).result(5)
+        assert len(broker.queue("aaa")) == 2
+        (line,) = [each for each in logs if "its pattern is refused" in each["event"]]
+        assert (line["policy"], line["pattern"]) == ("old", value["pattern"])
+        assert "exponential" in line["reason"]
+        broker.clear_policy("old")

@@ -71,7 +71,7 @@ def test_so_do_those_of_a_real_broker(case: str) -> None:
 def test_a_short_string_that_is_not_utf_8_is_dropped_and_reported() -> None:
     properties, altered = properties_of_plain({"app_id": {"b64": "/2E="}})
     assert properties == Properties(app_id="\\xffa")
-    assert altered == ["its app_id is not UTF-8; bytes that are none are written as \\xNN"]
+    assert altered == ["its app_id is not UTF-8; the invalid bytes are written as \\xNN"]
 
 
 def test_a_name_that_is_not_utf_8_is_written_with_backslashes() -> None:

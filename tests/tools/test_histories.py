@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tools.histories import History, Operation, Plan, check, record
-from warrenmq.simulate.model import PromiseBroken
+from warrenmq.simulate.messages import PromiseBroken
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -47,7 +47,8 @@ def test_a_broker_that_loses_messages_is_killed_by_both_judges():
 def test_what_survives_says_so():
     result = Result("no-credit", None, None, 1)
     assert not result.is_killed
-    assert str(result) == "no-credit: SURVIVED its workload and 1 seeds"
+    assert str(result) == "no-credit: SURVIVED 1 random scripts"
+    assert str(result._replace(tests="passed")) == "no-credit: SURVIVED 1 random scripts; tests: passed"
 
 
 def test_results_are_kept_in_a_file():

@@ -40,7 +40,7 @@ class Due(NamedTuple):
 
     seq_id: int
     stored: bytes
-    """As message/stored.py has it."""
+    """The message as message/stored.py encodes it."""
     persistent: bool
 
 

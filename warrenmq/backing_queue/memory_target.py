@@ -32,7 +32,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from warrenmq.backing_queue import paging
-from warrenmq.backing_queue.paging import INFINITE, MESSAGE_BYTES
+from warrenmq.backing_queue.paging import INFINITE
 from warrenmq.backing_queue.parts import QueueMemory, Wanted, merge
 from warrenmq.backing_queue.variable_queue import VariableQueue
 from warrenmq.message.queue_message import (
@@ -97,15 +97,11 @@ class MemoryTargetQueue(VariableQueue):
     def _in_memory(self) -> Iterator[Message]:
         return chain(self.q1, self.q2, self.q3, self.q4)
 
-    def _own_size(self) -> int:
-        """Bytes in memory, as the queue's own bound counts them."""
-        return self.ram_bytes + MESSAGE_BYTES * (self.ram_msg_count + len(self._pending))
-
     @property
     def target_ram_count(self) -> float:
         """The number of messages that may have their body in memory: the smaller of what the monitor and the own bound allow."""
         count = self.ram_msg_count + len(self._pending)
-        return min(self._target, paging.count_within(self._bound, count, self._own_size()))
+        return min(self._target, paging.count_within(self._bound, count, self.memory_bytes))
 
     def memory(self) -> QueueMemory:
         gamma = sum([message[2] & INDEXED for queue in (self.q2, self.q3) for message in queue])
@@ -133,7 +129,7 @@ class MemoryTargetQueue(VariableQueue):
         return self.q1 if self.q3 else self.q4, len(records)
 
     def _stays_lazy(self) -> bool:
-        self._lazy = bool(self.delta_count or (self.q3 and self._own_size() > self._bound))
+        self._lazy = bool(self.delta_count or (self.q3 and self.memory_bytes > self._bound))
         return self._lazy
 
     def front(self) -> Sequence[Message]:
@@ -232,7 +228,7 @@ class MemoryTargetQueue(VariableQueue):
 
     def _operated(self, count: int) -> None:
         self._operations += count
-        if self._operations > OPERATIONS_BETWEEN or self._own_size() > self._bound:
+        if self._operations > OPERATIONS_BETWEEN or self.memory_bytes > self._bound:
             self._operations = 0
             self.reduce_memory_use()
 
@@ -261,7 +257,7 @@ class MemoryTargetQueue(VariableQueue):
         if too_many >= self._io_batch_size:
             self._push_betas_to_deltas(min(too_many, self._most_at_once))
             self.must_reduce_again |= too_many > self._most_at_once
-        if not self._lazy and self._own_size() > self._bound:
+        if not self._lazy and self.memory_bytes > self._bound:
             self._become_lazy()
         self.must_reduce_again = self.must_reduce_again and not self._blocked()
 
@@ -300,7 +296,7 @@ class MemoryTargetQueue(VariableQueue):
         return quota
 
     def _to_betas(self, alphas: list[Message]) -> list[Message]:
-        """Have their bodies on disk and not in memory; a small one is part of the position, and stays.
+        """Move bodies from memory to disk; a small one is part of the position, and stays.
 
         The bodies of persistent messages are there already.
         """
@@ -337,7 +333,7 @@ class MemoryTargetQueue(VariableQueue):
             self._to_delta(_popleft(q2, quota))
 
     def _to_delta(self, messages: list[Message]) -> None:
-        """Have them on disk only; they ascend."""
+        """Move messages to disk altogether; their sequence ids ascend."""
         if not messages:
             return
         self._write_rest([message for message in messages if not message[2] & INDEXED])

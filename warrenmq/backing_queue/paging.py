@@ -30,7 +30,7 @@ MESSAGE_BYTES = 200
 
 TOGETHER_SIZE = 12_000
 TOGETHER_COUNT = 10
-"""At least this many bodies, of TOGETHER_SIZE bytes at most, are read from a message store together."""
+"""The least number of bodies, of TOGETHER_SIZE bytes at most, that are read from a message store together."""
 
 
 def ram_duration(messages: int, messages_before: int, acks: int, acks_before: int, rates: Rates) -> float:

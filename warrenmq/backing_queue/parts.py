@@ -62,7 +62,7 @@ class QueueMemory:
     gamma: int
     """Body on disk, position in memory and on disk."""
     delta: int
-    """On disk only: the tail."""
+    """Messages that are on disk only: the tail."""
     ram_msg_count: int
     """Messages whose body is in memory; those with a small body are, even if they are betas or gammas."""
     ram_bytes: int

@@ -132,6 +132,16 @@ class PriorityQueue:
         return None if counts[0] is None else sum(count for count in counts if count is not None)
 
     @property
+    def unacked_bytes(self) -> int:
+        """See VariableQueue."""
+        return sum(queue.unacked_bytes for queue in self._queues)
+
+    @property
+    def memory_bytes(self) -> int:
+        """See VariableQueue."""
+        return sum(queue.memory_bytes for queue in self._queues)
+
+    @property
     def all_stays(self) -> bool:
         """See VariableQueue."""
         return all(queue.all_stays for queue in self._queues)

@@ -74,8 +74,7 @@ class ReadAheadQueue(VariableQueue):
         self, first: int, records: list[bytes], stored: dict[int, bytes], *, persistent: bool
     ) -> tuple[deque[Message], int]:
         head, count, ahead = self.q_head, len(records), 0
-        in_memory = self.ram_bytes + paging.MESSAGE_BYTES * (self.ram_msg_count + len(self._pending))
-        if not self.tail_count and in_memory <= self._bound:
+        if not self.tail_count and self.memory_bytes <= self._bound:
             ahead = 1 - len(head)  # M is not less, whatever the rates are
             if ahead < count:
                 self.rates.maybe_update(self._clock())
@@ -100,7 +99,7 @@ class ReadAheadQueue(VariableQueue):
         return self.q_head
 
     def _refill(self, count: int, wanted: Wanted) -> bool:
-        """Have the head read `count` messages or more from the tail; False when there is nothing left."""
+        """Read at least `count` messages from the tail into the head; False when there is nothing left."""
         if ahead := wanted is Wanted.BODIES:
             self.rates.maybe_update(self._clock())
             most = min(max(self.rates.most_ahead, count), rates.MOST_AHEAD)
@@ -112,6 +111,8 @@ class ReadAheadQueue(VariableQueue):
             if start < end:
                 end = min(self.index.tune_read(start, end), self.tail_end)
                 messages, lost = self._from_index(start, end, wanted)
+                if ahead:
+                    messages = self._with_bodies(messages)
             else:
                 end, messages, lost = self.tail_end, [], 0
             self.tail_start = end
@@ -120,7 +121,7 @@ class ReadAheadQueue(VariableQueue):
             self.ready += len(messages) + left - self.tail_count
             self.tail_count = left
             if messages:
-                self._to_head(self._with_bodies(messages) if ahead else messages)
+                self._to_head(messages)
                 return True
         return False
 

@@ -30,6 +30,7 @@ from itertools import chain, count, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from warrenmq.backing_queue.paging import MESSAGE_BYTES
 from warrenmq.backing_queue.parts import PagingRows, Wanted, body_bytes
 from warrenmq.backing_queue.rates import Rates
 from warrenmq.message.queue_message import (
@@ -94,6 +95,8 @@ class VariableQueue(ABC):
         """Bytes of bodies in memory, of ready and of unacked messages."""
         self.ready_bytes: int | None = None
         """Bytes of the bodies of all ready messages, kept after `count_bytes`; else None."""
+        self.unacked_bytes = 0
+        """Bytes of the bodies of pending messages, kept with `ready_bytes`."""
         self._pending: dict[int, Message] = {}
         """Delivered, not acked; in order of delivery."""
         self._delivered_below = 0
@@ -136,12 +139,17 @@ class VariableQueue(ABC):
         """Messages delivered and not yet acked."""
         return len(self._pending)
 
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes that its messages take in memory, as its own bound counts them."""
+        return self.ram_bytes + MESSAGE_BYTES * (self.ram_msg_count + len(self._pending))
+
     @abstractmethod
     def memory(self) -> QueueMemory:
         """Counts of the ready messages by state, and their memory."""
 
     def _entered_memory(self, messages: Sequence[Message]) -> None:
-        """Ready messages are in memory now."""
+        """Count ready messages that are in memory now."""
         count, size = in_memory(messages)
         self.ram_msg_count += count
         self.ram_bytes += size
@@ -219,16 +227,23 @@ class VariableQueue(ABC):
     def fetch(self, most: int, *, ack_required: bool) -> list[Fetched]:
         """Take up to `most` messages from the front; without acks they are gone at once.
 
-        A message whose body the store no longer has is left out, acked, and listed by `take_lost`.
+        A message whose body the store no longer has is left out, acked, and listed by `take_lost`.  After a MemoryError all of them are
+        ready, as before.
         """
         taken = self._take(most, Wanted.BODIES)
         if not taken:
             return []
+        try:
+            fetched, apart, lost = self._with_payloads(taken)
+        except MemoryError:
+            self._head.extendleft(reversed(taken))
+            self.ready += len(taken)
+            raise
         self.next_deliver_seq_id = max(self.next_deliver_seq_id, taken[-1][0] + 1)
         self.rates.left += len(taken)
         if self.ready_bytes is not None:
-            self._left_ready(taken)
-        fetched, apart, lost = self._with_payloads(taken)
+            size = self._left_ready(taken)
+            self.unacked_bytes += size if ack_required else 0
         self.ram_msg_count -= len(taken)
         if apart:
             self.ram_msg_count += sum(message[3] is None for message in apart)
@@ -252,12 +267,14 @@ class VariableQueue(ABC):
         """The first `most` messages, which stay ready and are not marked as delivered."""
         next_deliver_seq_id, requeued, rates = self.next_deliver_seq_id, set(self._requeued), copy(self.rates)
         seen: list[Fetched] = []
-        while len(seen) < most and (more := self.fetch(most - len(seen), ack_required=True)):
-            seen += more
-        self.requeue([each.seq_id for each in seen])
-        self._requeued &= requeued
-        self.next_deliver_seq_id = next_deliver_seq_id
-        self.rates = rates
+        try:
+            while len(seen) < most and (more := self.fetch(most - len(seen), ack_required=True)):
+                seen += more
+        finally:
+            self.requeue([each.seq_id for each in seen])
+            self._requeued &= requeued
+            self.next_deliver_seq_id = next_deliver_seq_id
+            self.rates = rates
         return seen
 
     def take_lost(self) -> list[int]:
@@ -360,6 +377,8 @@ class VariableQueue(ABC):
             return []
         self.rates.acked += len(gone)
         self._no_longer_pending(gone)
+        if self.ready_bytes is not None:
+            self.unacked_bytes -= sum(map(body_size, gone))
         self._settle(gone)
         if self._requeued:
             self._requeued.difference_update(message[0] for message in gone)
@@ -377,7 +396,9 @@ class VariableQueue(ABC):
         self.rates.arrived += len(back)
         self._no_longer_pending(back)
         if self.ready_bytes is not None:
-            self.ready_bytes += sum(map(body_size, back))
+            size = sum(map(body_size, back))
+            self.ready_bytes += size
+            self.unacked_bytes -= size
         self._put_back(back)
         self._requeued.update(message[0] for message in back)
         if self.has_ram_duration:
@@ -404,22 +425,28 @@ class VariableQueue(ABC):
         return seqs
 
     def count_bytes(self) -> None:
-        """Keep `ready_bytes` from now on.
+        """Keep `ready_bytes` and `unacked_bytes` from now on.
 
         The index has the ready messages and the delivered ones, but for those that are in memory alone.
         """
         delivered = sum(body_size(message) for message in self._pending.values() if message[2] & INDEXED)
         in_memory = sum(body_size(message) for message in self._in_memory() if not message[2] & INDEXED)
         self.ready_bytes = body_bytes(self.index) - delivered + in_memory
+        self.unacked_bytes = sum(map(body_size, self._pending.values()))
 
     def _in_memory(self) -> Iterator[Message]:
         """The ready messages that are in memory, with or without their bodies; none unless a subclass keeps some."""
         return iter(())
 
-    def _left_ready(self, taken: list[Message]) -> None:
-        """Messages are not ready any more."""
-        if self.ready_bytes is not None:  # messages that the index has lost were counted, too
-            self.ready_bytes = self.ready_bytes - sum(map(body_size, taken)) if self.ready else 0
+    def _left_ready(self, taken: list[Message]) -> int:
+        """Messages are not ready any more; returns the bytes of their bodies, 0 if they are not counted."""
+        if self.ready_bytes is None:
+            return 0
+        size = sum(map(body_size, taken))
+        self.ready_bytes = (
+            self.ready_bytes - size if self.ready else 0
+        )  # the index's lost ones were counted, too
+        return size
 
     def terminate(self) -> list[Terms]:
         """A clean stop: everything is on disk, and the terms of each folder say so."""
@@ -444,7 +471,7 @@ class VariableQueue(ABC):
         return bool(front and front[0][0] < end) or any(seq < end for seq in self._pending)
 
     def drop_transient_pending(self) -> None:
-        """At a clean stop: unacked transient messages go, unacked persistent ones stay on disk."""
+        """Drop unacked transient messages at a clean stop; unacked persistent ones stay on disk."""
         self._settle(sorted(message for message in self._pending.values() if not message[2] & PERSISTENT))
 
     def _settle(self, messages: Sequence[Message]) -> None:
@@ -499,7 +526,7 @@ class VariableQueue(ABC):
 
     @abstractmethod
     def _found_on_disk(self, low: int, count: int, end: int) -> None:
-        """At recovery: `count` messages are in the index, with sequence ids in [low, end)."""
+        """Count what recovery found: `count` messages in the index, with sequence ids in [low, end)."""
 
     @abstractmethod
     def _place(
@@ -518,7 +545,13 @@ class VariableQueue(ABC):
         """Remove up to `most` messages from the front; they are not ready any more."""
         taken: list[Message] = []
         head = self._head
-        while (left := most - len(taken)) and (head or self._refill(left, wanted)):
+        while left := most - len(taken):
+            try:
+                if not head and not self._refill(left, wanted):
+                    break
+            except MemoryError:
+                head.extendleft(reversed(taken))
+                raise
             if left >= len(head):
                 taken += head
                 head.clear()
@@ -528,7 +561,7 @@ class VariableQueue(ABC):
         return taken
 
     def _refill(self, most: int, wanted: Wanted) -> bool:  # noqa: ARG002  # of a behaviour with more than a head
-        """The head has run dry: have it get the next messages, `most` of which are about to leave; False if there are none."""
+        """Refill a head that has run dry with the next messages, `most` of which are about to leave; False if there are none."""
         return False
 
     def _bodies_pending(self, apart: list[Message]) -> None:

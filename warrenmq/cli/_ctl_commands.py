@@ -21,11 +21,11 @@ class Listing:
     """A command that prints rows."""
 
     says: str
-    """What is listed; {vhost} is the virtual host."""
+    """The headline of a listing; {vhost} is the virtual host."""
     path: str
     """Segments; {vhost} and {name} are filled in."""
     columns: tuple[str, ...]
-    """Those that are printed unless others are asked for."""
+    """The columns that are printed unless others are asked for."""
     renamed: tuple[tuple[str, str], ...] = ()
     """rabbitmqctl's name of a column -> the API's, where they differ."""
     arguments: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class Action:
     """A command that changes something, or says one thing."""
 
     says: str
-    """What is done; the arguments are filled in."""
+    """The sentence that tells what the command does; the arguments are filled in."""
     does: Callable[[Api, argparse.Namespace], Any]
     arguments: tuple[str, ...] = ()
     """Positional; one that ends in * takes the rest, one that ends in ? may be left out."""

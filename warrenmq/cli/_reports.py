@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from warrenmq.trace.reader import Trace
 
 MOST_ROWS = 300_000
-"""Of a trace whose lens is written beside its report: some 3 MB."""
+"""The most rows of a trace whose lens is written beside its report: some 3 MB."""
 MOST_KILLS = 20
-"""Of a longer trace: each has the command that opens the lens there."""
+"""The most kills of a longer trace that get the command that opens the lens there."""
 _AT_ONCE_NS = 50_000_000
 """Processes that end within this of each other are one kill: the supervisor takes the others with it."""
 _SUDDEN = {int(Reason.KILLED): "was killed", int(Reason.CRASH): "crashed"}

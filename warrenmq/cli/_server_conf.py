@@ -33,7 +33,7 @@ class ServerConf:
     settings: dict[str, str] = field(default_factory=dict)
     """Settings of the broker, as texts."""
     tcp: dict[str, tuple[str | None, int] | None] = field(default_factory=dict)
-    """Listener by name; None in place of an address: there is none.  A host of None is that of --host."""
+    """Listeners by name; None in place of an address: the listener is off.  A host of None is that of --host."""
     ssl: dict[str, tuple[str | None, int] | None] = field(default_factory=dict)
     tls: TlsOptions = field(default_factory=TlsOptions)
     default_user: str = "guest"

@@ -106,7 +106,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _list(api: Api, args: argparse.Namespace, listing: Listing) -> None:
     names = {name: path(str(value)) for name, value in vars(args).items() if isinstance(value, str)}
-    rows = api.call("GET", listing.path.format_map(names))
+    renamed = dict(listing.renamed)
+    fields = ",".join(
+        path(renamed.get(column, column)) for column in args.columns
+    )  # some are counted if they are named
+    rows = api.call("GET", listing.path.format_map(names) + (f"?columns={fields}" if fields else ""))
     if args.json:
         print(json.dumps(rows))
         return
@@ -114,7 +118,6 @@ def _list(api: Api, args: argparse.Namespace, listing: Listing) -> None:
     columns = args.columns or listing.columns
     if rows:
         print("\t".join(columns))
-    renamed = dict(listing.renamed)
     for row in rows:
         print("\t".join(shown(_cell(row, column, renamed)) for column in columns))
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 10
 _SHOWN_AS_JSON = 1000
-"""Of a running owner, which reads them into memory; of files it is all."""
+"""The most messages that --json shows of a running owner, which reads them into memory; files have no limit."""
 
 
 def add_parser(subparsers: Any) -> Any:

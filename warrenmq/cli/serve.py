@@ -192,7 +192,7 @@ def _listeners(
 ) -> list[tuple[str, int, ssl.SSLContext | None, socket.socket | None]]:
     """The listeners: systemd's sockets, else --port, else the file's listeners, else the default port.
 
-    CallerError when there is none.
+    CallerError if none was passed.
     """
     of_file = conf.tls
     tls = tls_context(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from warrenmq.simulate.run import Outcome
 
 _MOST_SHOWN = 5
-"""Failures that are told, each of another kind."""
+"""The most failures that are printed, each of another kind."""
 _ALL = "all"
 
 

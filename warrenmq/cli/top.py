@@ -49,7 +49,7 @@ class Sample:
     vhost: str
     stats: Stats
     published: dict[str, int]
-    """By queue: messages that ever came into it."""
+    """Messages that ever came into each queue."""
 
 
 @dataclass(frozen=True, slots=True)

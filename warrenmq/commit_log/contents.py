@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from warrenmq.seams.disk import Disk
 
 FILE_NAMES = ("warrenmq.log.0", "warrenmq.log.1")
-"""In the data directory."""
+"""Names of the log's files in the data directory."""
 
 Extents = list[tuple[int, bytes]]
 """(offset, bytes), in the order in which they were written."""
@@ -29,15 +29,15 @@ class Contents(NamedTuple):
     """The parsed content of a commit log."""
 
     id: int
-    """Its id; 0 = there is no record."""
+    """The log's id; 0 = there is no record."""
     newest: int
-    """The number of the newest record; 0 = there is none."""
+    """The number of the newest record; 0 = there is no record."""
     file: int
     """Which file that stands in."""
     end: int
-    """Where it ends."""
+    """The offset at which the log's records end."""
     clean: bool
-    """It was closed, and every file was synced before."""
+    """True if the log was closed after every file had been synced."""
     writes: dict[str, Extents]
     """The bytes to write, by path relative to the directory."""
     damage: list[str]

@@ -66,7 +66,7 @@ class LoggedFile:
         """The next sync is one of the file itself: not everything that it has to make safe is in `pending`."""
         self.pending: list[tuple[int, bytes]] = []
         self.low = self.high = 0
-        """What was written since the last sync lies between these."""
+        """The range of bytes written since the last sync, from `low` on."""
         self.written = 0
         """Bytes since the last sync."""
 

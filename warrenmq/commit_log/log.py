@@ -136,9 +136,9 @@ class CommitLog:
         """Held by the leader from its last look at who else wants something to the end of the sync."""
         self._collecting: _Batch | None = None
         self._busy = False
-        """Somebody is writing: whoever wants to write as well has to wait."""
+        """True while a thread writes: others that want to write have to wait."""
         self._in_doubt = False
-        """What was written last may be in the log or not."""
+        """True if the last write may be in the log or not."""
         self._failed: OSError | None = None
         self._id = found.id or log_id
         if (

@@ -68,7 +68,7 @@ class Record(NamedTuple):
     clean: bool
     body: bytes
     end: int
-    """Where the next record begins."""
+    """The offset of the next record."""
 
     def entries(self) -> Iterator[Write | Forget]:
         """Decode the record's entries in order; CorruptFile if they are malformed."""

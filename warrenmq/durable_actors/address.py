@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from warrenmq.durable_actors.codec import Codec
 
 ANSWER, FAILURE = "answer", "failure"
-"""The property `app_id` of an answer: a value, or a sentence on why there is none."""
+"""The property `app_id` of an answer: a value, or a sentence on why there is no value."""
 _ID_BYTES = 16
 
 

@@ -19,7 +19,7 @@ Value = tuple[str, Any]
 
 MAX_DEPTH = 100
 MAX_ELEMENTS = 100_000
-"""Of one section: an empty list or a null takes one byte of the message and a hundred of memory."""
+"""The most elements of a section: an empty list or a null takes one byte of the message and a hundred of memory."""
 
 SECTIONS = {
     0x70: "header", 0x71: "delivery_annotations", 0x72: "message_annotations", 0x73: "properties",

@@ -60,7 +60,7 @@ PROPERTIES = (
     ("app_id", "s"),
     ("cluster_id", "s"),
 )
-"""Of class 60, in order; the first has the highest flag.  `s` is a short string."""
+"""The properties of class 60, in order; the first has the highest flag.  `s` is a short string."""
 
 CLASS_BASIC = 60
 

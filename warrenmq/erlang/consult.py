@@ -117,7 +117,7 @@ def _term(tokens: _Tokens, depth: int) -> Any:
     try:
         found = _simple(kind, value)
     except (ValueError, OverflowError):
-        raise tokens.bad("this is no number, or a string with an escape that is none") from None
+        raise tokens.bad("this is no number, or a string with an invalid escape") from None
     tokens.next()
     return found
 
@@ -177,7 +177,7 @@ def _binary(tokens: _Tokens) -> bytes:
         try:
             parts += [int(value)] if kind == "integer" else _bytes_of(tokens, _unescaped(value))
         except ValueError:
-            raise tokens.bad("a string has an escape that is none") from None
+            raise tokens.bad("a string has an invalid escape") from None
         tokens.skip(",")
     try:
         return bytes(parts)

@@ -84,7 +84,7 @@ class ParameterDefinition:
     component: str
     name: str
     value: Any
-    """As in JSON."""
+    """The parameter's value as in JSON."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ class RabbitMessage:
     exchange: str
     routing_keys: list[str]
     properties: dict[str, Any]
-    """Those that are set; amqp_table.py says how."""
+    """The properties that are set, in the form of amqp_table.py."""
     body: bytes
     fragments: int
     persistent: bool | None

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 
 class Where(StrEnum):
-    """In which file a message's body is."""
+    """The kind of file that holds a message's body."""
 
     INDEX = "index"
     """Embedded in its index record: N.idx or journal.jif."""
     STORE = "store"
-    """In the shared message store."""
+    """The shared message store."""
     QUEUE_STORE = "qs"
-    """In the queue's own N.qs."""
+    """The queue's own N.qs."""
 
 
 class Entry(NamedTuple):
@@ -32,7 +32,7 @@ class Entry(NamedTuple):
     file: str = ""
     """Name of the file that has the stored message; of the index's file, when it is in the store."""
     offset: int = 0
-    """Of the record there; the stored message begins `head` bytes further on, unless it is in the store."""
+    """The record's offset there; the stored message begins `head` bytes further on, unless it is in the store."""
     head: int = 0
     stored_size: int = 0
     """Bytes of the stored message."""

@@ -31,11 +31,11 @@ BODY = "message"
 
 
 class Field(NamedTuple):
-    """Some bytes of a record and their meaning."""
+    """A field of a record: its bytes and their meaning."""
 
     name: str
     offset: int
-    """In the file."""
+    """The field's offset in the file."""
     data: bytes
     says: str
 
@@ -45,7 +45,7 @@ class Record(NamedTuple):
 
     file: str
     note: str
-    """What the file says of the message besides, or what is wrong; "" = nothing."""
+    """Further facts of the message, or damage; "" = nothing."""
     fields: list[Field]
 
     @property

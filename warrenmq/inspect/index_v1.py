@@ -30,13 +30,13 @@ class Segment:
 
     number: int
     on_disk: bool
-    """It has a file."""
+    """True if the segment has a file."""
     entries: list[Entry] = field(default_factory=list)
     """Published and not acked, ascending."""
     delivered: set[int] = field(default_factory=set)
     """Sequence ids."""
     damage: list[Damage] = field(default_factory=list)
-    """Of its file."""
+    """Damage found in the segment's file."""
 
 
 class IndexV1:

@@ -32,7 +32,7 @@ class IndexV2:
         names = findings.names(folder)
         self.numbers = file_numbers(names, qi.EXTENSION)
         self.orphans = [each for each in file_numbers(names, qs.EXTENSION) if each not in self.numbers]
-        """Of .qs files without a .qi file."""
+        """Numbers of .qs files without a .qi file."""
         self.entry_count = segment_size(self._heads(), ENTRIES)
 
     def _heads(self) -> Iterator[tuple[int, str, bytes]]:

@@ -101,7 +101,7 @@ class VhostInspection:
 
     @cached_property
     def stores(self) -> dict[str, Store]:
-        """By name; read at the first use."""
+        """Stores by name; read at the first use."""
         wanted: dict[str, dict[bytes, int]] = {PERSISTENT: {}, TRANSIENT: {}}
         for path in self.referring:
             for entry in self._indexes[path].entries():
@@ -129,7 +129,7 @@ class VhostInspection:
                 yield entry
 
     def _has_expired(self, queue: QueueFolder, entry: Entry) -> bool:
-        """In a queue of delayed messages the index has the times at which they are due, not at which they expire."""
+        """True if the entry has expired; never in a queue of delayed messages, whose index has due times instead of expiries."""
         return 0 < entry.expiry <= self._now_us and not is_store(queue.name or "")
 
     def rows(self, queue: QueueFolder, *, bodies: bool) -> Iterator[Row]:

@@ -286,7 +286,7 @@ def _never_used(path: str, vhost: str, record: QueueRecord) -> list[QueueFolder]
 
 
 def _name_undeclared(findings: Findings, vhost: Vhost, declared: Declared) -> None:
-    """Have folders of ours whose queue is not declared named as a start names them."""
+    """Name our own folders of undeclared queues as a start names them."""
     unknown = {
         os.path.basename(os.path.realpath(each.path)): each
         for each in vhost.queues
@@ -330,5 +330,5 @@ def _is_kept(
 
 
 def _order_of_delivery(queue: QueueFolder) -> tuple[bool, str, str, int, str]:
-    """By name, the highest priority first; folders without a name come last."""
+    """The sort key of queue folders: by name, the highest priority first; folders without a name come last."""
     return (queue.name is None, queue.vhost or "", queue.name or "", -(queue.priority or 0), queue.path)

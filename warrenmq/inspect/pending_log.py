@@ -13,7 +13,7 @@ from warrenmq.commit_log.contents import FILE_NAMES, Extents, contents_of
 from warrenmq.directory.owner_lock import owner_of
 
 _LEVELS = 6
-"""From a queue's folder up to its data directory, and one more."""
+"""Folder levels to search: from a queue's folder up to its data directory, and one more."""
 
 
 class PendingLog(NamedTuple):

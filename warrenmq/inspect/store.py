@@ -89,7 +89,7 @@ class Store:
         self._open: tuple[str, File] | None = None
         names = findings.names(path)
         self.clean = all(name in names for name in _CLEAN_STOP)
-        """It was stopped in order: its broker will use the saved index instead of a scan."""
+        """True if the store was stopped in order: its broker will use the saved index instead of a scan."""
         files = [name for name in names if name.endswith((EXTENSION, RABBITMQ_TEMPORARY))]
         self._names = sorted(files, key=_number)
         for index, name in enumerate(self._names):

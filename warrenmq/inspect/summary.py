@@ -27,7 +27,7 @@ class QueueLine:
     directory: str
     ready: int = 0
     bytes: int = 0
-    """Of their bodies."""
+    """Bytes of the messages' bodies."""
     files: int = 0
     file_bytes: int = 0
     segments: int = 0

@@ -36,9 +36,9 @@ from warrenmq.testing import SimulatedMachine
 
 LINK_VERSION = 1
 MOST_TURNS = 20_000
-"""Of one command; an actor that is busy for longer is left where it is."""
+"""The most turns of one command; an actor that is busy for longer is left where it is."""
 MOST_BYTES = 1 << 20
-"""Of an unpacked link."""
+"""The most bytes of an unpacked link."""
 PROFILES = ("classic", "modern")
 
 Item = int | str | list[Any]
@@ -58,27 +58,29 @@ class Drive:
     ) -> None:
         """`script` is "empty" or a lesson; its own seed and profile count where none are given.
 
-        `choices` are taken at once.  CallerError: unknown script or profile, or a choice that makes no sense.
+        `choices` are taken at once; the first may be ["stop", {"row": n}], which ends the script there.  CallerError: unknown script or
+        profile, or a choice that makes no sense.
         """
+        stop = _stop_of(choices)
         chosen = script_of(script)
         self.script = script
         self.seed = chosen.seed if seed is None else seed
         self.profile = profile or chosen.profile
         if self.profile not in PROFILES:
             raise CallerError(f"there is no profile {self.profile!r}; use classic or modern.")
-        self.choices: list[Item] = []
-        """What has been chosen so far; it grows with each command."""
+        self.choices: list[Item] = [*choices[:1]] if stop else []
+        """The choices so far; each command adds some."""
         self.came: list[tuple[str, int]] = []
         """The script and what was chosen since, in words, each with the number of rows when it had been done."""
         self.machine = SimulatedMachine(self.seed, chosen.settings(self.profile), traced=True)
         self._commands = Commands(self.machine, self._finish, self._turn_of_seed)
         try:
-            broker = chosen.begin(self.machine)
+            broker = chosen.run(self.machine, stop)
             self._commands.take_over(broker)
             self.script_rows = self.machine.rows
-            """Rows that the script wrote.  It runs to its end, so a fork has at least these."""
-            self._note(f"the script {os.path.basename(script)}")
-            for item in choices:
+            """Rows that the script wrote."""
+            self._note(f"the script {os.path.basename(script)}" + (f", to row {stop:,}" if stop else ""))
+            for item in choices[len(self.choices) :]:
                 self.repeat(item)
         except BaseException:
             self.close()
@@ -167,7 +169,7 @@ class Drive:
     def repeat(self, item: Item) -> None:
         """Repeat a recorded choice of a link."""
         if isinstance(item, bool) or not isinstance(item, (int, str, list)):
-            raise CallerError("the link holds a choice that is none; was it cut?")
+            raise CallerError("the link holds an invalid choice; was it cut?")
         if isinstance(item, int):
             for _ in range(min(item, MOST_TURNS * 10)):
                 self._any_turn()
@@ -203,11 +205,13 @@ class Drive:
         return _run_of(link)[0]
 
     def fork(self, row: int) -> Self:
-        """Start another run that repeats this one up to the turn that writes this row, or to the end of the script; CallerError if there is no such row."""
+        """Start another run that repeats this one up to the turn that writes this row; CallerError if there is no such row."""
         if not 0 < row <= self.machine.rows:
             raise CallerError(f"there is no row {row}; the run has rows 1 to {self.machine.rows}.")
-        other = type(self)(self.script, seed=self.seed, profile=self.profile)
-        for item in self.choices:
+        stop = row if row < self.script_rows else _stop_of(self.choices)
+        begin: list[Item] = [["stop", {"row": stop}]] if stop else []
+        other = type(self)(self.script, seed=self.seed, profile=self.profile, choices=begin)
+        for item in self.choices[1 if _stop_of(self.choices) else 0 :]:
             for part in [1] * item if isinstance(item, int) else [item]:
                 if other.machine.rows >= row:
                     return other
@@ -235,6 +239,14 @@ class Drive:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _stop_of(choices: Sequence[Item]) -> int | None:
+    """The row at which the script ends; None if it runs to its own end."""
+    match choices:
+        case [["stop", {"row": int(row)}], *_] if row > 0:
+            return row
+    return None
 
 
 def _checked(arguments: Mapping[str, Any], **types: type) -> dict[str, Any]:

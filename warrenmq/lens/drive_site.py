@@ -58,7 +58,7 @@ _VIEW = (
     '<script type="module" src="../../../lens/static/view.js"></script></body></html>'
 )
 MOST_CAME = 200
-"""Of the choices of a run the page is told so many, the latest."""
+"""The most choices of a run that the page gets, the latest ones."""
 LARGEST_COMMAND = 1 << 16
 """Bytes of a command."""
 

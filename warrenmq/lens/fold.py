@@ -106,7 +106,7 @@ class _Checkpoint(NamedTuple):
     """A state on the way, and where the rows behind it begin."""
 
     number: int
-    """Of the last row in it."""
+    """The number of the last row in it."""
     folding: Folding
     since: tuple[int, int]
     """(run, time) of the next row; no earlier row has this time."""

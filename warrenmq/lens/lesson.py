@@ -19,6 +19,7 @@ from types import ModuleType
 
 from warrenmq.errors import CallerError
 from warrenmq.lens.lesson_text import Lesson, Step, parse
+from warrenmq.lens.patience import run_code
 from warrenmq.lens.predict import Count
 from warrenmq.lens.scripts import SMALL, Script
 from warrenmq.replay.export.selection import rows_in_order
@@ -30,7 +31,7 @@ from warrenmq.trace.schema import Row
 
 SCENARIO, TEXT = "scenario.py", "lesson.md"
 MOST_LINES = 40
-"""Of a scenario."""
+"""The most lines of a scenario."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,7 @@ def script(lesson: Lesson) -> Script:
         seed=getattr(module, "SEED", 0),
         profile=getattr(module, "PROFILE", "modern"),
         begin=module.scenario,
+        where=os.path.join(lesson.folder, SCENARIO),
         limits={**SMALL, **getattr(module, "LIMITS", {})},
     )
 
@@ -131,13 +133,12 @@ def _scenario(lesson: Lesson) -> ModuleType:
     path = os.path.join(lesson.folder, SCENARIO)
     spec = importlib.util.spec_from_file_location(f"warrenmq_lesson_{lesson.name.replace('-', '_')}", path)
     assert spec is not None
-    assert spec.loader is not None
+    loader = spec.loader
+    assert loader is not None
     module = importlib.util.module_from_spec(spec)
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # the package may be read only
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise CallerError(f"{path} does not run: {type(error).__name__}: {error}.") from error
+        run_code(path, lambda: loader.exec_module(module))
     finally:
         sys.dont_write_bytecode = before
     if not callable(getattr(module, "scenario", None)):
@@ -149,11 +150,7 @@ def play(lesson: Lesson) -> Played:
     """Run the scenario, find every mark, decide every question; CallerError names what is missing or undecided."""
     begin = script(lesson)
     with SimulatedMachine(begin.seed, begin.settings(begin.profile), traced=True) as machine:
-        try:
-            begin.begin(machine)
-        except Exception as error:
-            where = os.path.join(lesson.folder, SCENARIO)
-            raise CallerError(f"{where} failed: {type(error).__name__}: {error}.") from error
+        begin.run(machine)
         assert machine.sink is not None
         made = machine.sink.files()
     with open_memory(made) as trace:

@@ -66,7 +66,7 @@ class Step:
     question: str = ""
     answers: tuple[Answer, ...] = ()
     because: str = ""
-    """What is said when the answer is known."""
+    """The explanation that follows the answer."""
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class Marked:
         self.began: dict[int, int] = {}
         """Run -> time of its first row."""
         self.moments: list[Moment] = []
-        """At most MOST_MOMENTS."""
+        """The moments on the strip, at most MOST_MOMENTS."""
         self._evidence = evidence
         self._found: dict[int, list[int]] = {}
 

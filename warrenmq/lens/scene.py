@@ -75,15 +75,15 @@ class QueueNotes:
     dirty: list[int] = field(default_factory=list)
     """Sequence ids whose index records are not synced yet."""
     writes: dict[str, deque[int]] = field(default_factory=lambda: {"p": deque(), "t": deque()})
-    """By store: messages taken in whose bodies have not been sent to it."""
+    """Messages taken in whose bodies have not been sent to the store, by store."""
     removes: dict[str, dict[int, None]] = field(default_factory=lambda: {"p": {}, "t": {}})
-    """By store: messages that are done with, whose removes have not been sent."""
+    """Messages that are done with, whose removes have not been sent, by store."""
     transient: dict[int, int] = field(default_factory=dict)
     """Transient messages -> their sequence ids: whether such a body is in the store shows when it is written there."""
     acked: deque[int] = field(default_factory=deque)
     """Sequence ids of entries that were settled and are still shown."""
     closed: bool = False
-    """It has said that everything is on disk."""
+    """True once it has said that everything is on disk."""
     written_to: int = 0
     """Publishes below this sequence id were written before their rows: a full buffer is written in the middle of taking them in."""
 
@@ -141,7 +141,7 @@ class Scene:
         self.about = 0
         self.cause = 0
         self.loss = (0, 0, 0)
-        """What the end of the run before took with it: unconfirmed messages, unsynced bytes, envelopes."""
+        """The losses at the end of the run before: unconfirmed messages, unsynced bytes, envelopes."""
         self._forget()
 
     def _forget(self) -> None:

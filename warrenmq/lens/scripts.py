@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from warrenmq.lens.patience import run_code
 from warrenmq.settings import Settings
 
 if TYPE_CHECKING:
@@ -31,8 +32,15 @@ class Script:
     seed: int = 0
     profile: str = "modern"
     begin: Callable[[SimulatedMachine], Broker | None] = lambda machine: machine.open()
-    """Runs it; returns the broker that is open at its end, if there is one."""
+    """The scenario; returns the broker that is open at its end, if there is one."""
+    where: str = "the empty script"
     limits: Mapping[str, Any] = field(default_factory=lambda: SMALL)
+
+    def run(self, machine: SimulatedMachine, row: int | None = None) -> Broker | None:
+        """Run the scenario, or its part up to a row; CallerError, in one sentence, if it fails or does not end."""
+        return run_code(
+            self.where, lambda: self.begin(machine) if row is None else machine.run_to_row(row, self.begin)
+        )
 
     def settings(self, profile: str) -> Settings:
         """The settings of its broker."""

@@ -23,7 +23,7 @@ from warrenmq.trace.tail import Place, Tail, read_parts
 WHOLE_ROWS = 200_000
 """Traces up to this are shown whole."""
 WINDOW_ROWS = 30_000
-"""Of a longer trace this many rows are shown, around the one that was asked for."""
+"""The most rows that are shown at once; of a longer trace those around the row that was asked for."""
 WARM_ROWS = 500_000
 """A window that begins later than this is shown without what was there before: to fold all of it would take seconds."""
 CHECKED_ROWS = 300_000

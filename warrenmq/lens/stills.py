@@ -17,7 +17,7 @@ from warrenmq.trace.events import State
 
 Tables = Mapping[str, Mapping[Any, Any]]
 WIDTH = 640
-"""Of a file's map, in units of its SVG."""
+"""The width of a file's map, in units of its SVG."""
 MOST_CELLS = 48
 MOST_LINES = 8
 _STORES = {"p": "persistent store", "t": "transient store"}

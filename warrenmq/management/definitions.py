@@ -39,7 +39,7 @@ _ABOUT = frozenset(
     ("rabbit_version", "rabbitmq_version", "product_name", "product_version", "rabbitmq_definition_format", "explanation",
      "original_cluster_name", "original_vhost_name")
 )  # fmt: skip
-"""Keys that say where the definitions come from."""
+"""Keys that tell the origin of the definitions."""
 _KNOWN = frozenset(
     (
         "users",
@@ -71,7 +71,7 @@ class Parsed:
 
     vhosts: dict[str, OfVhost] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
-    """What is not applied, in words."""
+    """The definitions that are not applied, in words."""
 
 
 def parse(definitions: Any, *, vhost: str | None = None, quorum_as_classic: bool = False) -> Parsed:

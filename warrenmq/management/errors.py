@@ -10,7 +10,7 @@ WITH = {
     "monitoring": frozenset(("monitoring", "administrator")),
     "administrator": frozenset(("administrator",)),
 }
-"""What a route asks for -> the tags that satisfy it (rabbit_mgmt_util:is_policymaker and so on)."""
+"""A route's requirement -> the tags that satisfy it (rabbit_mgmt_util:is_policymaker and so on)."""
 
 
 class HttpError(Exception):

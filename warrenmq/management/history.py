@@ -26,7 +26,7 @@ FINE, KEPT = 10 * MINUTE, 60 * MINUTE
 _THIN_ABOVE = 400
 """Samples of a series, beyond which it is looked for old ones."""
 MOST_SAMPLES = 500
-"""Of one answer, as in RabbitMQ."""
+"""The most samples of one answer, as in RabbitMQ."""
 
 
 class Span(NamedTuple):

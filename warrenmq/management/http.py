@@ -103,7 +103,7 @@ class Route:
     """Segments; {name} takes any one."""
     handler: Callable[[Site, Request], Any]
     tag: str = "management"
-    """What the user needs; empty: anyone, without a password."""
+    """The tag that the user needs; empty: anyone, without a password."""
 
     def match(self, segments: list[str]) -> dict[str, str] | None:
         """Match a path; returns the named segments, or None."""

@@ -17,9 +17,9 @@ from warrenmq.management.history import span_of
 from warrenmq.management.http import Reply, Route, encode
 from warrenmq.management.inputs import arguments_of, flag, refused, whole
 from warrenmq.management.messages import json_of_properties
-from warrenmq.management.site import lengths_of, stats_of
+from warrenmq.management.site import bytes_of, lengths_of, stats_of
 from warrenmq.queue.asleep import NEVER_USED
-from warrenmq.queue.messages import Get, Got, Info, ListConsumers, Purge
+from warrenmq.queue.messages import CountBytes, Get, Got, Info, ListConsumers, Purge
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 
 if TYPE_CHECKING:
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from warrenmq.broker.broker import Broker
     from warrenmq.management.http import Request
     from warrenmq.management.site import Site
+    from warrenmq.queue.messages import QueueFigures
 
+SOON_COUNTED = 10_000
+"""Messages whose bytes are counted even if nobody names their columns: some milliseconds of the queue's time, once."""
 MOST_MESSAGES = 10_000
 """Messages of one get."""
 ACK_MODES = {
@@ -41,7 +44,7 @@ ACK_MODES = {
 def row(site: Site, broker: Broker, record: QueueRecord, query: Mapping[str, str]) -> dict[str, Any]:
     """JSON object of one queue."""
     vhost = broker.vhost
-    figures = site.figures(broker, record.name) or NEVER_USED.counts
+    figures = _figures(site, broker, record.name, query)
     path = ("queue", vhost.name, record.name)
     found = {
         "name": record.name, "vhost": vhost.name, "durable": record.durable, "auto_delete": record.auto_delete,
@@ -54,9 +57,22 @@ def row(site: Site, broker: Broker, record: QueueRecord, query: Mapping[str, str
     found["policy"] = None if applied.policy is None else applied.policy.name
     found["operator_policy"] = None if applied.operator is None else applied.operator.name
     found["effective_policy_definition"] = applied.definition()
-    if figures.ready_bytes is not None:
-        found["message_bytes_ready"] = figures.ready_bytes
-    return found
+    return found | {"memory": figures.memory, **bytes_of(figures)}
+
+
+def _figures(site: Site, broker: Broker, queue: str, query: Mapping[str, str]) -> QueueFigures:
+    """The figures of a queue, with the bytes of its messages if they are asked for as columns, or soon counted.
+
+    A queue counts them from when they are first asked for; to begin, it reads the headers of all its messages in its index.
+    """
+    known = site.figures(broker, queue)
+    if known is None or bytes_of(known):
+        return known or NEVER_USED.counts
+    few = known.ready + known.unacked <= SOON_COUNTED and queue not in broker.vhost.asleep
+    if few or "bytes" in query.get("columns", ""):
+        with suppress(Error, ActorDeadError):
+            broker.client.calls.call_queue(queue, CountBytes())
+    return site.figures(broker, queue) or known
 
 
 def records(broker: Broker) -> list[QueueRecord]:

@@ -35,4 +35,4 @@ ROUTES = (
     *(replace(route, pattern=f"api/{route.pattern}") for part in _PARTS for route in part.ROUTES),
     *metrics.ROUTES,
 )
-"""In this order the first that fits answers, so what is spelt out stands before what takes any name."""
+"""The routes; the first that fits answers, so a spelt-out path stands before one that takes any name."""

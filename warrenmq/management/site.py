@@ -249,6 +249,17 @@ def lengths_of(figures: QueueFigures) -> dict[str, int]:
     }  # fmt: skip
 
 
+def bytes_of(figures: QueueFigures) -> dict[str, int]:
+    """The bytes of the bodies of a queue's messages; empty if they are not counted."""
+    ready = figures.ready_bytes if figures.ready + figures.unacked else 0
+    if ready is None:
+        return {}
+    unacked = figures.unacked_bytes if figures.unacked else 0
+    return {
+        "message_bytes": ready + unacked, "message_bytes_ready": ready, "message_bytes_unacknowledged": unacked,
+    }  # fmt: skip
+
+
 def stats_of(figures: QueueFigures) -> dict[str, int]:
     """A queue's message_stats."""
     ways = dict(zip(DELIVERED, figures.delivered, strict=True))

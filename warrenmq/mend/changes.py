@@ -91,7 +91,7 @@ class Changes:
         self._disk.sync_dir(folder)
 
     def _keep(self, path: str) -> None:
-        """Have a copy of a file as it was before this run, and say so in the manifest, before it is changed."""
+        """Copy a file as it was before this run, and note the copy in the manifest, before the file is changed."""
         if not self._backup:
             return
         if self.backup is None:

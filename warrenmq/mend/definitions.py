@@ -138,7 +138,7 @@ def _of_mnesia(found: mnesia.Definitions, vhost: str) -> Definitions:
 def _name(name: str, notes: list[str]) -> str:
     """A name or key that can be declared here."""
     found, altered = name_of_rabbit(name)
-    if altered and (note := f"{found} is not UTF-8; bytes that are none are written as \\xNN") not in notes:
+    if altered and (note := f"{found} is not UTF-8; the invalid bytes are written as \\xNN") not in notes:
         notes.append(note)
     return found
 
@@ -153,12 +153,12 @@ class Target(Protocol):
         """NotFound if no queue has this name."""
 
     def declare_queue(self, name: str, *, auto_delete: bool, arguments: Mapping[str, Any]) -> object:
-        """Have a durable queue."""
+        """Declare a durable queue."""
 
     def declare_exchange(
         self, name: str, type: str, *, auto_delete: bool, internal: bool, arguments: Mapping[str, Any]
     ) -> object:
-        """Have a durable exchange."""
+        """Declare a durable exchange."""
 
     def bind(
         self,
@@ -173,7 +173,7 @@ class Target(Protocol):
 
 
 def declare(target: Target, said: Definitions, notes: list[str]) -> dict[str, str]:
-    """Have all of it in the target; returns what each queue is called there.  `notes` gets what was refused.
+    """Declare all definitions in the target; returns the name that each queue has there.  `notes` gets what was refused.
 
     Queues of delayed messages are left out: their exchanges have them.
     """
@@ -209,7 +209,7 @@ def set_parameters(target: Broker, said: Definitions, notes: list[str]) -> None:
 
 
 def have_queue(target: Target, wanted: QueueRecord, notes: list[str]) -> str:
-    """Have a durable queue and return its name, which is another one where this one is the broker's to give."""
+    """Declare a durable queue and return its name, which is another one where this one is the broker's to give."""
     name = wanted.name
     try:
         target.declare_queue(name, auto_delete=wanted.auto_delete, arguments=wanted.arguments)

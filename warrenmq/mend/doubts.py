@@ -1,4 +1,4 @@
-"""After a kill: which of the messages that were being published are in the target's queue.
+"""Doubtful messages after a kill: which of those that were being published are in the target's queue.
 
 They were published in order, but a small message may be safe in the index when the body of a large one before it had not
 reached the message store.  To go on in order, what lies behind the first that is missing is taken out of the queue again

@@ -53,7 +53,7 @@ class Doubt(NamedTuple):
     """A message that may be in the source, in the target, or in both."""
 
     seq_id: int
-    """In the target's queue."""
+    """The message's sequence id in the target's queue."""
     fingerprint: bytes
 
 

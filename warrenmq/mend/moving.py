@@ -153,7 +153,7 @@ class _Mover:
         if odd_exchange or any(odd for _, odd in names):
             altered = [
                 *altered,
-                "its exchange or a routing key is not UTF-8; bytes that are none are written as \\xNN",
+                "its exchange or a routing key is not UTF-8; the invalid bytes are written as \\xNN",
             ]
         self._outcome.altered.update(altered)
         return MigratedMessage(head, len(head) - self._plain_size(exchange, tuple(keys)), message.body,

@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 RECOVERED = "recovered"
 """The folder of the ledgers in the target."""
 WORK = ".recovering"
-"""After the target's name: where a new one is made."""
+"""The suffix of the folder in which a new target is made."""
 _MARK = "warrenmq.recovering"
-"""In that folder: it is ours to throw away."""
+"""The file in that folder which says that it is ours to throw away."""
 
 
 @dataclass
@@ -60,7 +60,7 @@ class QueueReport(Outcome):
     name: str = ""
     """The queue's name in the target."""
     directories: list[str] = field(default_factory=list)
-    """In the source, in order of delivery."""
+    """The source's queue folders, in order of delivery."""
     unmarked: int = 0
     """Messages that had been delivered before, and come as new ones."""
 
@@ -316,7 +316,7 @@ class _Queue:
         return report
 
     def mark_redelivered(self) -> None:
-        """Have the queue say which of its messages had been delivered before; its broker must not run."""
+        """Mark the messages that had been delivered before as redelivered; the queue's broker must not run."""
         report = self._report
         if is_store(report.name):  # they are delivered as new messages when their time has come
             return

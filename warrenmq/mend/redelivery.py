@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def mark(disk: Disk, folder: str, below: int) -> bool:
-    """Have a queue that was stopped give its messages below this sequence id as redelivered; False where it left no terms."""
+    """Mark the messages of a stopped queue below this sequence id as redelivered; False where it left no terms."""
     path = f"{folder}/{FILE_NAME}"
     terms = parse(disk.read(path)) if disk.exists(path) else None
     if terms is None:

@@ -61,7 +61,7 @@ class Repaired:
     """The damage that could not be mended."""
     backup: str | None = None
     rabbitmqs: bool = False
-    """Its broker is RabbitMQ, which locks nothing: whether it runs is not certain."""
+    """True if its broker is RabbitMQ, which locks nothing: whether it runs is not certain."""
 
 
 def repair(path: str, *, dry_run: bool, disk: Disk | None = None) -> Repaired:
@@ -126,7 +126,7 @@ class _VhostRepair:
         self._findings = inspection.findings
         self._ours = ours
         self._unreadable: dict[str, set[int]] = {}
-        """By queue folder: sequence ids of messages in the queue's own files whose bytes are no messages."""
+        """Sequence ids, by queue folder, of messages in the queue's own files whose bytes are invalid."""
         self._wanted: set[bytes] = set()
         self._true_ids: dict[tuple[str, int], bytes] = {}
 

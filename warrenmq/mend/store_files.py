@@ -46,7 +46,7 @@ class _Kept(NamedTuple):
     offset: int
     total: int
     mended: bool
-    """Its head and its end mark are written anew."""
+    """True if its head and its end mark are written anew."""
 
 
 class StoreFiles:
@@ -75,7 +75,7 @@ class StoreFiles:
             changes.remove(f"{self._folder}/{name}", "what only it had is in the message file now; removed")
 
     def _only_in_temporaries(self) -> dict[str, tuple[str, list[_Kept]]]:
-        """By the file that they belong to: the .rdt file, and its records that no message file has whole."""
+        """Find records that only an .rdt file has whole: by the message file that they belong to, the .rdt file and those records."""
         if not self._temporaries:
             return {}
         whole = {kept.msg_id for name in self._files for kept in self._records(name)[0]}

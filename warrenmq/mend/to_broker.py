@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from warrenmq.inspect.layout import QueueFolder
 
 LEDGER = ".recovered"
-"""After the source's name: the folder of the ledgers, where no other one is named."""
+"""The suffix of the ledgers' folder, which follows the source's name unless another folder is named."""
 WAITING = "delayed: it waits for its time, which a recovery --to DIRECTORY keeps"
 DEFAULT_PORT = {"amqp": 5672, "amqps": 5671}
 _PERSISTENT = 2

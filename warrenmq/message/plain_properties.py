@@ -46,7 +46,7 @@ def properties_of_plain(plain: dict[str, Any]) -> Converted:
                 values[name] = time_of(value) or value
             case _, {"b64": coded}:
                 values[name] = b64decode(coded).decode(errors="backslashreplace")
-                altered.append(f"its {name} is not UTF-8; bytes that are none are written as \\xNN")
+                altered.append(f"its {name} is not UTF-8; the invalid bytes are written as \\xNN")
             case _:
                 values[name] = value
     return Converted(Properties(**values) if values else None, altered)

@@ -50,7 +50,7 @@ PERSISTENT = 2
 APART = 4
 """The body belongs in a message store, not into the index (persist_to = msg_store)."""
 IN_STORE = 8
-"""It has been written there."""
+"""The message has been written to the message store."""
 
 Message: TypeAlias = tuple[int, bytes, int, bytes | None]
 """(seq_id, record, flags, stored): see the module."""

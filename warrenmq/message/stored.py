@@ -44,7 +44,7 @@ from warrenmq.message.properties import Properties
 from warrenmq.message.typed_headers import TypedHeaders
 
 VERSION = 1
-"""Without a checksum: what `encode` writes."""
+"""The version of a message without a checksum, which `encode` writes."""
 SEALED = b"\x95\xd7\x02"
 """The first bytes of a message with a checksum (version 2)."""
 FRONT = Struct(">3sII")
@@ -60,7 +60,7 @@ CHECKSUMS = 0xFFFF
 _PARTS = 5
 _ARRAY_OF_5 = b"\x95"
 CHECKED_FROM = FRONT.size - 4
-"""Where the bytes begin that the checksum is of."""
+"""The offset at which the bytes under the checksum begin."""
 _SIZE = Struct(">I")
 _MAX_BIN8 = 0xFF
 _MAX_BIN16 = 0xFFFF
@@ -116,7 +116,7 @@ def encode(head: bytes, body: bytes) -> bytes:
 
 
 def sealed_head(head: bytes, size: int) -> tuple[bytes, int]:
-    """For messages with this head and bodies of `size` bytes: what stands between FRONT and body, and the checksum so far.
+    """Seal a head for bodies of `size` bytes: returns the bytes between FRONT and body, and the checksum so far.
 
     The checksum continues over the body: `crc32(body, so_far)`, XOR what binds the message to its place.
     """
@@ -230,7 +230,7 @@ def _properties_problem(stored: list[Any] | bytes) -> str | None:
 
 
 def _take_headers(values: list[Any]) -> str | None:
-    """Have typed headers as a dict among these values; why they cannot be, if so."""
+    """Replace typed headers among these values by a dict; returns the reason if that is not possible."""
     if len(values) > _HEADERS and type(values[_HEADERS]) is list:
         try:
             values[_HEADERS] = TypedHeaders(values[_HEADERS])

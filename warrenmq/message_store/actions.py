@@ -34,18 +34,18 @@ class Mask(IntEnum):
     """The extent to which a dying client's operations still count."""
 
     NONE = auto()
-    """They do (RabbitMQ: false)."""
+    """Its operations count (RabbitMQ: false)."""
     ALL = auto()
-    """They do not (true)."""
+    """Its operations do not count (true)."""
     IF_INCREMENT = auto()
-    """Only where the message has references (false_if_increment)."""
+    """Its operations count only where the message has references (false_if_increment)."""
 
 
 class Refs(IntEnum):
     """Reference counts, as far as decisions depend on them."""
 
     NO_ENTRY = auto()
-    """The index does not have it."""
+    """The message is not in the store's index."""
     ZERO = auto()
     ONE = auto()
     MORE = auto()
@@ -56,7 +56,7 @@ class FileState(IntEnum):
 
     UNLOCKED = auto()
     LOCKED = auto()
-    """It is at the garbage collector."""
+    """The file is at the garbage collector."""
     GONE = auto()
 
 
@@ -83,7 +83,7 @@ class RemoveAction(Enum):
     LAST = auto()
     """The last reference goes; the record becomes garbage."""
     DEFER = auto()
-    """As LAST, but the file is at the garbage collector: later."""
+    """The last reference goes, but the file is at the garbage collector: remove it later."""
     REFUSE = auto()
     """The client does not hold the message: ValueError."""
 

@@ -57,7 +57,7 @@ class Plan:
     """The plan of one compaction."""
 
     moves: list[Move]
-    """In ascending order of their targets."""
+    """The moves, in ascending order of their targets."""
     size: int
     """The size of the file after the compaction."""
     holes: list[Span]

@@ -33,7 +33,7 @@ class StoreStatistics:
     """The figures of a store."""
 
     messages: int
-    """With at least one reference."""
+    """Messages with at least one reference."""
     references: int
     current_file: int
     files: tuple[tuple[int, int, int, bool, int], ...]

@@ -42,7 +42,7 @@ class FileRow:
     """Bytes of the records in it that are referenced."""
     file_size: int = 0
     locked: bool = False
-    """It is at the garbage collector."""
+    """True while the file is at the garbage collector."""
     readers: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     """Client -> (direct reads in progress, mark of the first of them)."""
     awaited: int | None = None

@@ -64,7 +64,7 @@ class DeferredRemove:
     """Trace id of the client that removed it."""
     seen: Seen
     of_the_dead: bool
-    """It was dropped on behalf of a dead client."""
+    """True if it was dropped on behalf of a dead client."""
 
 
 Deferred: TypeAlias = DeferredRead | DeferredRemove
@@ -84,7 +84,7 @@ class StoreGc:
         self.pending: dict[int, list[Deferred]] = {}
         """File -> what waits for it; a key also says that the file is at the collector."""
         self.jobs: list[Job] = []
-        """Those that have not come back."""
+        """Jobs that have not come back from the collector."""
         self.paused = False
         """The disk was too full for the last job."""
         self.closing = False
@@ -104,7 +104,7 @@ class StoreGc:
         self._candidates[file] = None
 
     def delete_if_empty(self, file: int) -> None:
-        """Have a file without living data deleted; never the current one."""
+        """Delete a file without living data, unless it is the current one."""
         files = self._tables.files
         if (
             not self.closing
@@ -146,7 +146,7 @@ class StoreGc:
     # sending files away
 
     def collect(self) -> None:
-        """Have the collector do what is due, as far as it is not busy enough."""
+        """Send the collector the jobs that are due, until it is busy enough."""
         if self.paused or self.closing:
             return
         if self.in_place:

@@ -71,7 +71,7 @@ class Compact:
 
     file: int
     survivors: list[Survivor]
-    """In order of offset."""
+    """The surviving records, in order of offset."""
     plan: Plan | None = None
     """The plan that the collector carried out."""
     phase: Phase = Phase.WAITING

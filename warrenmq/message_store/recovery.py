@@ -59,7 +59,7 @@ class Recovered:
     damage: list[CorruptFile] = field(default_factory=list)
     """The damage that was found; damaged pieces of files were set aside."""
     wiped: bool = False
-    """Of a transient store, which begins with nothing."""
+    """True for a transient store, which begins with nothing."""
 
 
 def wipe(disk: Disk, directory: str) -> Recovered:
@@ -300,7 +300,7 @@ def second_is_better(first: bytes, second: bytes) -> bool:
 
 
 def _cut(disk: Disk, directory: str, files: FileSummary) -> None:
-    """Have the current file end where its summary says."""
+    """Truncate the current file to the length in its summary."""
     path = f"{directory}/{rdq.file_name(files.current)}"
     size = files.rows[files.current].file_size
     if disk.size(path) > size:

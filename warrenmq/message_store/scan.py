@@ -107,7 +107,7 @@ class _Scan:
         self._wanted = wanted
         self._size = file.size()
         self._trust = Trust.SOUND
-        """Of the records that the chain gives from here on."""
+        """The trust in records that the chain finds from here on."""
         self._base = 0
         self._data = b""
 
@@ -271,7 +271,7 @@ class _Scan:
     # bytes of the file
 
     def _load(self, at: int) -> None:
-        """Have a block from `at` in memory, or all that is left."""
+        """Load a block that begins at `at`, or all that is left."""
         end = min(at + BLOCK, self._size)
         if self._base <= at and end <= self._base + len(self._data):
             return
@@ -279,7 +279,7 @@ class _Scan:
         self._base = at
 
     def _bytes(self, at: int, size: int) -> bytes:
-        """Some bytes, without moving the block."""
+        """Read some bytes without moving the block."""
         position = at - self._base
         if position >= 0 and position + size <= len(self._data):
             return self._data[position : position + size]

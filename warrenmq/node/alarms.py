@@ -50,7 +50,7 @@ class BlockedPublisher:
     """A publisher that waits."""
 
     name: str
-    """Of its thread, or of its asyncio task."""
+    """The name of the publisher's thread, or of its asyncio task."""
     exchange: str
     routing_key: str
     since_ns: int
@@ -85,7 +85,7 @@ class Alarms:
 
     def __init__(self) -> None:
         self.active: tuple[Alarm, ...] = ()
-        """Those that are set; replaced as a whole."""
+        """Alarms that are set; the set is replaced as a whole."""
         self._waiting: dict[int, tuple[BlockedPublisher, Callable[[], None]]] = {}
         self._tickets = count(1)
         self._lock = Lock()

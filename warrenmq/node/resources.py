@@ -22,7 +22,7 @@ class Resources:
     memory: Memory
     disk: Disk
     path: str
-    """Of the data directory, whose file system is watched."""
+    """The path of the data directory, whose file system is watched."""
     settings: Settings
     vm_memory_high_watermark: float = field(init=False)
     """The setting, or what it was changed to since the broker was opened; likewise the next."""

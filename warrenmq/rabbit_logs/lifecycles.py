@@ -119,11 +119,11 @@ class Lifecycle:
     last_delivered_t: int | None = None
     deliveries: int = 0
     dead_lettered: bool = False
-    """It was delivered with an x-death header."""
+    """True if it was delivered with an x-death header."""
     from_stream: bool = False
     matched: str = UNMATCHED
     number: int = 0
-    """Its publish's place among all sights."""
+    """The place of its publish among all sights."""
 
     @property
     def delay(self) -> int | None:
@@ -139,7 +139,7 @@ class Step(Enum):
     PUBLISHED = auto()
     UNROUTED = auto()
     DELIVERED = auto()
-    """For the first time."""
+    """Delivered for the first time."""
     REDELIVERED = auto()
     SURFACED = auto()
     """Delivered for the first time, and its publish is not in the log."""
@@ -171,7 +171,7 @@ class Matcher:
         self._alive = 0
         self._number = 0
         self._alike: dict[bytes, _Alike] = {}
-        """In the order of their last records."""
+        """Messages that are alike, in the order of their last records."""
 
     def take(self, seen: SeenRecord) -> tuple[Step, Lifecycle]:
         """Take the next sight; returns its life and its role in it."""

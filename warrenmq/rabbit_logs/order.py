@@ -62,7 +62,7 @@ class QueueOrder:
     compared: int = 0
     undecided: Counter[str] = field(default_factory=Counter)
     inversions: Counter[str] = field(default_factory=Counter)
-    """In one pair of channels, by how the elder message was matched."""
+    """Inversions in one pair of channels, by how the elder message was matched."""
     examples: list[Inversion] = field(default_factory=list)
     newest: int = 0
     """Number of the youngest publish that was delivered."""

@@ -35,9 +35,9 @@ class Record(NamedTuple):
     exchange: str
     routing_keys: tuple[str, ...]
     queues: tuple[str, ...]
-    """Those that a published message was routed to; the one that a received message came from."""
+    """The queues that a published message was routed to, or the one that a received message came from."""
     properties: dict[str, Any]
-    """As the plugin's JSON has them: headers as plain values, binaries that are not UTF-8 in words."""
+    """The properties in the form of the plugin's JSON: headers as plain values, binaries that are not UTF-8 in words."""
     payload: bytes
 
     @property

@@ -119,7 +119,7 @@ class TextLog:
             return t, None
 
     def _body(self, text: _Text, begin: int, end: int) -> bytes:
-        """Without the line feed that the plugin adds."""
+        """The body without the line feed that the plugin adds."""
         found = bytes(text.data[begin:end])
         if found.endswith(b"\n"):
             return found[:-1]

@@ -64,7 +64,7 @@ class QueueTraffic:
     unpublished: int = 0
     """Delivered messages whose publish is not in the log."""
     dead_lettered: int = 0
-    """Those of them that came from another queue."""
+    """Published messages that came from another queue."""
     bytes: int = 0
     waiting: int = 0
     most_waiting: int = 0

@@ -34,7 +34,7 @@ class ExchangeType(ABC):
 
     @abstractmethod
     def add(self, binding: Binding) -> None:
-        """Have a binding that is a new one."""
+        """Add a new binding."""
 
     @abstractmethod
     def remove(self, binding: Binding) -> None:
@@ -164,7 +164,7 @@ TYPES = (*_PLAIN, X_DELAYED_MESSAGE)
 
 
 def routing_type(type: str, arguments: Mapping[str, Any]) -> str | None:
-    """The type by which an exchange routes: of a delayed one its x-delayed-type; None where that is none of the other four."""
+    """The type by which an exchange routes: of a delayed one its x-delayed-type; None if that is not one of the other four."""
     routes_as = arguments.get(X_DELAYED_TYPE) if type == X_DELAYED_MESSAGE else type
     return routes_as if isinstance(routes_as, str) and routes_as in _PLAIN else None
 

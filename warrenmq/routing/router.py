@@ -142,7 +142,7 @@ class Router:
     # -- for the vhost process
 
     def listen(self, listener: Listener) -> None:
-        """Have every change told to `listener`, in the place of the one before it, and first what is there already."""
+        """Report every change to `listener`, which replaces the one before it, and first all that exists."""
         self._listener = listener
         for spec in self.exchanges.values():
             listener.exchange_added(spec)
@@ -151,7 +151,7 @@ class Router:
                 listener.bound(binding)
 
     def add_queue(self, name: str) -> None:
-        """Let the default exchange know a queue."""
+        """Bind a queue to the default exchange."""
         self.queues[name] = (name,)
 
     def remove_queue(self, name: str) -> None:
@@ -168,7 +168,7 @@ class Router:
         return self._alternates.get(spec.name) if spec.alternate is None else spec.alternate
 
     def set_alternate(self, exchange: str, alternate: str | None) -> None:
-        """Have a policy give an exchange an alternate, or none."""
+        """Set the alternate exchange that a policy gives to an exchange; None removes it."""
         if self._alternates.get(exchange) == alternate:
             return
         if alternate is None:
@@ -270,7 +270,7 @@ class Router:
         return unused
 
     def _changed(self, exchange: str) -> None:
-        """Let publishers see it."""
+        """Make a change visible to publishers."""
         kind = self._types[exchange]
         if isinstance(kind, Direct):
             fast = self._fanout if isinstance(kind, Fanout) else self.direct

@@ -48,7 +48,7 @@ class TopicTrie:
         self.root = Node()
 
     def add(self, key: str, destination: Destination) -> None:
-        """Have a binding; the caller knows that it is a new one."""
+        """Add a binding; the caller knows that it is a new one."""
         node, words = self.root, split(key)
         while words and words[0] in node.children:
             node = node.children[words.pop(0)]

@@ -20,7 +20,7 @@ THIS_THREAD = _ThisThread()
 
 
 def tell(runner: AbstractContextManager[None] | None) -> AbstractContextManager[None]:
-    """For a scheduler: have `blocking` be `runner` in this thread from now on; returns what it was before."""
+    """Set the `runner` of `blocking` in this thread from now on, for a scheduler; returns the one before."""
     before = THIS_THREAD.blocking
     THIS_THREAD.blocking = _NOTHING if runner is None else runner
     return before

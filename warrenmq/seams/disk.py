@@ -78,7 +78,7 @@ class File(Protocol):
         """Return when everything written survives a power cut.  After an error nothing may be assumed."""
 
     def begin_sync(self) -> None:
-        """Have what was written on its way while another file is synced.  Promises nothing: a datasync has to follow."""
+        """Start writing back to the disk while another file is synced.  Promises nothing: a datasync has to follow."""
 
     def close(self) -> None:
         """Give the descriptor back; not a sync."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LARGE = 1 << 20
 """Bytes of messages above which it is worth looking whether there is room for them."""
 _COPIES = 3
-"""Of a message, on its way from its publisher to the disk."""
+"""The copies of a message on its way from its publisher to the disk."""
 MEMORY_SIZE_FOR_UNKNOWN_OS = 1 << 30
 """Assumed where the operating system does not say (RabbitMQ's constant)."""
 
@@ -41,8 +41,14 @@ def check_room(size: int) -> None:
     try:
         mmap.mmap(-1, _COPIES * size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
     except (OSError, MemoryError) as error:
-        msg = f"there is no memory for messages of {size} bytes; free some, or raise the limit of this process, and try again"
-        raise ResourceError(msg) from error
+        raise no_memory(f"messages of {size} bytes") from error
+
+
+def no_memory(what: str) -> ResourceError:
+    """The refusal of what there is no memory for."""
+    return ResourceError(
+        f"there is no memory for {what}; free some, or raise the limit of this process, and try again"
+    )
 
 
 class Memory(Protocol):

@@ -81,7 +81,7 @@ class ClientChannel:
     def __init__(self, connection: ClientConnection) -> None:
         self.connection = connection
         self.error: Error | None = None
-        """Why it is closed."""
+        """The reason why the channel is closed."""
         self._mark = self._synced = object()
         """A new object with each thing that is sent and has no answer, and the last one that the owner has dealt with."""
         self._lock = threading.RLock()
@@ -89,7 +89,7 @@ class ClientChannel:
         Whoever holds it does not wait for the owner; an RLock, as a finalizer may run at any point.
         """
         self._due: deque[Answer] = deque()
-        """Of the calls that were sent, in their order."""
+        """Answers due for the calls that were sent, in their order."""
         self._goodbye: Answer | None = None
         """Once channel.close was sent: known with channel.close-ok."""
         self._content: tuple[bytes, bytes, int] | None = None

@@ -271,7 +271,7 @@ class ClientConnection:
     # -- in the thread
 
     def _wake(self) -> None:
-        """Have the thread look at what there is to do; the caller holds the lock."""
+        """Wake the thread to look at what there is to do; the caller holds the lock."""
         if self._ended is None:
             with suppress(OSError):
                 os.write(self._wake_write, b"\0")

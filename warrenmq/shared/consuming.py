@@ -50,7 +50,7 @@ class ConsumerChannel(ClientChannel):
         self._first = 0
         self._unread = 0
         self._callers = 0
-        """Those that wait for an answer."""
+        """Callers that wait for an answer."""
         self._last = 0
         """The tag of the last delivery that came."""
         self._outstanding: set[int] | None = None

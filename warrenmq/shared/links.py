@@ -112,7 +112,7 @@ class Links:
         """Own the directory, or attach to its owner; raises DirectoryInUse, and what opening a broker raises."""
         self.arguments = arguments
         self.alarms = Alarms()
-        """Of the owner, while it is another process."""
+        """Alarms of the owner, while it is another process."""
         self.is_closed = False
         self.next_consumer_id = count(1).__next__
         """Draws a number for a consumer.  While this process owns the directory the other processes' consumers draw theirs here, too:
@@ -124,7 +124,7 @@ class Links:
 
     def _begin(self) -> None:
         self.runtime: Runtime = Threads()
-        """For what waits in this process, whoever owns the directory."""
+        """The runtime of waiting threads in this process, whoever owns the directory."""
         self.current: Owned | Attachment | None = None
         """None while the next owner is looked for."""
         self._changed = threading.Condition()

@@ -82,13 +82,13 @@ class PublishChannel(ClientChannel):
         self._give_up = give_up
         self._next = 1
         self._low = 1
-        """No number below it is unanswered."""
+        """The lowest number that may be unanswered."""
         self._unconfirmed: dict[int, Unconfirmed] = {}
         self._mandatory: dict[Unconfirmed, None] = {}
-        """Those of them that may come back, in order."""
+        """Unanswered publishes that may come back, in order."""
         self._known_exchanges: set[str] = {""}
         self._flows: deque[Answer] = deque(maxlen=_REMEMBERED)
-        """Of the callers of `sync`."""
+        """Flows of the callers of `sync`."""
         super().__init__(connection)
         self.call(ConfirmMode.Select)
 

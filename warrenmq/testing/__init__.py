@@ -1,4 +1,4 @@
-"""For tests of applications: a broker on a simulated machine, whose disk, memory, time and threads a seed decides.
+"""A broker on a simulated machine for tests of applications: a seed decides its disk, memory, time and threads.
 
     from warrenmq.testing import SimulatedMachine
 

@@ -58,7 +58,7 @@ class _Change:
             content[self.offset : self.offset + len(self.data)] = self.data
 
     def apply_torn(self, content: bytearray, rng: Random) -> None:
-        """Some of it, then perhaps the new length without the rest of the bytes."""
+        """Apply a part of the bytes, then perhaps the new length without the rest."""
         if self.data is None:
             return
         end = self.offset + len(self.data)
@@ -143,7 +143,7 @@ class SimulatedDisk:
             }
             self._durable_files = dict(self._files)
             for path in self._files:
-                self._add_folders(posixpath.dirname(path))  # an rmtree that only half arrived
+                self._add_folders(_folder(path))  # an rmtree that only half arrived
             self._unsynced.clear()
             self._failures.clear()
 
@@ -158,7 +158,7 @@ class SimulatedDisk:
             return {path: bytes(self._inode(path).live) for path in self.paths()}
 
     def flip_bit(self, path: str, offset: int, bit: int) -> None:
-        """Have one bit of a file rot, on the platter, too; it is no operation, so nobody is told."""
+        """Flip one bit of a file, on the platter, too; this is no disk operation."""
         with self.lock:
             inode = self._inode(_normal(path))
             for content in (inode.live, inode.durable):
@@ -191,7 +191,7 @@ class SimulatedDisk:
             self.begin("create", path)
             with self.lock:
                 self._check_folder(path)
-                self._change_entries(posixpath.dirname(path), {path: _Inode()})
+                self._change_entries(_folder(path), {path: _Inode()})
         return SimulatedFile(self, path, self._inode(path))
 
     def open_read(self, path: str) -> File:
@@ -219,9 +219,7 @@ class SimulatedDisk:
             if path in self._files:
                 raise _os_error(errno.ENOTDIR, path)
             paths = [*self._files, *self._folders]
-        inside = path if path in {"", "/"} else path + "/"
-        below = (p[len(inside) :] for p in paths if p.startswith(inside))
-        return sorted({name for name in below if name and "/" not in name})
+        return sorted({_name(each) for each in paths if _folder(each) == path and each != path})
 
     def read(self, path: str) -> bytes:
         return self.open_read(path).pread(self.size(path), 0)
@@ -233,7 +231,7 @@ class SimulatedDisk:
         file.append(data)
         file.datasync()
         self.rename(temporary, path)
-        self.sync_dir(posixpath.dirname(_normal(path)))
+        self.sync_dir(_folder(_normal(path)))
 
     def unlink(self, path: str) -> None:
         path = _normal(path)
@@ -241,7 +239,7 @@ class SimulatedDisk:
             self.begin("unlink", path)
             with self.lock:
                 self.give_back(len(self._files[path].live))
-                self._change_entries(posixpath.dirname(path), {path: None})
+                self._change_entries(_folder(path), {path: None})
 
     def rename(self, src: str, dst: str) -> None:
         src, dst = _normal(src), _normal(dst)
@@ -253,7 +251,7 @@ class SimulatedDisk:
                 return
             if dst in self._files:
                 self.give_back(len(self._files[dst].live))
-            self._change_entries(posixpath.dirname(dst), {dst: inode, src: None})
+            self._change_entries(_folder(dst), {dst: inode, src: None})
 
     def rmtree(self, path: str) -> None:
         path = _normal(path)
@@ -327,14 +325,14 @@ class SimulatedDisk:
         """Raise what a new name raises in a folder that is not there, or that a folder has already."""
         if path in self._folders:
             raise _os_error(errno.EISDIR, path)
-        if posixpath.dirname(path) not in self._folders:
+        if _folder(path) not in self._folders:
             raise _os_error(errno.ENOENT, path)
 
     def _add_folders(self, path: str) -> None:
         while path not in self._folders:
-            self._sync_entries(posixpath.dirname(path))
+            self._sync_entries(_folder(path))
             self._folders.add(path)
-            path = posixpath.dirname(path)
+            path = _folder(path)
 
     def _change_entries(self, folder: str, change: _Entries) -> None:
         _apply_entries(self._files, change)
@@ -429,6 +427,8 @@ def _resize(content: bytearray, size: int) -> None:
 
 
 _normal = lru_cache(maxsize=4096)(posixpath.normpath)
+_folder = lru_cache(maxsize=4096)(posixpath.dirname)
+_name = lru_cache(maxsize=4096)(posixpath.basename)
 """A run names few paths, each of them often."""
 
 

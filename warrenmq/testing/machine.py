@@ -45,7 +45,7 @@ class SimulatedMachine:
     def __init__(
         self, seed: int = 0, settings: Settings | None = None, *, traced: bool = False, in_rows: bool = False
     ) -> None:
-        """With `traced` each broker is one run of a trace (`trace`, `save_trace`); with `in_rows` too, but it cannot be saved."""
+        """Make a machine; with `traced` each broker is one run of a trace (`trace`, `save_trace`); with `in_rows` too, but it cannot be saved."""
         self.seed = seed
         self.settings = settings or Settings()
         self.disk = SimulatedDisk(Random(f"disk {seed}"))
@@ -57,6 +57,8 @@ class SimulatedMachine:
         self._recorders: list[Recorder] = []
         self._scenario: ActorTrace | None = None
         self._outage: Outage | None = None
+        self._broker: Broker | None = None
+        self._starts = False
 
     @property
     def rows(self) -> int:
@@ -76,7 +78,27 @@ class SimulatedMachine:
         if recorder is not None:
             self._recorders.append(recorder)
             self._scenario = recorder.actor("scenario", "scenario")
-        return Broker(DATA, self.settings, self.sim, self.disk, self.memory, recorder)
+        self._broker, self._starts = None, True
+        try:
+            self._broker = Broker(DATA, self.settings, self.sim, self.disk, self.memory, recorder)
+        finally:
+            self._starts = False
+        return self._broker
+
+    def run_to_row(self, row: int, scenario: Callable[[Self], Broker | None]) -> Broker | None:
+        """Call `scenario(machine)` up to the turn that writes this row of the trace; what it would have done later never happens.
+
+        Returns the broker that is open then.  A start is finished first, and a row of an orderly stop is where the process ends.
+        """
+        returned: list[Broker | None] = []
+        if not self.sim.outside_until(
+            lambda: returned.append(scenario(self)), lambda: self.rows >= row and not self._starts
+        ):
+            return returned[0]
+        self._outage = None
+        if self._broker is None or not self._broker.is_open:
+            self.crash(power_cut=False)
+        return self._broker
 
     def mark(self, text: str) -> None:
         """Name this place of the trace (a MARK row of the actor "scenario"); nothing without a trace, or before the first `open`.
@@ -112,6 +134,7 @@ class SimulatedMachine:
     def crash(self, *, power_cut: bool) -> None:
         """End the process, as SIGKILL does; with `power_cut` the machine, and the disk forgets what was not synced."""
         self.sim.crash()
+        self._broker = None
         self.disk.before_op = None
         if power_cut:
             self.disk.power_cut()

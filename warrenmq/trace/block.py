@@ -46,7 +46,7 @@ FRAME = struct.Struct("<4sBBHIIIqqqq")
 MAGIC = b"WTRB"
 _CRC_AT = 12
 MAX_PAYLOAD = 1 << 28
-"""No frame is longer: a length above it is garbage."""
+"""The longest frame: a length above it is garbage."""
 
 _SHUFFLED_ZLIB = 2
 _RECORDED = 3

@@ -47,10 +47,10 @@ class Chunk(NamedTuple):
     t_first: int
     t_last: int
     who: int
-    """That of the last row."""
+    """The actor of the last row."""
     file: str
     offset: int
-    """Of the frame in the file; -1 when the rows came from a slab."""
+    """The frame's offset in the file; -1 when the rows came from a slab."""
     raw: bytes = b""
     """The rows themselves, of a slab."""
 
@@ -89,11 +89,11 @@ class Run:
     """Names of exchanges, keys, bindings and marks."""
     events: dict[int, str] = field(default_factory=dict)
     start: Row | None = None
-    """Its RUN_START row."""
+    """The run's RUN_START row."""
     closed: bool = False
     """The recorder was closed, so the run was not killed."""
     whole: bool = False
-    """No file is missing or damaged."""
+    """True if no file is missing or damaged."""
     lossy: bool = False
     """The disk refused rows."""
     has_strangers: bool = False
@@ -143,9 +143,9 @@ class Coverage:
     """The first gaps, as (first seq, last seq)."""
     gaps: int = 0
     missing_rows: int = 0
-    """In all gaps."""
+    """The number of missing rows in all gaps."""
     stopped: bool = False
-    """Its last row is ACTOR_STOP."""
+    """True if its last row is ACTOR_STOP."""
     end_known: bool = False
     known_until: int = NEVER
     t_first: int = 0
@@ -351,11 +351,8 @@ def _chunks(run: int, files: list[FileIndex]) -> list[Chunk]:
 
 def _slab_chunks(run: int, actor: int, raw: bytes, stored: int, file: str) -> list[Chunk]:
     """Pieces of consecutive rows; those with seq <= `stored` are in a segment too and left out."""
-    rows: list[tuple[int, int]] = []
-    for at in range(0, len(raw), ROW.size):
-        seq = ROW.unpack_from(raw, at)[1]
-        if seq > stored:
-            rows.append((at, seq))
+    numbers = [row[1] for row in ROW.iter_unpack(raw)]
+    rows = [(at * ROW.size, seq) for at, seq in enumerate(numbers) if seq > stored]
     chunks = []
     begin = 0
     for i in range(1, len(rows) + 1):

@@ -42,7 +42,7 @@ class FrameEntry(NamedTuple):
     t_first: int
     t_last: int
     who: int
-    """That of the last row."""
+    """The actor of the last row."""
 
 
 def joined(frames: Iterable[FrameEntry]) -> list[FrameEntry]:
@@ -98,11 +98,11 @@ class FileIndex:
     damage: list[Damage] = field(default_factory=list)
     footer: dict[str, Any] | None = None
     slabs: dict[int, bytes] | None = None
-    """Of a slab file: the rows themselves, by actor."""
+    """The rows of a slab file, by actor."""
     torn_rows: int = 0
     lossy: bool = False
     progress: Progress | None = None
-    """Of a slab file: how far the segment files were written, at least."""
+    """The place up to which the segment files were written, at least; of a slab file only."""
 
 
 _NEEDED = frozenset(

@@ -132,7 +132,7 @@ def open_trace(*paths: str | os.PathLike[str]) -> Trace:
     opened = ExitStack()
     try:
         names = [name for path in paths for name in trace_files(os.fspath(path))]
-        return Trace({name: _mapped(name, opened) for name in names}, opened)
+        return Trace({name: mapped(name, opened) for name in names}, opened)
     except BaseException:
         opened.close()
         raise
@@ -143,7 +143,8 @@ def open_memory(files: Mapping[str, bytes]) -> Trace:
     return Trace({name: memoryview(data) for name, data in files.items()})
 
 
-def _mapped(path: str, opened: ExitStack) -> memoryview:
+def mapped(path: str, opened: ExitStack) -> memoryview:
+    """The bytes of a file, mapped until `opened` is closed."""
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             return memoryview(b"")

@@ -168,7 +168,7 @@ class Recorder:
             self._finish()
 
     def after_fork(self) -> None:
-        """In the child of a fork (forks.py): the maps are shared with the parent, so no row of the child may reach them."""
+        """Stop recording in a forked child (forks.py): the maps are shared with the parent, so no row of the child may reach them."""
         if isinstance(self._sink, MemorySink):
             return  # its memory is not shared with the parent
         self._lock = Lock()
@@ -293,9 +293,9 @@ class ActorTrace:
         self.id = actor
         self.clock = recorder.now
         self.last_t = 0
-        """t of the last row, or of the latest message observed."""
+        """The time (t) of the last row, or of the latest message observed."""
         self.seq = 0
-        """Of the last row."""
+        """The last row's number."""
         self.slab = slab
         self.at = 0
         """The offset of the next row."""
@@ -305,7 +305,7 @@ class ActorTrace:
         """The time at which the slab was last empty."""
 
     def write_unsigned(self, at: int, pack_into: Callable[..., None], row: tuple[int, ...]) -> None:
-        """For writers.py: a row with unsigned 64-bit numbers, which are stored as the same bits."""
+        """Write a row with unsigned 64-bit numbers, which are stored as the same bits; for writers.py."""
         row = tuple(map(_signed, row))
         pack_into(self.slab, at, *row, row_check(row))
 

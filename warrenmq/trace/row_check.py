@@ -56,7 +56,7 @@ def row_check(numbers: tuple[int, ...]) -> int:
 
 
 _FIRST, _LAST = 2, 8
-"""Where the columns that an event may use or not, msg to c and the flag, stand in a row as it is unpacked."""
+"""The places in an unpacked row of the columns that an event may leave unused: msg to c and the flag."""
 EVERYTHING = (1 << _LAST + 1 - _FIRST) - 1
 
 

@@ -34,7 +34,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, 
 COLUMNS = ("t", "seq", "msg", "peer", "pseq", "a", "b", "c", "who")
 """The nine integers of a row, in the order in which they are stored."""
 STORED = COLUMNS[2:-1]
-"""Those whose meaning depends on the event."""
+"""The stored columns whose meaning depends on the event."""
 FLAG = "flag"
 """The lowest eight bits of `who`; the event is above them, the actor above that."""
 
@@ -217,7 +217,7 @@ def in_c(type_: Type, text: str, **more: Any) -> Any:
 
 
 class Getter(Protocol):
-    """Some columns of a row, or of rows."""
+    """Reads some columns of a row, or of rows."""
 
     def __call__(self, row: Nine[V], /) -> tuple[V, ...]: ...
 
@@ -231,7 +231,7 @@ _EVERY_ROW = {
         ("who", "actor, event and flag"),
     )
 }
-"""What a getter can read of every event beside its own columns."""
+"""The columns that a getter can read of every event beside the event's own."""
 
 
 class View(Generic[T]):
@@ -263,7 +263,7 @@ class View(Generic[T]):
 
     @classmethod
     def getter(cls, *names: str) -> Getter:
-        """Some columns as a tuple, among them t, seq, msg and who: for loops over many rows, which a view for each would slow down.
+        """Make a getter of some columns as a tuple, among them t, seq, msg and who: for loops over many rows, which a view for each would slow down.
 
         Columns that fill a stored one take a few tens of nanoseconds together, with others it is 200; a view takes a hundred for
         itself and as much for each name.
@@ -330,7 +330,7 @@ class Event(View[T]):
     """The view of one event; its subclasses are the events."""
 
     number: ClassVar[int]
-    """Its number (Ev), as a plain int."""
+    """The event's number (Ev), as a plain int."""
     name: ClassVar[str]
     says: ClassVar[str]
     """The template of its sentence."""

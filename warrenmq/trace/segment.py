@@ -47,7 +47,7 @@ class OutputFile:
         forks.register(self)
 
     def after_fork(self) -> None:
-        """In the child of a fork (forks.py): the file is the parent's."""
+        """Let go of the file in a forked child (forks.py): it is the parent's."""
         self.close()
 
     def append(self, data: bytes) -> None:

@@ -71,7 +71,7 @@ _PROGRESS = struct.Struct("<4sIQQII")
 _PROGRESS_MAGIC = b"WTRP"
 _PROGRESS_AT = HEAD_BYTES - 64
 LOSSY_AT = HEAD_BYTES - 1
-"""This byte is 1 when the disk refused rows: then no actor's last row is known to be its last."""
+"""The offset of a byte that is 1 when the disk refused rows: then no actor's last row is known to be its last."""
 
 CHUNK_ROWS = 16384
 CHUNK_BYTES = CHUNK_ROWS * ROW.size

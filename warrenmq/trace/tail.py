@@ -52,7 +52,7 @@ class Part(NamedTuple):
     """Rows between two places: a frame of a segment, or rows that a slab held."""
 
     run: str
-    """Its name, node and pid."""
+    """The run's name, node and pid."""
     actor: int
     seq_first: int
     seq_end: int
@@ -81,7 +81,7 @@ class Tail:
         self._paths = paths
         self._seen: set[str] = set()
         self.runs: dict[str, RunFiles] = {}
-        """By the name of the run, node and pid, in the order in which they were met."""
+        """Runs by name, node and pid, in the order in which they were met."""
 
     def look(self, start: Place) -> Place:
         """The place up to which rows can be read now."""

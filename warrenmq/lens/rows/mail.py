@@ -19,7 +19,7 @@ _send = e.Send.getter("kind", "receiver", "count", "queues", "seq")
 _recv = e.Recv.getter("kind", "sender", "send")
 _undelivered = e.Undelivered.getter("kind", "send", "sender")
 _FORGETS = {"Register", "ClientTerminate", "ClientDelete"}
-"""With these the store forgets what a queue's process, or the one before it, had on its way."""
+"""Messages with which the store forgets the writes and removes that a queue's process, or the one before it, had on their way."""
 
 
 @_of(Ev.SEND)

@@ -32,7 +32,7 @@ _WANTS_CONFIRM = int(PublishFlag.WANTS_CONFIRM)
 _NO_ACK, _REDELIVERED = int(DeliverFlag.NO_ACK), int(DeliverFlag.REDELIVERED)
 SYNCED = 2
 EMBEDDED, IN_PERSISTENT, IN_TRANSIENT = range(3)
-"""Where the body of an entry is."""
+"""The places of an entry's body."""
 ON_INDEX = frozenset({int(State.GAMMA), int(State.DELTA)})
 """States of messages whose position is on disk."""
 

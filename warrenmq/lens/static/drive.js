@@ -11,7 +11,7 @@ let told = { runs: [], script: "" }, said = [], coming = Promise.resolve(), show
 
 const frame = (profile) => document.getElementById(profile)?.contentWindow?.lens;
 const lenses = () => told.runs.map((run) => frame(run.profile)).filter(Boolean);
-const forkable = (run) => Math.max(1, frame(run.profile)?.state.at ?? 0, run.script_rows);  // the script itself always runs to its end
+const forkable = (run) => Math.max(1, frame(run.profile)?.state.at ?? 0);
 const short = (name) => name.replace(/^queue:/, "");
 
 async function ask(path, body) {
@@ -83,7 +83,7 @@ function desk() {
       el("p", {}, button("a bit rots", { do: "bit_flip", ...(chosen.file ? { path: chosen.file } : {}) }), pick("file", "in which file", [["", "anywhere"], ...(first?.files ?? []).map((path) => [path, path.split("/").slice(-2).join("/")])])),
       open && el("p", {}, button("close the broker", { do: "close" }, { title: "an orderly stop" }))),
     part("What was chosen", el("ol.came", {}, (first?.came ?? []).map(([words, row], i) => el("li", { key: i }, el("button", { class: lens && lens.state.at === row ? "here" : "", title: "what it led to", on: { click: () => told.runs.forEach((run) => frame(run.profile)?.go(run.came[i]?.[1] ?? run.rows)) } }, named(words), el("span.no", {}, num(row))))).slice(-30)),
-      past && el("p", {}, el("button.main", { on: { click: () => asking("fork", { rows: Object.fromEntries(told.runs.map((run) => [run.profile, forkable(run)])) }) } }, `fork at row ${told.runs.filter((run) => frame(run.profile)).map((run) => num(forkable(run))).join(" and ")}`), el("span.note", {}, ` another run, the same up to there${told.runs.some((run) => run.script_rows === forkable(run)) ? ", where the script ends" : ""}`))),
+      past && el("p", {}, el("button.main", { on: { click: () => asking("fork", { rows: Object.fromEntries(told.runs.map((run) => [run.profile, forkable(run)])) }) } }, `fork at row ${told.runs.filter((run) => frame(run.profile)).map((run) => num(forkable(run))).join(" and ")}`), el("span.note", {}, ` another run, the same up to there${told.runs.some((run) => forkable(run) < run.script_rows) ? ", where its script ends" : ""}`))),
     part("Profile", el("p.choice", { role: "group", "aria-label": "profile" }, [["classic", "classic"], ["modern", "modern"], ["classic+modern", "both, side by side"]].map(([value, words]) => el("button", { "aria-pressed": String(profiles === value), title: "from the script's beginning", on: { click: () => profiles !== value && asking("beside", { profiles: value.split("+") }) } }, words)))),
     part("This run", el("p.note", {}, "The address of this page is this run: script, seed and choices. It makes the same rows wherever the lesson is served."), el("p", {}, el("button", { on: { click: () => { address(); navigator.clipboard.writeText(location.href).then(() => { said = ["Copied."]; draw(); }); } } }, "copy the address"))),
   ];
