@@ -30,11 +30,12 @@ class Parameters:
 
     def tell_refused(self) -> None:
         """Log the policies that hold for nothing, at a start."""
-        for policy, why in self._vhost.policies.refused:
-            log.warning(
-                "a policy holds for nothing, as its pattern is refused; set it anew", vhost=self._vhost.name,
-                component=policy.component, policy=policy.name, pattern=policy.pattern, reason=why,
-            )  # fmt: skip
+        for policy in self._vhost.policies:
+            if policy.refused:
+                log.warning(
+                    "a policy holds for nothing, as its pattern is refused; set it anew", vhost=self._vhost.name,
+                    component=policy.component, policy=policy.name, pattern=policy.pattern, reason=policy.refused,
+                )  # fmt: skip
 
     def check_set(self, request: SetParameter) -> SetParameter:
         """Refuse what is no policy and no limit."""

@@ -239,6 +239,27 @@ def test_tls(broker, certificate):
         assert eventually(lambda: server.connections == 0)
 
 
+def test_a_handshake_that_fails_is_one_line(broker, certificate, logs):
+    """Of who speaks no TLS, of who does not trust this server, and of who asks whether the port is open."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*certificate)
+    with serve(broker, port=0, tls=context) as server:
+        logs.clear()
+        with RawClient(server.port) as plain:
+            plain.send(b"AMQP\0\0\x09\x01")
+            assert plain.at_end()
+        with socket.create_connection(("127.0.0.1", server.port)) as raw, pytest.raises(ssl.SSLError):
+            ssl.create_default_context().wrap_socket(raw, server_hostname="localhost")
+        socket.create_connection(("127.0.0.1", server.port)).close()
+        assert eventually(lambda: len(logs) == 3)
+        assert {each["event"] for each in logs} == {"the TLS handshake failed"}
+        assert [(each["log_level"], each["reason"].partition(";")[0]) for each in logs] == [
+            ("warning", "the client does not speak TLS"),
+            ("warning", "the client does not trust the authority that signed this server's certificate"),
+            ("info", "the client closed the socket"),
+        ]
+
+
 # -- the tree
 
 

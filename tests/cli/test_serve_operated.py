@@ -16,7 +16,8 @@ import warrenmq
 from tests.support.limits import LIMIT
 from tests.support.shared_directory import opened
 from tests.support.source_tree import ROOT
-from warrenmq.cli import _systemd, main
+from warrenmq.cli import _systemd, main, parser, serve
+from warrenmq.cli._server_conf import read_conf
 from warrenmq.errors import CallerError
 
 
@@ -105,6 +106,34 @@ def test_a_mistake_in_the_file_is_one_sentence(tmp_path, capsys):
         f"warrenmq serve: {conf}, line 1: cluster_name is refused: this server is one node, without a cluster; "
         "take the line out.\n"
     )
+
+
+TLS_IN_THE_FILE = "ssl_options.certfile = {}\nssl_options.keyfile = {}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "found"),
+    [
+        ("", (), [(5672, False)]),
+        ("", ("--port", "0"), [(0, False)]),
+        ("listeners.tcp = none", ("--port", "0"), [(0, False)]),
+        ("listeners.tcp.default = 1", ("--port", "2"), [(2, False)]),
+        (TLS_IN_THE_FILE, (), [(5671, True)]),
+        (TLS_IN_THE_FILE, ("--port", "2"), [(2, True)]),
+        (TLS_IN_THE_FILE + "listeners.ssl.default = 1", ("--port", "2"), [(2, False), (1, True)]),
+        (TLS_IN_THE_FILE + "listeners.ssl.default = 1\nlisteners.tcp = none", (), [(1, True)]),
+        (TLS_IN_THE_FILE + "listeners.ssl.default = 1\nlisteners.tcp = none", ("--port", "2"), [(2, True)]),
+    ],
+)
+def test_a_port_of_the_command_line_wins_and_never_turns_tls_into_plain(
+    tmp_path, certificate, text, arguments, found
+):
+    (tmp_path / "conf").write_text(text.format(*certificate) + "\n")
+    args = parser({"serve": serve}).parse_args(
+        ["serve", "--data", "d", "--config", str(tmp_path / "conf"), *arguments]
+    )
+    listeners = serve._listeners(args, read_conf(args.config), {})
+    assert [(port, tls is not None) for _, port, tls, _ in listeners] == found
 
 
 def test_systemd_is_told_and_its_sockets_are_used(tmp_path):

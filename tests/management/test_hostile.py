@@ -6,6 +6,7 @@ import ssl
 import pytest
 
 from tests.support.limits import LIMIT
+from warrenmq.amqp.net import tls
 from warrenmq.management import asgi, server
 
 HEAD = b"Host: localhost\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n"
@@ -65,8 +66,10 @@ def test_a_head_that_does_not_come_is_not_waited_for(api, monkeypatch):
 
 
 @pytest.mark.parametrize("data", [b"", b"\x16\x03\x01\x02", b"GET / HTTP/1.1\r\n"])
-def test_who_begins_tls_and_does_not_go_on_is_disconnected(api, certificate, monkeypatch, data):
-    monkeypatch.setattr(server, "HEAD_TIMEOUT", 0.05)
+def test_who_begins_tls_and_does_not_go_on_is_disconnected_and_told(
+    api, certificate, monkeypatch, data, logs
+):
+    monkeypatch.setattr(tls, "TLS_HANDSHAKE", 0.05)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(*certificate)
     with (
@@ -79,6 +82,8 @@ def test_who_begins_tls_and_does_not_go_on_is_disconnected(api, certificate, mon
             b"\x15\x03\x01\x00",
             b"\x15\x03\x03\x00",
         )  # nothing, or an alert
+    (line,) = [each for each in logs if "handshake" in each["event"]]
+    assert line["reason"] in ("it was not over after 0 s", tls.NO_TLS), line
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(api, monkeypatch):

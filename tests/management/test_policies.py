@@ -268,4 +268,6 @@ def test_a_stored_policy_whose_pattern_is_refused_now_is_told_once_and_holds_for
         (line,) = [each for each in logs if "its pattern is refused" in each["event"]]
         assert (line["policy"], line["pattern"]) == ("old", value["pattern"])
         assert "exponential" in line["reason"]
+        (listed,) = broker.policies()
+        assert (listed.name, listed.pattern, listed.refused) == ("old", value["pattern"], line["reason"])
         broker.clear_policy("old")

@@ -417,7 +417,7 @@ class Broker:
         self._calls.call_named(VHOST_PROCESS, ClearParameter(OPERATOR_POLICY if operator else POLICY, name))
 
     def policies(self) -> list[Policy]:
-        """All policies and operator policies, the highest priority first."""
+        """All policies and operator policies, the highest priority first; one with `refused` holds for nothing, for that reason."""
         self.check_open()
         return list(self.vhost.policies)
 

@@ -190,9 +190,10 @@ def _default_user(users: type[Users], conf: ServerConf) -> Users:
 def _listeners(
     args: argparse.Namespace, conf: ServerConf, sockets: dict[str, list[socket.socket]]
 ) -> list[tuple[str, int, ssl.SSLContext | None, socket.socket | None]]:
-    """The listeners: systemd's sockets, else --port, else the file's listeners, else the default port.
+    """The listeners: systemd's sockets, else those of --port and the file, else the default port; CallerError if none is left.
 
-    CallerError if none was passed.
+    --port says where the file's plain listeners are, were there none: it wins over `listeners.tcp = none`.  It is the port for
+    TLS instead if there is a certificate and nobody asked for a plain listener: with --tls-cert, and beside `listeners.tcp = none`.
     """
     of_file = conf.tls
     tls = tls_context(
@@ -211,11 +212,14 @@ def _listeners(
     ]
     if given:
         return [(*sock.getsockname()[:2], context, sock) for sock, context in given]
-    if args.port is not None or not (conf.tcp or conf.ssl):
-        of_arguments = tls if args.tls_cert or not conf.ssl else None
-        port = args.port if args.port is not None else TLS_PORT if of_arguments else PORT
-        return [(args.host, port, of_arguments, None)]
+    no_plain = bool(conf.tcp) and not any(conf.tcp.values())
+    if tls is not None and args.port is not None and (args.tls_cert or no_plain or not conf.ssl):
+        return [(args.host, args.port, tls, None)]
+    if not (conf.tcp or conf.ssl):
+        return [(args.host, args.port if args.port is not None else TLS_PORT if tls else PORT, tls, None)]
     tcp = conf.tcp or {"default": (None, PORT)}
+    if args.port is not None:
+        tcp = {"default": (None, args.port)}
     plain = [(each[0] or args.host, each[1], None, None) for each in tcp.values() if each is not None]
     secure = [(each[0] or args.host, each[1], tls, None) for each in conf.ssl.values() if each is not None]
     if not plain and not secure:

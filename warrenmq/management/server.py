@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from warrenmq.amqp.net.tls import Handshake
 from warrenmq.errors import CallerError
 from warrenmq.log import Log
 from warrenmq.management.asgi import Application
@@ -77,12 +78,13 @@ class _Protocol(H11Protocol):
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """asyncio's loop, in which a TLS handshake has as long as the head of a request."""
+    """asyncio's loop, in which a TLS handshake that fails is told in the log."""
 
-    async def create_server(self, *args: Any, ssl: Any = None, **options: Any) -> asyncio.Server:
-        if ssl is not None:
-            options["ssl_handshake_timeout"] = HEAD_TIMEOUT
-        return await super().create_server(*args, ssl=ssl, **options)
+    async def create_server(  # type: ignore[override]  # typeshed has an overload for each kind of address
+        self, protocol: Any, *args: Any, ssl: Any = None, **options: Any
+    ) -> asyncio.Server:
+        first = protocol if ssl is None else lambda: Handshake(ssl, protocol, log)
+        return await super().create_server(first, *args, **options)
 
 
 class ManagementServer:

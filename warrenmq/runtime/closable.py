@@ -73,18 +73,24 @@ class Closable:
 
     def notify_closed(self) -> None:
         """Run the callbacks.  Another thread may take over when the first one is killed in the middle of it."""
-        while (callback := self._next_callback()) is not None:
-            try:
-                callback(self.reason)
-            except (Exception, Killed):
-                log.exception("a callback of on_close failed")
+        while keys := self._keys():
+            for key in keys:
+                if (callback := self._callbacks.pop(key, None)) is None:
+                    continue  # forgotten, or called by another thread
+                try:
+                    callback(self.reason)
+                except (Exception, Killed):
+                    log.exception("a callback of on_close failed")
 
-    def _next_callback(self) -> Callable[[Any], object] | None:
+    def _keys(self) -> list[int]:
+        """Keys of the callbacks that are still to be called; the close is over when there are none.
+
+        All at once: a look for the first one goes past the empty places that the others left in the dict, each time anew.
+        """
         with self._lock:
-            for key in self._callbacks:
-                return self._callbacks.pop(key)
-            self._notified = True
-            return None
+            if not self._callbacks:
+                self._notified = True
+            return list(self._callbacks)
 
     def vanish(self) -> None:
         """Close without running any callback: the simulated process is gone."""

@@ -92,6 +92,8 @@ class Policy(NamedTuple):
     apply_to: str = "all"
     priority: int = 0
     operator: bool = False
+    refused: str = ""
+    """Why it holds for nothing: an earlier release took its pattern, and this one refuses it.  Empty for one that holds."""
 
     @property
     def component(self) -> str:
@@ -200,20 +202,21 @@ class Policies:
             for (component, name), value in parameters.items()
             if component in (POLICY, OPERATOR_POLICY)
         ]
+        self._all = []
         self._ordered = []
-        self.refused: list[tuple[Policy, str]] = []
-        """Those whose pattern an earlier release took and this one refuses, and why: they hold for nothing."""
+        """Those that hold, with what it takes to find out for whom."""
         for policy in sorted(policies, key=lambda policy: (-policy.priority, policy.name)):
             try:
                 self._ordered.append((policy, Pattern(policy.pattern), APPLY_TO[policy.apply_to]))
+                self._all.append(policy)
             except ValueError as why:
-                self.refused.append((policy, str(why)))
+                self._all.append(policy._replace(refused=str(why)))
 
     def __iter__(self) -> Iterator[Policy]:
-        return (policy for policy, _, _ in self._ordered)
+        return iter(self._all)
 
     def __len__(self) -> int:
-        return len(self._ordered)
+        return len(self._all)
 
     def of(self, kind: str, name: str) -> Applied:
         """The policies of a "queue" or an "exchange"."""

@@ -31,6 +31,7 @@ from warrenmq import forks
 from warrenmq.amqp.channel.context import Writable
 from warrenmq.amqp.connection.messages import Disconnected, Received
 from warrenmq.amqp.net import local_socket
+from warrenmq.amqp.net.tls import Handshake
 from warrenmq.amqp.net.transport import Peer
 from warrenmq.errors import ResourceError
 from warrenmq.log import Log
@@ -51,7 +52,6 @@ WRITE_LOW = 1 << 18
 WRITE_LIMIT = 32 << 20
 LINGER = 5.0
 BACKLOG = 1024
-TLS_HANDSHAKE = 10.0
 _ACCEPTING = 0.5
 """Seconds that accepted sockets have to become connections when no more are accepted: TLS may be slow."""
 
@@ -364,11 +364,13 @@ class AmqpIo:
         if sock is None:
             where = {"host": host, "port": port, "reuse_address": True}
 
+        def protocol() -> asyncio.Protocol:
+            return SocketTransport(self, accepted, read_limit)
+
+        first = protocol if tls is None else lambda: Handshake(tls, protocol, log)
+
         async def start() -> asyncio.Server:
-            return await self.loop.create_server(
-                lambda: SocketTransport(self, accepted, read_limit), **where, ssl=tls, backlog=BACKLOG,
-                ssl_handshake_timeout=None if tls is None else TLS_HANDSHAKE,
-            )  # fmt: skip
+            return await self.loop.create_server(first, **where, backlog=BACKLOG)
 
         server = asyncio.run_coroutine_threadsafe(start(), self.loop).result()
         self._servers.append(server)
