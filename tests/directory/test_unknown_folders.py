@@ -36,15 +36,16 @@ def vhost(disk: SimulatedDisk) -> VhostDirectory:
 
 
 def sorted_out(
-    disk: SimulatedDisk, vhost: VhostDirectory, *, gone: bool = False, damaged: bool = False
+    disk: SimulatedDisk, vhost: VhostDirectory, *, gone: bool = False, damaged: bool = False, torn: int = 0
 ) -> UnknownContents:
     definitions = Definitions.open(disk, vhost.definitions, vhost.quarantine)
     if gone:
         definitions.put_queue(QueueRecord("q"))
         definitions.delete(queues=["q"])
-    if damaged:
+    if damaged or torn:
         definitions.close()
-        disk.open(vhost.definitions).append(b"\x07")
+        frame = queue_frame(QueueRecord("another"))
+        disk.open(vhost.definitions).append(frame[:-1] + b"\x07" if damaged else frame[:torn])
         definitions = Definitions.open(disk, vhost.definitions, vhost.quarantine)
     return sort_out(disk, vhost, definitions, {})
 
@@ -95,6 +96,13 @@ def test_a_folder_goes_only_with_a_proof(
     assert found.kept == ([folder] if outcome == "kept" else [])
     assert disk.is_dir(folder) is (outcome != "removed")
     assert bool(found.damage) is (outcome != "removed"), "what is not removed is told"
+
+
+@pytest.mark.parametrize("arrived", range(4, len(queue_frame(QueueRecord("another")))))
+def test_a_deletion_is_trusted_before_a_frame_that_a_power_cut_tore(disk, vhost, arrived) -> None:
+    folder = make(disk, vhost, messages=True)
+    assert sorted_out(disk, vhost, gone=True, torn=arrived).declared_again == []
+    assert not disk.is_dir(folder)
 
 
 def test_a_queue_is_declared_again_with_its_arguments(disk, vhost) -> None:

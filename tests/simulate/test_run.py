@@ -138,6 +138,9 @@ FOUND = {
     "a successor's confirm proves nothing of an ack that its predecessor had": (
         "classic", 100182, "get\nsleep ms=16000\npublish size=150\nburst count=4\nconsume ack=3\npublish persistent=0\nack\nburst\nget\nkill",
     ),
+    "a deletion is believed though the declaration after it was torn": (
+        "classic", 6, "get queue=dead\ndelete queue=dead\ncrash_at operation=2\nburst",
+    ),
 }  # fmt: skip
 """What simulated runs have found: profile, seed and script."""
 

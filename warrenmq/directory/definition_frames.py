@@ -71,6 +71,12 @@ def frames(data: bytes) -> Iterator[tuple[int, int, bytes | None]]:
         yield lost_from, len(data) - lost_from, None
 
 
+def is_torn(data: bytes, offset: int) -> bool:
+    """True if a log may end in a frame that begins here and has not arrived whole: nobody was told that it is on disk."""
+    arrived = len(data.rstrip(b"\x00")) - offset
+    return arrived < _FRAME.size or arrived < _FRAME.size + _FRAME.unpack_from(data, offset)[0]
+
+
 def _payload(data: bytes, offset: int) -> bytes | None:
     """The payload of a whole frame at `offset`."""
     if offset + _FRAME.size > len(data):

@@ -14,7 +14,8 @@ made it returns.  The log is a run of frames (definition_frames.py), each a vers
     folders                names of queues that had a folder when this was written
 
 Opening writes the log anew with nothing but the state, and so does a change when the log has grown to twice that.  Frames that make
-no sense are copied to the quarantine and skipped.
+no sense are copied to the quarantine and skipped.  One that a power cut tore at the log's end takes no trust from those before it: its
+change was not answered.
 
 A "gone" frame is more than a change: it proves that the queue's folder may go (queue_folders.py), which an interrupted
 deletion left behind.  So it stays in the log until the folder is gone for certain (`settle`).  It proves nothing of the queue that is
@@ -31,7 +32,7 @@ from dataclasses import dataclass, field, replace
 from decimal import InvalidOperation
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.directory.definition_frames import VERSION, frame, frames, pack, unpack
+from warrenmq.directory.definition_frames import VERSION, frame, frames, is_torn, pack, unpack
 from warrenmq.directory.quarantine import set_aside
 from warrenmq.directory.torn import Damage
 from warrenmq.errors import CorruptFile
@@ -192,8 +193,7 @@ class Definitions(Declared):
         self._path = path
         self.damage: list[CorruptFile] = []
         """Frames that made no sense when the log was opened."""
-        self._load(quarantine)
-        self.whole = not self.damage
+        self.whole = self._load(quarantine)
         """True if the log proves that its deletions were meant, and not followed by a declaration that is lost."""
         self._file = disk.open(path)
 
@@ -285,19 +285,24 @@ class Definitions(Declared):
             self._file.close()
             self._file = self._disk.open(self._path)
 
-    def _load(self, quarantine: str) -> None:
-        """Read the log and write it anew: shorter, and safe even if its writer could not sync it."""
+    def _load(self, quarantine: str) -> bool:
+        """Read the log and write it anew: shorter, and safe even if its writer could not sync it.  False if it lost more than its end."""
         data = self._disk.read(self._path) if self._disk.exists(self._path) else b""
         damage = self.replay(data)
         self.damage += [CorruptFile(self._path, each.offset, each.reason) for each in damage]
-        if damage:
+        is_whole = all(
+            each.offset + each.length == len(data) and is_torn(data, each.offset) for each in damage
+        )
+        if not is_whole:
             self.gone.clear()  # the damaged bytes may be later changes to these
+        if damage:
             set_aside(
                 self._disk, quarantine, self._path.rpartition("/")[2], data, [each[:2] for each in damage]
             )
         data = b"".join(snapshot(self))
         self._disk.replace(self._path, data)
         self._length, self._added = len(data), 0
+        return is_whole
 
 
 def snapshot(declared: Declared) -> Iterator[bytes]:
