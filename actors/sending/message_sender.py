@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pykka import ActorDeadError
 
-from warrenmq.errors import Blocked, ResourceError
+from warrenmq.errors import Blocked, NotFound, ResourceError
 from warrenmq.message.queue_message import Publication
 from warrenmq.message.stored import encode_head, encode_raw_head
 from warrenmq.queue.collected import OpenPublish
@@ -108,7 +108,7 @@ class MessageSender(Generic[F]):
     def __init__(self, runtime: Runtime, ids: MessageIds, flow: Callable[[Runtime, ActorRef[Any], int], F],
                  initial_credit: int, trace: ActorTrace | None, address: Callable[[str], ActorRef[Any]],
                  forward: Callable[[str, Publication, Promise], bool] | None = None) -> None:  # fmt: skip
-        """`address` finds a queue's process by the queue's name, or raises ActorDeadError, Blocked or ResourceError; `flow` is the
+        """`address` finds a queue's process by the queue's name, or raises ActorDeadError, NotFound, Blocked or ResourceError; `flow` is the
         kind of Flow that this sender counts with.  `forward` is of a sender whose `address` finds no queue that sleeps: it has
         another process start it and publish to it; False if this sender is to publish itself.
         """
@@ -280,7 +280,7 @@ class MessageSender(Generic[F]):
             return None
         try:
             ref = self.address(queue)
-        except ActorDeadError:
+        except (ActorDeadError, NotFound):  # the other queues get the message all the same
             confirm.nack(NO_QUEUE)
             return None
         except (Blocked, ResourceError) as error:
