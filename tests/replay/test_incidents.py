@@ -83,18 +83,31 @@ def test_a_confirmed_message_that_was_lost_to_damage_breaks_c2(tmp_path, profile
 
 
 def test_a_process_that_cannot_be_started_is_told_in_the_verdict(tmp_path, capsys):
-    """A store that crashed in its init, and the run ended."""
+    """A store that crashed in its init, and with it the one of its supervisor; and the run ended."""
     runs = consistent_trace(1)
-    store = next(actor for actor in runs[-1].actors if actor.name == "msg_store_persistent")
-    number = max(each.id for each in runs[-1].actors) + 1
-    ended = [store.rows[-1][0] + 1, 1, 0, 0, 0, 0, 0, 0, number << 16 | Ev.ACTOR_STOP << 8 | Reason.CRASH]
-    runs[-1].actors.append(Actor(number, store.name, store.kind, store.parent, [ended], 1))
+    for name in ("msg_store_persistent", "vhost_sup"):
+        crash_in_init(runs[-1], name, is_up=False)
     for name, content in write_trace(runs).items():
         (tmp_path / name).write_bytes(content)
     for more, status in (["--json"], 1), (["--allow-damage"], 0):
         assert main(["replay", str(tmp_path), "--engine", "python", *more]) == status
     verdict = capsys.readouterr().out.splitlines()[-1]
     assert verdict.startswith("verdict ok, with 1 run that crashed until it was down: ")
+
+
+def test_a_start_that_fails_below_a_supervisor_that_is_up_is_refused_to_who_asked_for_it():
+    """A queue that cannot be woken on a full disk takes no broker down."""
+    runs = consistent_trace(1)
+    crash_in_init(runs[-1], "queue:a", is_up=True)
+    assert told(engine.replay_memory(write_trace(runs)).figures["incidents"]) == ""
+
+
+def crash_in_init(run, name, *, is_up):
+    """Add an actor to a run that crashed before it was up; is its supervisor up?"""
+    number = max(each.id for each in run.actors) + 1
+    like = next(actor for actor in run.actors if actor.name == name)
+    ended = [like.rows[-1][0] + 1, 1, 0, 0, 0, 0, 0, 0, number << 16 | Ev.ACTOR_STOP << 8 | Reason.CRASH]
+    run.actors.append(Actor(number, like.name, like.kind, like.parent if is_up else number + 1, [ended], 1))
 
 
 def test_what_was_acked_before_a_power_cut_is_no_loss(tmp_path):

@@ -56,19 +56,19 @@ def incidents(catalog: Catalog, context: TraceContext, figures: Mapping[FigureKe
 
 
 def _fell(who: Who, context: TraceContext) -> bool:
-    """True if the actor was the topmost supervisor, and gave up, or crashed before it was up and was not started again.
+    """True if the actor was the topmost supervisor, and gave up, or crashed before it or its supervisor was up and was not started again.
 
-    In a run that was killed another start may have been under way.
+    In a run that was killed another start may have been under way.  Below a supervisor that is up, a start that fails is refused to who
+    asked for it: a sleeping queue cannot be woken on a full disk.
     """
     mark, entry = context.actor_summary(who), context.runs[who[0]].actors.get(who[1])
     if entry is None or not context.coverage[who].complete:
         return False
     if mark.count(Ev.ESCALATE):
         return not entry.parent
+    was_up = mark.incarnation or context.actor_summary((who[0], entry.parent)).incarnation
     is_over = context.runs[who[0]].closed
-    return (
-        is_over and not mark.incarnation and mark.end_reason == Reason.CRASH and context.is_last_of_name(who)
-    )
+    return is_over and not was_up and mark.end_reason == Reason.CRASH and context.is_last_of_name(who)
 
 
 def told(counts: Mapping[str, int]) -> str:
