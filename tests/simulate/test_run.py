@@ -141,6 +141,25 @@ FOUND = {
     "a deletion is believed though the declaration after it was torn": (
         "classic", 6, "get queue=dead\ndelete queue=dead\ncrash_at operation=2\nburst",
     ),
+    "a queue that cannot be woken on a full disk is no broker that crashed until it was down": (
+        "classic", 2, "publish_many to=b count=20\npublish to=b\nconsume\nfull\npublish to=b",
+    ),
+    "a delayed message lives from when it comes, not from when it is confirmed": (
+        "classic", 2, "later to=t\npublish\nfull\nsettle\nsleep ms=2000\nsleep ms=63\nrestart\nget queue=t",
+    ),
+    "a fan-out reaches the other queues when one is deleted under it": ("modern", 0, "burst to=all\ndelete"),
+    "what is on its way over AMQP goes to the alternate exchange if its queue is deleted": (
+        "classic", 0, "publish to=a.x via=amqp\ndelete",
+    ),
+    "what is on its way over AMQP may reach the queue that is declared again": (
+        "modern", 5, "publish to=a.x\npublish_many to=b via=amqp\ndelete queue=b\npublish to=b",
+    ),
+    "what is on its way over AMQP may reach the declared queue of a dead-lettering one": (
+        "classic", 0, "delete queue=d\npublish via=amqp\npublish to=d via=amqp\ndelete queue=d\nget queue=d",
+    ),
+    "what is on its way over AMQP may reach queues that a transaction declares again": (
+        "modern", 2, "publish to=a.x via=amqp\npublish_many to=b via=amqp\ndelete queue=b\nkill victim=vhost_sup\ntx to=all",
+    ),
 }  # fmt: skip
 """What simulated runs have found: profile, seed and script."""
 

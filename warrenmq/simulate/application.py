@@ -124,7 +124,7 @@ class Application:
     def delete(self, step: Step) -> None:
         name = step.word("queue")
         self.session.queue(name)
-        self.session.being_deleted = name
+        self.session.deleting(name)
         self.session.broker.delete_queue(name)
         self.session.being_deleted = ""
         self.session.gone(name)

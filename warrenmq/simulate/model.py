@@ -63,6 +63,11 @@ class QueueModel:
         copy.sent_at = -inf if may_be_refused else now
         self.copies[message.number] = copy
 
+    def may_come(self, messages: Iterable[Message]) -> None:
+        """They may come here: a queue that they were sent to was deleted before they were routed, or is this one's predecessor."""
+        for message in messages:
+            self.copies.setdefault(message.number, Copy(message, is_certain=False, has_ttl=self.has_ttl))
+
     def not_sent(self, messages: Iterable[Message]) -> None:
         """They were refused before they were sent."""
         for message in messages:
@@ -122,7 +127,7 @@ class QueueModel:
                 continue
             if copy.awaits_confirm:
                 copy.is_certain, copy.awaits_confirm = not self.may_drop, False
-            if copy.came_at is None:
+            if copy.came_at is None and copy.due_at < 0:  # a delayed message is only safe where it waits
                 copy.came_at = now
 
     def settled_so_far(self) -> set[int]:

@@ -10,7 +10,7 @@ from warrenmq.message.properties import Properties
 from warrenmq.simulate.amqp_client import AmqpConfirm, ConnectionLost
 from warrenmq.simulate.messages import MAIN, PromiseBroken
 from warrenmq.simulate.session import Later, Session
-from warrenmq.simulate.topology import EXCHANGES
+from warrenmq.simulate.topology import reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,17 +83,14 @@ class Publishing:
         session = self._session
         # delayed messages come in the order of their times
         (message,) = session.messages(1, step.number("size"), session.next_publisher())
-        exchange, key, queues = session.destination(step.word("to"))
+        way = session.destination(step.word("to"))
         seconds = step.number("ms") / 1000
         due_at = session.now() + seconds
-        # a queue that is deleted meanwhile leaves it to the alternate exchange
-        otherwise = tuple(queue for queue, _ in EXCHANGES["rest"].bindings) if exchange == "keys" else ()
-        may_come_to = tuple(dict.fromkeys(queues + otherwise))
-        session.later.append(Later(message, may_come_to, due_at))
-        for name in may_come_to:
-            session.models[name].sent_later(message, due_at, may_be_gone=name not in queues)
+        session.later.append(Later(message, reach(way), due_at))
+        for name in reach(way):
+            session.models[name].sent_later(message, due_at, may_be_gone=name not in way.queues)
         confirm = session.broker.publish(
-            exchange, key, message.body, delay=seconds, timeout=session.faults.timeout
+            way.exchange, way.key, message.body, delay=seconds, timeout=session.faults.timeout
         )
         self._sent([message], confirm, {})
 
@@ -162,15 +159,20 @@ class Publishing:
         self, to: str, messages: list[Message], call: Callable[[str, str], AnyConfirm]
     ) -> AnyConfirm:
         session = self._session
-        exchange, key, queues = session.destination(to)
-        before = self._before(messages, queues)
+        way = session.destination(to)
+        before = self._before(messages, way.queues)
+        session.set_out(messages, way)
+        confirm: AnyConfirm | None = None
         try:
-            confirm = call(exchange, key)
+            confirm = call(way.exchange, way.key)
         except Blocked:
-            for name in queues:
+            for name in way.queues:
                 if name in session.models:
                     session.models[name].not_sent(messages)
             raise
+        finally:
+            if not isinstance(confirm, AmqpConfirm):
+                session.arrived(messages)
         if session.faults.must_block:
             raise PromiseBroken(
                 "alarm", f"a publish to {to} was taken, though the memory alarm has been set for long"
@@ -221,7 +223,9 @@ class Publishing:
             confirm, messages, before = due
             if not confirm.done():
                 still.append(due)
-            elif confirm.exception() is None:
+                continue
+            self._session.arrived(messages)
+            if confirm.exception() is None:
                 for message in messages:
                     message.confirm = confirm
                 for model in models.values():
@@ -244,3 +248,4 @@ class Publishing:
         """The broker's process has ended: no confirm comes any more."""
         self.look()
         self._due.clear()
+        self._session.underway.clear()

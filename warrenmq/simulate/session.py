@@ -11,7 +11,7 @@ from warrenmq.simulate.amqp_client import AmqpClient, AmqpDelivery
 from warrenmq.simulate.faults import Faults
 from warrenmq.simulate.messages import MAIN, Message, body_of
 from warrenmq.simulate.model import QueueModel
-from warrenmq.simulate.topology import ARGUMENTS, EXCHANGES, Route, route
+from warrenmq.simulate.topology import ARGUMENTS, EXCHANGES, Route, reach, route
 
 if TYPE_CHECKING:
     from warrenmq.broker.broker import QueueHandle
@@ -35,11 +35,20 @@ class Later(NamedTuple):
     due_at: float
 
 
+class Underway(NamedTuple):
+    """Messages that may not be routed yet, the queues that they were sent to, and those that they may come to."""
+
+    messages: list[Message]
+    queues: tuple[str, ...]
+    reach: tuple[str, ...]
+
+
 class Session:
     """The state that all steps of a script share.
 
     models         what the client knows of each queue that it declared
     held           deliveries that are not settled, in the order in which they came
+    underway       publishes of another thread that have not returned, and those over AMQP that were not answered
     policies       those that hold: queue -> name of the policy in scripts
     changing       the queue whose policy is being changed: the old one or the new one may hold
     deleted        queues whose deletion has returned, and that were not declared again
@@ -64,6 +73,7 @@ class Session:
         self.models: dict[str, QueueModel] = {}
         self.held: list[Held] = []
         self.later: list[Later] = []
+        self.underway: list[Underway] = []
         self.policies: dict[str, str] = {}
         self.changing = ""
         self.deleted: set[str] = set()
@@ -110,6 +120,8 @@ class Session:
             self.queue("dead")
         self.deleted.discard(name)
         queue = self.broker.declare_queue(name, arguments=ARGUMENTS.get(name))
+        if name in self.models:  # another thread has declared it meanwhile
+            return queue
         has_ttl = name == "t"
         self.models[name] = model = QueueModel(
             name, may_drop=has_ttl, has_ttl=has_ttl, is_ordered=name != "dead", one_journal=name != "p"
@@ -119,6 +131,9 @@ class Session:
         for message, queues, due_at in self.later:
             if name in queues:
                 model.sent_later(message, due_at, may_be_gone=True)
+        for each in self.underway:
+            if name in each.reach:
+                model.may_come(each.messages)
         return queue
 
     def destination(self, to: str) -> Route:
@@ -142,6 +157,28 @@ class Session:
                 self.queue(queue)
                 self.broker.bind(queue, name, key)
                 self._bound.add((queue, name))
+
+    def set_out(self, messages: list[Message], way: Route) -> None:
+        """Messages are about to be published on this way, along which queues may be gone by now."""
+        self.underway.append(each := Underway(messages, way.queues, reach(way)))
+        if any(name not in self.models or name == self.being_deleted for name in way.queues):
+            self._may_come_elsewhere(each)
+
+    def arrived(self, messages: list[Message]) -> None:
+        """Messages that were underway are routed by now."""
+        self.underway = [each for each in self.underway if each.messages is not messages]
+
+    def deleting(self, name: str) -> None:
+        """A queue is about to be deleted: what was sent to it and is not routed yet may come to others."""
+        self.being_deleted = name
+        for each in self.underway:
+            if name in each.queues:
+                self._may_come_elsewhere(each)
+
+    def _may_come_elsewhere(self, each: Underway) -> None:
+        for name in each.reach:
+            if name in self.models:
+                self.models[name].may_come(each.messages)
 
     def gone(self, name: str) -> None:
         """A queue was deleted, and its bindings with it."""

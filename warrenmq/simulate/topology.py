@@ -68,3 +68,10 @@ POLICED = ("a", "b")
 def route(to: str) -> Route:
     """The route of a target."""
     return ROUTES.get(to) or Route("", to, (to,))
+
+
+def reach(way: Route) -> tuple[str, ...]:
+    """The queues that a message may come to if some are deleted before it is routed: those of the alternate exchange, too."""
+    alternate = EXCHANGES[way.exchange].alternate if way.exchange else ""
+    others = [queue for queue, _ in EXCHANGES[alternate].bindings] if alternate else []
+    return tuple(dict.fromkeys((*way.queues, *others)))
