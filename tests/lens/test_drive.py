@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warrenmq.errors import CallerError
-from warrenmq.lens.drive import Drive
+from warrenmq.lens.drive import PROFILES, Drive
+from warrenmq.lens.lesson import lessons
 from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.replay.export.selection import rows_in_order
 from warrenmq.trace.events import Confirm, Deliver, Ev, Reason
@@ -212,6 +213,20 @@ def test_an_unknown_script_or_profile_is_refused():
         Drive("nothing")
     with pytest.raises(CallerError, match="no profile 'old'"):
         Drive(profile="old")
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_script_of_every_lesson_ends_under_both_profiles(profile):
+    for each in lessons():
+        with Drive(each.name, profile=profile) as drive:
+            assert drive.script_rows == drive.machine.rows > 50
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_kill_inside_the_collector_loses_nothing_under_both_profiles(profile):
+    with Drive("15", profile=profile) as drive:
+        assert len(rows(drive, Ev.DELIVER)) == 22 + 6
+        assert replay_memory(drive.files()).verdict == "ok"
 
 
 def all_rows(drive):
