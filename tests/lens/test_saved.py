@@ -101,6 +101,27 @@ def test_the_page_goes_on_and_back_by_keys(trace, saved, watched):
     shown.keyboard.press("w")
     assert shown.locator(".why li").count() == 1 + len(shown.evaluate("lens.tape.why(lens.state.at)"))
     shown.keyboard.press("Escape")
+    focus = lambda where: shown.evaluate(f"document.activeElement === document.querySelector({where!r})")
+    shown.focus(".ask")  # from the keyboard: a dialog takes the focus, and gives it back to what opened it
+    shown.keyboard.press("Enter")
+    assert focus(".why")
+    shown.keyboard.press("Escape")
+    assert focus(".ask")
+    shown.keyboard.press("/")
+    assert focus(".search input")
+    shown.keyboard.press("Escape")
+    assert focus(".ask")
+    shown.focus(".actor .of")
+    shown.keyboard.press("Enter")
+    assert focus(".inspector")
+    shown.keyboard.press("?")  # one opened in another: both close, and the focus is where it began
+    shown.keyboard.press("Escape")
+    assert focus(".actor .of")
+    shown.keyboard.press("Enter")
+    shown.keyboard.press("Tab")
+    assert focus(".inspector .close")
+    shown.keyboard.press("Enter")
+    assert focus(".actor .of")
     shown.keyboard.press("i")
     assert shown.locator(".inspector").count() == 1
     shown.keyboard.press("?")
@@ -121,6 +142,13 @@ def test_the_page_fits(saved, watched, width):
     watched.page.set_viewport_size({"width": width, "height": 844})
     shown = watched.open(saved, row=700)
     assert shown.evaluate("document.documentElement.scrollWidth") <= width
+    shown.evaluate(
+        "lens.go(lens.tape.next(700, 1, (row) => lens.tape.head.events[lens.tape.row(row).event] === 'APPEND'))"
+    )
+    shapes = "[...document.querySelectorAll('.cell.foc, .rec.foc, .chip.foc')].map((each) => getComputedStyle(each).boxShadow.includes('-5px'))"
+    assert set(shown.evaluate(shapes)) == {
+        True
+    }  # this row's message differs in form, not by its colour alone
     unnamed = "[...document.querySelectorAll('button, select, input')].filter((e) => !(e.innerText || e.ariaLabel || e.title).trim()).length"
     assert shown.evaluate(unnamed) == 0
 

@@ -18,6 +18,7 @@ const HANDLED = new Set(["RECV", "PUBLISH", "ACK"]);
 const KEYS = [["Space", "play, pause"], ["\u2192 \u2190", "next, previous row"], ["Shift + arrow", "next, previous handled message"], ["u, Shift + u", "until the chosen moment, and back"],
   ["j, k", "next, previous row of this process"], ["n, p", "next, previous chapter"], ["v", "next violated rule"], ["f", "follow this row's message, or let it go"], ["w", "why?"], ["i, m", "inspect this row's process, its message"], ["/", "search the captions"],
   ["1 to 9", "a chapter"], ["+ \u2212", "larger, smaller"], ["d", "dark, light"], ["Home, End", "first, last row"], ["Esc", "close, let go"]];
+const OVER = "[role=dialog], .search";  // what opens over the page, takes the focus, and gives it back
 const FAR = 20_000;  // rows that are looked through for those about a thing
 
 function clock(ns) {
@@ -107,7 +108,12 @@ export class Lens {
     this.soon = requestAnimationFrame(() => this.show(row, { playing: false, why: false }, false, false));
   };
   select = (selected) => { this.state.selected = selected; this.toHash(false); this.render(false); this.focus(".inspector"); };
-  focus(dialog) { this.root.querySelector(dialog)?.focus({ preventScroll: true }); }
+  focus(dialog) {
+    const opened = this.root.querySelector(dialog), from = document.activeElement;
+    if (!opened) return;
+    if (from !== document.body && !opened.contains(from)) opened.$opener = from;
+    (opened.querySelector("input") ?? opened).focus({ preventScroll: true });
+  }
   pick = (message) => { this.state.pinned = this.state.pinned === message ? 0 : message; this.toHash(false); this.render(false); };
   grow(more) {  // rows that came, from a feed
     const { tape } = this;
@@ -169,13 +175,13 @@ export class Lens {
   key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const k = event.key, row = event.shiftKey ? "message" : "row";
-    if (["SELECT", "INPUT", "TEXTAREA"].includes(event.target.tagName)) { if (k === "Escape") { this.state.search = null; event.target.blur(); this.render(false); } return; }
+    if (["SELECT", "INPUT", "TEXTAREA"].includes(event.target.tagName)) { if (k === "Escape") { this.state.search = null; this.render(false); if (event.target.isConnected) event.target.blur(); } return; }
     const act = {
       " ": this.play, ArrowRight: () => this.step(1, row), ArrowLeft: () => this.step(-1, row), Home: () => this.go(this.tape.first + 1), End: () => this.go(this.tape.last),
       u: () => this.step(1, "until"), U: () => this.step(-1, "until"), j: () => this.step(1, "actor"), k: () => this.step(-1, "actor"), n: () => this.step(1, "chapter"), p: () => this.step(-1, "chapter"), v: () => this.step(1, "violation"),
       w: () => this.toggle("why"), f: () => this.pick(this.state.pinned || this.tape.row(this.state.at).message), d: this.theme, "?": () => this.toggle("keys"), i: () => this.select(this.state.selected ? null : { kind: "actor", id: this.tape.row(this.state.at).actor }),
       m: () => { const { message } = this.tape.row(this.state.at); if (message) this.select({ kind: "message", id: message }); },
-      "/": () => { this.state.search = ""; this.render(false); this.root.querySelector(".search input")?.focus(); },
+      "/": () => { this.state.search = ""; this.render(false); this.focus(".search"); },
       "+": () => this.resize(1), "=": () => this.resize(1), "-": () => this.resize(-1), Escape: () => { Object.assign(this.state, { why: false, keys: false, pinned: 0, selected: null, search: null }); this.render(false); },
     }[k] ?? (/^[1-9]$/.test(k) && this.tape.head.chapters[k - 1] ? () => this.go(this.tape.head.chapters[k - 1][0]) : null);
     if (act && !(k === " " && event.target.tagName === "BUTTON")) { event.preventDefault(); act(); }
@@ -216,9 +222,11 @@ export class Lens {
       turn: (id) => { const a = T.actor.get(id); return a && this.options.turn?.(a[1] === "QueueProcess" ? "queue:" + a[0] : a[0]); },
     };
     this.T = T;
+    const over = document.activeElement?.closest(OVER);
     patch(root.firstChild, [this.header(row), el("main.machine", { key: "machine", tabindex: "0", "aria-label": "the broker after this row" },
       el("div.left", {}, tree(T, now)), el("div.middle", {}, flow(T, now), stores(T, now)), el("div.right", {}, flying(T, now), cache(T, now), costs(T, now))),
     el("svg.way", { key: "way", "aria-hidden": "true" }), inspector(state.selected, T, now), state.keys && this.keys(), state.why && this.whys(), this.deck(row, now)]);
+    if (over && !over.isConnected) (opener(over) ?? root.querySelector(".machine")).focus({ preventScroll: true });
     for (const part of root.querySelectorAll(".looked")) if (!state.look.some((each) => part.matches(LOOKS[each]))) part.classList.remove("looked");
     for (const each of state.look) for (const part of root.querySelectorAll(LOOKS[each])) part.classList.add("looked");
     this.draw(moving);
@@ -232,9 +240,9 @@ export class Lens {
   header(row) {
     const { state } = this, head = this.tape.head;
     return el("header", { key: "header", "aria-label": "the lens" }, el("h1", {}, el("b", {}, "warrenmq"), " the lens"), el("p.title", {}, named(head.title), this.options.live?.() ? el("span.live", {}, "live") : null, head.note && el("span.note", {}, head.note)),
-      state.search !== null && el("label.search", {}, el("input", { type: "search", placeholder: "search the captions", "aria-label": "search the captions", on: { keydown: (e) => { if (e.key === "Enter") this.search(e.target.value, e.shiftKey ? -1 : 1); } } })),
+      state.search !== null && el("label.search", { key: "search" }, el("input", { type: "search", placeholder: "search the captions", "aria-label": "search the captions", on: { keydown: (e) => { if (e.key === "Enter") this.search(e.target.value, e.shiftKey ? -1 : 1); } } })),
       state.pinned > 0 && el("button.pinned", { title: "let it go", on: { click: () => this.pick(state.pinned) } }, "following ", el("b", {}, "m" + state.pinned), " \u00d7"),
-      el("nav", { "aria-label": "how it looks" }, el("button", { "aria-expanded": String(state.keys), title: "keys (?)", "aria-label": "keys", on: { click: () => this.toggle("keys") } }, el("span", { "aria-hidden": "true" }, "?")),
+      el("nav", { key: "nav", "aria-label": "how it looks" }, el("button", { "aria-expanded": String(state.keys), title: "keys (?)", "aria-label": "keys", on: { click: () => this.toggle("keys") } }, el("span", { "aria-hidden": "true" }, "?")),
         el("button", { title: "smaller (-)", "aria-label": "A\u2212: smaller", on: { click: () => this.resize(-1) } }, "A", el("small", {}, "\u2212")), el("button", { title: "larger (+)", "aria-label": "A+: larger", on: { click: () => this.resize(1) } }, "A", el("small", {}, "+")),
         el("button", { title: "dark or light (d)", "aria-label": "dark or light", on: { click: this.theme } }, el("svg", { viewBox: "0 0 16 16", width: 14, height: 14 }, el("circle.o", { cx: 8, cy: 8, r: 6.2 }), el("path", { d: "M8 1.8a6.2 6.2 0 0 1 0 12.4z" })))));
   }
@@ -284,6 +292,13 @@ export class Lens {
           strip(tape, state.at, this.width, this.scale, row ? this.words(state.at) : "", this.scrub)),
         el("p.count", {}, el("b", {}, num(state.at)), ` of ${num(tape.last)}`, el("small", {}, here >= 0 ? `${here + 1} ${head.chapters[here][1]}` : ""))));
   }
+}
+
+// what opened a dialog that is closed now; if that was in another one that is closed, what opened that
+function opener(over) {
+  let found = over;
+  while (found && !found.isConnected) found = found.closest(OVER)?.$opener;
+  return found;
 }
 
 function spoken([kind, value, thing]) {
