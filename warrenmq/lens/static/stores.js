@@ -25,7 +25,7 @@ function record(store, file, [at, r], level, scale, now, many, dense) {
   const title = dense && !foc ? `m${message}` : references ? `m${message}: ${num(size)} bytes at ${num(at)}, ${plural(references, "reference")}; ${LEVELS[level]}` : `garbage: ${message ? `m${message} was here, ` : ""}${num(size)} bytes`;
   return el("i.rec", { key: at, class: `${state} ${foc ? "foc" : ""} ${chg ? "chg" : ""}`, "data-a": "rec/" + key, title: many && !foc ? undefined : title,
     style: { left: at * scale / 10 + "%", width: size * scale / 10 + "%" }, on: { click: () => now.select({ kind: "record", id: key }) } },
-    message && wide > 10 + 13 * String(message).length ? el("span", {}, "m" + message) : null,
+    message && wide > 10 + 13 * String(message).length ? el("span", { style: { "--n": String(message).length } }, "m" + message) : null,
     references && wide > 12 && !many ? el("u", {}, Array.from({ length: Math.min(references, 4) }, () => el("s"))) : null);
 }
 
