@@ -23,6 +23,7 @@ from warrenmq.errors import NotFound
 from warrenmq.queue.messages import Ack, Drain, Info
 from warrenmq.routing.delayed import LATER, exchange_of, store_of
 from warrenmq.runtime.life import inbox_of
+from warrenmq.seams.syncs import SYNCS
 from warrenmq.supervisors.broker_sup import PERSISTENT_STORE, TRANSIENT_STORE, VHOST_PROCESS
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ class Client:
         return Stats(
             tuple(queues), tuple(stores), actors, alarm_stats(engine.resources), engine.resources.alarms.waiting(),
             damage_stats(engine.vhost.damage, engine.path), self.runtime.stuck(), tuple(delayed),
+            SYNCS.total,
         )  # fmt: skip
 
     def ack_one(self, ref: ActorRef[Any], acks: OpenAcks, tag: int) -> None:

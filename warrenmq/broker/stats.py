@@ -164,6 +164,8 @@ class Stats:
     """Actors that have held up a thread of a pool for longer than a second; always empty under threads."""
     delayed: tuple[DelayStats, ...] = ()
     """Messages that wait for their time, those of `delay` and `at` first."""
+    syncs: int = 0
+    """Files and folders that the process of the broker has made durable (fdatasync), since it was started, for all its brokers."""
 
     def as_dict(self) -> dict[str, Any]:
         """Convert to dicts, lists, numbers and strings, for JSON; a number without a limit (target_ram_count) is None."""
@@ -182,7 +184,7 @@ class Stats:
         return cls(
             tuple(queues), tuple(stores), _rows(ActorStats, plain["actors"]), _rows(AlarmStats, plain["alarms"]),
             _rows(BlockedPublisher, plain["blocked_publishers"]), _rows(DamageStats, plain["damage"]), tuple(plain["stuck"]),
-            _rows(DelayStats, plain["delayed"]),
+            _rows(DelayStats, plain["delayed"]), plain["syncs"],
         )  # fmt: skip
 
 

@@ -1,37 +1,46 @@
-"""`warrenmq top DIR`: rates, depths, memory, actors and restarts of a directory's owner, live."""
+"""`warrenmq top DIR or URL`: rates, depths, memory, actors, syncs and restarts of a running broker, live."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import select
+import sys
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.cli._live import owners_looks
 from warrenmq.cli._parsers import add_verb, real, whole
-from warrenmq.errors import BrokerClosed, CallerError, NotFound
-from warrenmq.terminal import plain, size
+from warrenmq.errors import CallerError
+from warrenmq.terminal import columns, cut, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterator, Sequence
 
-    from warrenmq.broker.stats import Stats
-    from warrenmq.shared.looking import Look
+    from warrenmq.cli._top_samples import Sample
 
 _SHOWN = 30
-"""Queues."""
+"""Queues of a virtual host where no terminal says how many have room."""
+_ENDS = ("q", "Q", "\x04", "")
+"""Keys that end it; "" is the end of the input."""
+_GAP = "   "
 
 
 def add_parser(subparsers: Any) -> None:
     parser = add_verb(
         subparsers, "top",
-        summary="watch a running broker: rates, depths, memory, actors, restarts",
-        does="Ask the process that shares or serves DIR for its state, again and again, until Ctrl-C. When another process takes the "
-        "directory over, that one is asked.",
+        summary="watch a running broker: rates, depths, memory, actors, syncs, restarts",
+        does="Ask the process that shares or serves DIR, or the management API at URL, for its state, again and again, until q or "
+        "Ctrl-C. When another process takes the directory over, that one is asked.",
         example="warrenmq top data/",
-        ends="0 it was ended, 2 no process shares or serves the directory.",
+        ends="0 it was ended, 2 no process shares or serves the directory, or the API refuses.",
     )  # fmt: skip
-    parser.add_argument("directory", metavar="DIR", help="a data directory that is in use")
+    parser.add_argument(
+        "where",
+        metavar="DIR_OR_URL",
+        help="a data directory that is in use, or http://USER:PASSWORD@HOST:PORT of `warrenmq serve --management` or RabbitMQ",
+    )
     parser.add_argument(
         "--interval", metavar="S", type=real(0.1, 3600), default=1.0, help="seconds between two looks"
     )
@@ -41,22 +50,9 @@ def add_parser(subparsers: Any) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """One look at a virtual host."""
-
-    at: float
-    """Seconds, by a clock that only goes on."""
-    vhost: str
-    stats: Stats
-    published: dict[str, int]
-    """Messages that ever came into each queue."""
-
-
-@dataclass(frozen=True, slots=True)
 class Line:
     """One queue."""
 
-    vhost: str
     name: str
     ready: int
     unacked: int
@@ -68,107 +64,144 @@ class Line:
 
 def lines(before: Sample | None, now: Sample) -> list[Line]:
     """The queues, the deepest first; what left a queue is what came in and is not there any more."""
-    old = {} if before is None else {each.name: each for each in before.stats.queues}
+    old = {} if before is None else {each.name: each for each in before.queues}
     found = []
-    for queue in now.stats.queues:
+    for queue in now.queues:
         came = left = None
         last = old.get(queue.name)
         if (
             before is not None
             and last is not None
-            and queue.name in before.published
-            and queue.name in now.published
+            and queue.published is not None
+            and last.published is not None
         ):
             seconds = max(now.at - before.at, 1e-9)
-            came = max(0, now.published[queue.name] - before.published[queue.name]) / seconds
+            came = max(0, queue.published - last.published) / seconds
             grown = queue.ready + queue.unacked - last.ready - last.unacked
             left = max(0.0, came - grown / seconds)
-        found.append(Line(now.vhost, queue.name, queue.ready, queue.unacked, queue.consumers, came, left))
-    return sorted(found, key=lambda each: (-each.ready - each.unacked, each.name))
+        found.append(Line(queue.name, queue.ready, queue.unacked, queue.consumers, came, left))
+    return found
 
 
-def heading(now: Sample) -> str:
-    """Alarms, actors, stores of a virtual host in a line."""
-    stats = now.stats
-    alarms = []
-    for each in stats.alarms:
-        measured = "?" if each.measured is None else size(each.measured)
-        limit = "?" if each.limit is None else size(each.limit)
-        what = "in use, limit" if each.source == "memory" else "free, at least"
-        alarms.append(f"{each.source} {measured} {what} {limit}{' ALARM' if each.is_set else ''}")
-    restarts, mail = sum(each.restarts for each in stats.actors), sum(each.mailbox for each in stats.actors)
-    held = sum(file.file_size for store in stats.stores for file in store.files)
-    return (
-        f"{now.vhost}   {'   '.join(alarms)}   {len(stats.actors)} actors, {mail} mails wait, {restarts} restarts   "
-        f"stores {size(held)}   blocked publishers {len(stats.blocked_publishers)}   damage {len(stats.damage)}"
-    )
+def picture(before: dict[str, Sample], now: Sequence[Sample], width: int, height: int) -> list[str]:
+    """The lines of a screen; the virtual hosts share its height, and queues without room are counted."""
+    parts = [_of_vhost(before.get(each.vhost), each, width) for each in now]
+    room = height - sum(len(head) for head, _ in parts)
+    shown: list[str] = []
+    for left, (head, queues) in zip(range(len(parts), 0, -1), parts, strict=True):
+        most = max(2, room // left)  # what one does not need is the next one's
+        rows = queues if len(queues) <= most else queues[: most - 1]
+        room -= len(rows) + (rows is not queues)
+        shown += [*head, *rows]
+        if rows is not queues:
+            shown.append(f"... and {len(queues) - len(rows):,} more queues")
+    return shown[:height]
 
 
-def sample(look: Look) -> Sample:
-    """Look at one virtual host."""
-    from warrenmq.broker.stats import Stats
+_COLUMNS = ("READY", "UNACKED", "CONSUMERS", "IN/s", "OUT/s")
 
-    stats = Stats.from_dict(look.ask("stats"))
-    deepest = sorted(stats.queues, key=lambda each: -each.ready - each.unacked)[:_SHOWN]
-    published = {}
-    for each in deepest:
-        try:
-            published[each.name] = int(look.ask("info", queue=each.name)["next_seq_id"])
-        except NotFound:  # it was deleted meanwhile
-            continue
-    return Sample(time.monotonic(), look.vhost, stats, published)
+
+def _of_vhost(before: Sample | None, now: Sample, width: int) -> tuple[list[str], list[str]]:
+    """Heading and rows."""
+    rates = "" if now.syncs is None else "- syncs/s"
+    if before is not None and now.syncs is not None and before.syncs is not None:
+        rates = f"{max(0, now.syncs - before.syncs) / max(now.at - before.at, 1e-9):,.0f} syncs/s"
+    head = [
+        _GAP.join((cut(plain(now.vhost), 20), *now.resources)),
+        _GAP.join((*now.parts, *filter(None, [rates]))),
+    ]
+    if now.troubles:
+        head.append(_GAP.join(map(plain, now.troubles)))
+    cells = [[*_numbers(line)] for line in lines(before, now)]
+    widths = [max(map(len, column)) for column in zip(_COLUMNS, *cells, strict=True)]
+    room = max(8, width - sum(widths) - 2 * len(widths))
+    names = [cut(plain(each.name), room) for each in now.queues]
+    of_names = max(map(columns, ["QUEUE", *names]))
+
+    def row(name: str, numbers: Sequence[str]) -> str:
+        padded = [number.rjust(each) for number, each in zip(numbers, widths, strict=True)]
+        return "  ".join((name + " " * (of_names - columns(name)), *padded))
+
+    head = [_begin(each, width) for each in head]
+    return [*head, row("QUEUE", _COLUMNS)], [*map(row, names, cells)]
+
+
+def _numbers(line: Line) -> Iterator[str]:
+    yield from (f"{count:,}" for count in (line.ready, line.unacked, line.consumers))
+    yield from ("-" if rate is None else f"{rate:,.0f}" for rate in (line.rate_in, line.rate_out))
+
+
+def _begin(text: str, width: int) -> str:
+    """A text without what does not fit, cut at its end."""
+    while columns(text) > width:
+        text = text[:-2].rstrip() + "…"
+    return text
 
 
 def run(args: argparse.Namespace) -> int:
     try:
         from rich.console import Console
         from rich.live import Live
+        from rich.text import Text
+
+        from warrenmq.cli._top_samples import samples
     except ModuleNotFoundError as why:
-        raise CallerError("top needs rich; install warrenmq[terminal].") from why
+        msg = f"top needs {why.name}; install warrenmq[terminal]."
+        raise CallerError(msg) from why
 
     before: dict[str, Sample] = {}
     left = args.count
-    with Live(console=Console(), auto_refresh=False) as screen:
-        while True:
-            now, waits = _look(args.directory), f"nobody serves {args.directory} now"
-            if not now and not before:
+    console = Console()
+    # a screen of its own, as editors have, unless the last picture is to stay
+    live = Live(console=console, auto_refresh=False, screen=console.is_terminal and left is None)
+    with _keys() as wait:
+        try:
+            now = samples(args.where)
+            if not now:
                 raise CallerError(
-                    f"no process shares or serves {args.directory}; open it with shared=True, or `warrenmq serve` it."
+                    f"no process shares or serves {args.where}; open it with shared=True, or `warrenmq serve` it."
                 )
-            screen.update(_picture(before, now) if now else waits, refresh=True)
-            before = {each.vhost: each for each in now} or before
-            if left is not None and (left := left - 1) == 0:
-                return 0
-            try:
-                time.sleep(args.interval)
-            except KeyboardInterrupt:
-                return 0
+            with live as screen:
+                while True:
+                    width, height = console.size if console.is_terminal else (80, _SHOWN * max(1, len(now)))
+                    said = picture(before, now, width, height - 1) or [f"nobody serves {args.where} now"]
+                    screen.update(Text("\n".join(said), no_wrap=True), refresh=True)
+                    before = {each.vhost: each for each in now} or before
+                    if left is not None and (left := left - 1) == 0:
+                        return 0
+                    if wait(args.interval) in _ENDS:
+                        return 0
+                    now = _again(samples, args.where)
+        except KeyboardInterrupt:
+            return 0
 
 
-def _look(directory: str) -> list[Sample]:
+def _again(samples: Callable[[str], list[Sample]], where: str) -> list[Sample]:
     try:
-        with owners_looks(directory) as looks:
-            return [sample(look) for look in looks]
-    except BrokerClosed:  # it has just ended
+        return samples(where)
+    except CallerError:  # an API that is gone may come again, as a directory's owner may
         return []
 
 
-def _picture(before: dict[str, Sample], now: Iterable[Sample]) -> Any:
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
+@contextmanager
+def _keys() -> Iterator[Callable[[float], str | None]]:
+    """A function that waits for a key for so many seconds, and returns it, or None; without a terminal it waits only."""
+    if not sys.stdin.isatty():
+        yield time.sleep
+        return
+    import termios
+    import tty
 
-    parts: list[Any] = []
-    for each in now:
-        table = Table(box=None, pad_edge=False)
-        for name in ("QUEUE", "READY", "UNACKED", "CONSUMERS", "IN/s", "OUT/s"):
-            table.add_column(name, justify="left" if name == "QUEUE" else "right")
-        every = lines(before.get(each.vhost), each)
-        for line in every[:_SHOWN]:
-            rates = ["-" if rate is None else f"{rate:,.0f}" for rate in (line.rate_in, line.rate_out)]
-            counts = [f"{count:,}" for count in (line.ready, line.unacked, line.consumers)]
-            table.add_row(Text(plain(line.name)), *counts, *rates)
-        parts += [Text(heading(each)), table]
-        if len(every) > _SHOWN:
-            parts.append(Text(f"... and {len(every) - _SHOWN} more queues"))
-    return Group(*parts)
+    number = sys.stdin.fileno()
+    kept = termios.tcgetattr(number)
+
+    def wait(seconds: float) -> str | None:
+        if not select.select([number], [], [], seconds)[0]:
+            return None
+        return os.read(number, 1).decode(errors="replace")
+
+    try:
+        tty.setcbreak(number)
+        yield wait
+    finally:
+        termios.tcsetattr(number, termios.TCSADRAIN, kept)

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from warrenmq.broker.stats import alarm_stats
 from warrenmq.management.http import Reply, Route
+from warrenmq.seams.syncs import SYNCS
 from warrenmq.version import version
 
 if TYPE_CHECKING:
@@ -142,6 +143,7 @@ class ServerCollector(Collector):
             ("disk_space_available_limit_bytes", "Free disk space low watermark in bytes", disk.limit or 0),
         ):
             yield GaugeMetricFamily(f"rabbitmq_{name}", words, value)
+        yield CounterMetricFamily("rabbitmq_io_sync_ops", "Total number of I/O sync operations", SYNCS.total)
         for alarm, name, words in (
             (memory, "memory_used_watermark", "is 1 if VM memory watermark alarm is in effect"),
             (disk, "free_disk_space_watermark", "is 1 if free disk space watermark alarm is in effect"),

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from warrenmq import forks
 from warrenmq.seams.blocking import THIS_THREAD
+from warrenmq.seams.syncs import SYNCS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -218,6 +219,7 @@ class RealFile:
 
     def datasync(self) -> None:
         if self._durable:
+            SYNCS.total += 1
             with THIS_THREAD.blocking:
                 _datasync(self._fd)
 
@@ -328,6 +330,7 @@ class RealDisk:
     def sync_dir(self, path: str) -> None:
         if not self._durable:
             return
+        SYNCS.total += 1
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             with THIS_THREAD.blocking:
@@ -339,6 +342,7 @@ class RealDisk:
         if not self._durable:
             return
         descriptors = [*map(_descriptor, files)]
+        SYNCS.total += len(descriptors)
         if _sync_file_range is not None:
             for fd in descriptors[
                 1:
@@ -351,6 +355,7 @@ class RealDisk:
     def sync_many(self, paths: Sequence[str]) -> None:
         if not self._durable or (len(paths) > _MANY and _sync_file_system(paths[0])):
             return
+        SYNCS.total += len(paths)
         for path in paths:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
