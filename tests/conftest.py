@@ -5,8 +5,10 @@ Hypothesis looks further when it is told to:
     python3 tests/run.py --hypothesis-profile explore      # new examples, and ten times as many where none is named
 """
 
+import gc
 import os
 import shutil
+import stat
 import subprocess
 
 import pykka
@@ -48,6 +50,22 @@ def pytest_xdist_make_scheduler(config, log):
             return "tests/spark" if scope.startswith("tests/spark/") else scope
 
     return ByFile(config, log)
+
+
+def pytest_collection_finish():
+    """What was collected stays to the end: a tenth of all time would go into looking through it for garbage."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_terminal_summary(terminalreporter):
+    """A null device that is a file changes what programs say of it, and what is in it may tell whose it is."""
+    if not stat.S_ISCHR((found := os.stat(os.devnull)).st_mode):
+        with open(os.devnull, errors="backslashreplace") as file:
+            begin = file.read(1000)
+        terminalreporter.write_line(
+            f"{os.devnull} is no device on this machine, but {found}: {begin!r}", red=True
+        )
 
 
 @both_schedulers

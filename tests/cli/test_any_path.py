@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,13 @@ TARGETS = {
     "no text": "\udcff",
     "a surrogate and a line end": "\udcff\n",
 }
+
+
+def targets() -> dict[str, str]:
+    """TARGETS, but for a null device that is none now: a program run by root can put a file there, which is one more text."""
+    usable = stat.S_ISCHR(os.stat(os.devnull).st_mode)
+    return {name: target for name, target in TARGETS.items() if usable or name != "nothing"}
+
 
 READING = [
     "ls T", "ls T --json", "peek T jobs", "peek T --json", "check T", "check T --json", "stats T", "stats T --json", "repair T --dry-run",
@@ -148,7 +156,7 @@ def said_once(capfd) -> str:
 @pytest.mark.parametrize("command", READING)
 def test_a_verb_without_its_input_fails_in_one_sentence_and_makes_nothing(here, capfd, command):
     before = tree(here)
-    for name, target in TARGETS.items():
+    for name, target in targets().items():
         if name in CAN_BE.get(command, ()):
             continue
         if "--ledger" in command and name in USABLE:
@@ -161,7 +169,7 @@ def test_a_verb_without_its_input_fails_in_one_sentence_and_makes_nothing(here, 
 
 @pytest.mark.parametrize("command", WRITING)
 def test_a_verb_that_cannot_write_its_output_fails_in_one_sentence(here, capfd, command, busy_port):
-    for name, target in TARGETS.items():
+    for name, target in targets().items():
         if name in USABLE and (command.split()[0] in DOES or not command.startswith("serve")):
             continue
         if name in {"a full disk", "not to be made"} and command.startswith("demo") and "--report" in command:
