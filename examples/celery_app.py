@@ -23,6 +23,7 @@ app.conf.update(
     task_acks_late=True,  # a task whose worker is killed is done by another one
     worker_prefetch_multiplier=1,
     broker_connection_retry_on_startup=True,
+    broker_transport_options={"confirm_publish": True},  # `delay` returns when the task is on disk
 )
 
 

@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pykka
 import pytest
@@ -259,3 +260,13 @@ def test_a_damaged_snapshot_is_not_taken_for_an_empty_state(tmp_path):
     path.write_bytes(data)
     with warrenmq.open(tmp_path) as broker, pytest.raises(CorruptFile, match="begin anew"):
         started(broker)
+
+
+def test_retries_that_retry_policy_does_not_take_are_refused(broker):
+    class Wrong(warrenmq.DurableActor):
+        retries: ClassVar = {"max_attempt": 3}
+
+    with pytest.raises(
+        ArgumentTypeError, match="retries has 'max_attempt', which is none of max_attempts, backoff"
+    ):
+        Wrong.ref(broker)

@@ -136,3 +136,20 @@ def test_wrong_lists_of_messages_are_refused():
         Codec("msgpack", [int])
     with pytest.raises(ArgumentValueError, match="codec"):
         Codec("pickle")
+
+
+def test_each_refusal_says_what_is_wrong():
+    with pytest.raises(ArgumentTypeError, match=r"^int is not a dataclass"):
+        Codec("json", [int])
+    with pytest.raises(
+        ArgumentTypeError, match="JSON has text as keys, not int; make it text, or take the codec msgpack"
+    ):
+        Codec("json").encode({1: 2})
+    with pytest.raises(
+        ArgumentTypeError, match=r"^object cannot be written: there is no way to write object; use plain"
+    ):
+        Codec("msgpack").encode(object())
+    with pytest.raises(
+        ArgumentValueError, match=r"is not application/msgpack: [A-Z]"
+    ):  # msgpack's error has no text
+        Codec("msgpack").decode(b"\xc1", None)

@@ -44,7 +44,7 @@ from weakref import WeakKeyDictionary
 from pykka import ActorDeadError, ThreadingActor
 
 from warrenmq.broker.consumer import Consumer
-from warrenmq.checks import is_a, short_text
+from warrenmq.checks import is_a, short_text, shown
 from warrenmq.durable_actors.address import ANSWER, FAILURE, DurableRef, Handling, handling
 from warrenmq.durable_actors.codec import Codec, read
 from warrenmq.durable_actors.snapshot import Snapshot
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
 BACKOFF = (1.0, 5.0, 30.0, 120.0)
 """Seconds between attempts."""
+_RETRIES = ("max_attempts", "backoff", "dead_letter")
 BATCH = 64
 """Messages that are handled before one snapshot and their acks."""
 
@@ -353,6 +354,10 @@ class DurableActor(ThreadingActor):
             return
         if not is_a(cls.retries, Mapping):
             raise ArgumentTypeError("retries is the arguments of retry_policy, as in {'max_attempts': 5}")
+        if unknown := [each for each in cls.retries if each not in _RETRIES]:
+            raise ArgumentTypeError(
+                f"retries has {shown(unknown[0])}, which is none of {', '.join(_RETRIES)}"
+            )
         options = {"max_attempts": 5, "backoff": BACKOFF, "dead_letter": f"{name}-failed", **cls.retries}
         queue = broker.declare_queue(name)
         if is_a(options["dead_letter"], str):

@@ -68,8 +68,9 @@ class Codec:
         self._classes: dict[str, type] = {}
         for each in classes:
             if not (isinstance(each, type) and dataclasses.is_dataclass(each)):
+                what = each.__name__ if isinstance(each, type) else f"a value {shown(each)}"
                 raise ArgumentTypeError(
-                    f"{shown(each)} is not a dataclass; messages lists the dataclasses of an actor"
+                    f"{what} is not a dataclass; messages lists the dataclasses of an actor"
                 )
             if self._classes.setdefault(each.__name__, each) is not each:
                 raise ArgumentValueError(f"two messages are called {each.__name__}; rename one")
@@ -85,7 +86,7 @@ class Codec:
         try:
             return self._write(_plain(value)), name
         except (TypeError, ValueError, OverflowError) as why:
-            raise ArgumentTypeError(f"a {type(value).__name__} cannot be written: {why}") from why
+            raise ArgumentTypeError(f"{type(value).__name__} cannot be written: {why}") from why
 
     def state_bytes(self, state: Any, *, typed: bool) -> bytes:
         """Encode a state; unless it is decoded as a type (`typed`), it must decode equal.  ArgumentTypeError."""
@@ -101,7 +102,8 @@ class Codec:
         try:
             value = self._read(data)
         except Exception as why:
-            raise ArgumentValueError(f"the message is not {self.content_type}: {why}") from why
+            reason = str(why) or type(why).__name__  # msgpack's errors have no words
+            raise ArgumentValueError(f"the message is not {self.content_type}: {reason}") from why
         if name is None:
             return value
         if (known := self._classes.get(name)) is None:
@@ -115,7 +117,9 @@ def _check_text_keys(value: Any) -> None:
     if isinstance(value, dict):
         for key, each in value.items():
             if not isinstance(key, str):
-                raise TypeError(f"JSON has text as keys, not {type(key).__name__}")
+                raise TypeError(
+                    f"JSON has text as keys, not {type(key).__name__}; make it text, or take the codec msgpack"
+                )
             _check_text_keys(each)
     elif isinstance(value, list):
         for each in value:
@@ -132,7 +136,7 @@ def _check_comes_back(value: Any) -> None:
             _check_comes_back(each)
     elif value is not None and type(value) not in (*_PLAIN, bytes):
         raise TypeError(
-            f"a {type(value).__name__} in it comes back as another type; say what it is with state_type"
+            f"{type(value).__name__} in it comes back as another type; say what it is with state_type"
         )
 
 
@@ -155,7 +159,9 @@ def _plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, _PLAIN):  # of a subclass
         return next(kind(value) for kind in _PLAIN if isinstance(value, kind))
-    raise TypeError(f"there is no way to write {type(value).__name__}")
+    raise TypeError(
+        f"there is no way to write {type(value).__name__}; use plain data, dataclasses, enums, dates, Decimal or UUID"
+    )
 
 
 def read(kind: Any, value: Any) -> Any:
