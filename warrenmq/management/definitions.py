@@ -19,6 +19,7 @@ from warrenmq.management.exchanges import declared
 from warrenmq.management.http import Reply, Route
 from warrenmq.management.policies import parameter_row, parameters, policy_row
 from warrenmq.management.queues import records
+from warrenmq.management.vhosts import grant
 from warrenmq.queue.arguments import OTHER_QUEUE_TYPES
 from warrenmq.routing import TYPES, Binding, ExchangeSpec
 from warrenmq.routing.declared import PREDECLARED
@@ -241,10 +242,14 @@ def import_all(site: Site, request: Request) -> Any:
     parsed = parse(definitions, vhost=vhost, quorum_as_classic=quorum)
     if vhost is None:
         Users().add(definitions)  # checked before anything is changed
-        for name in [text_of(row, "name", "a vhost") for row in rows_of(definitions, "vhosts")]:
+        names = [text_of(row, "name", "a vhost") for row in rows_of(definitions, "vhosts")]
+        new = [name for name in names if name not in site.node.vhosts]
+        for name in names:
             site.server.add_vhost(name)
         site.users.adopt(definitions)
         site.users.changed()
+        for name in new:
+            grant(site, request, name)
     left = parsed.left
     for name, of in parsed.vhosts.items():
         left += apply(site.broker(name), of)

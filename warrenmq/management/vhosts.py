@@ -70,7 +70,19 @@ def put(site: Site, request: Request) -> Any:
         site.server.add_vhost(name)
     about: dict[str, Any] = {"description": description} if description else {}
     site.users.put_vhost(name, about | ({"tags": tags} if tags else {}))
+    if not known:
+        grant(site, request, name)
     return Reply(204 if known else 201)
+
+
+def grant(site: Site, request: Request, vhost: str) -> None:
+    """Let the user of a request, who made a virtual host, do everything in it (rabbit_vhost:maybe_grant_full_permissions).
+
+    Permissions that the same request gave stay.
+    """
+    user = request.account.name
+    if not site.users.permissions(user=user, vhost=vhost):
+        site.users.set_permissions(user, vhost, ".*", ".*", ".*")
 
 
 def delete(site: Site, request: Request) -> None:
