@@ -53,7 +53,17 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_finish():
-    """What was collected stays to the end: a tenth of all time would go into looking through it for garbage."""
+    _keep()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item, nextitem):
+    if nextitem is None or nextitem.path != item.path:
+        _keep()
+
+
+def _keep():
+    """Have no garbage collection look again at what is there when a file's tests begin: modules, tests, traces that are kept."""
     gc.collect()
     gc.freeze()
 
