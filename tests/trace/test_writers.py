@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 from random import Random
 
 import pytest
@@ -51,3 +52,19 @@ def test_columns_with_a_default_may_be_left_out(event, values, left_out):
 
 def test_a_writer_tells_what_it_takes():
     assert [*inspect.signature(writer(Ack)).parameters] == ["trace", *(column.name for column in Ack.columns)]
+
+
+def test_a_value_that_is_too_wide_leaves_those_beside_it_alone():
+    trace = KeptRows()
+    writer(Ack)(trace, 0, 1, 2, 3, 4, consumer=5, delivery_tag=(1 << 32) + 6)
+    ack = Ack.of(trace.rows()[0])
+    assert (ack.consumer, ack.delivery_tag) == (5, 6)
+
+
+def test_a_traceback_shows_the_text_of_a_writer():
+    with pytest.raises(TypeError) as raised:
+        writer(Confirm)(KeptRows(), 0, 1, 2, "three")
+    assert any(
+        frame.filename == "<writer of CONFIRM>" and "trace.write_unsigned(" in (frame.line or "")
+        for frame in traceback.extract_tb(raised.value.__traceback__)
+    )
