@@ -28,8 +28,8 @@ ROUND = 400
 """Runs of a round: enough that no core waits long for the last one, few enough that scripts are soon changed further."""
 _CHANGED = 0.6
 """Share of runs whose script is a change of one that is kept."""
-PIECE = 20
-"""Runs that one process is given at once."""
+_AT_ONCE = 4
+"""Runs that one process is given at once; at the end of a round the other processes wait for so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class Cores:
         self._pool = ProcessPoolExecutor(cores or os.cpu_count() or 1, mp_context=get_context("spawn"))
 
     def __call__(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
-        return self._pool.map(do_alone, tasks, chunksize=PIECE)
+        return self._pool.map(do_alone, tasks, chunksize=_AT_ONCE)
 
     def __enter__(self) -> Self:
         return self

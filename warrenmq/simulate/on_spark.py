@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from warrenmq.replay.spark.jobs import described
-from warrenmq.simulate.fleet import PIECE, Task, do
+from warrenmq.simulate.fleet import Task, do
 from warrenmq.simulate.table import SCHEMA, batch_of, outcomes_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from warrenmq.simulate.run import Outcome
+
+
+_PIECE = 20
+"""Runs of one task of Spark's."""
 
 
 class OnSpark:
@@ -25,7 +29,7 @@ class OnSpark:
 
     def __call__(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
         given = pa.Table.from_pylist([task._asdict() for task in tasks])
-        frame = self._spark.createDataFrame(given).repartition(-(-len(tasks) // PIECE), "seed")
+        frame = self._spark.createDataFrame(given).repartition(-(-len(tasks) // _PIECE), "seed")
         with described(self._spark, f"simulate {len(tasks)} runs"):
             return outcomes_of(frame.mapInArrow(_run_batches, SCHEMA).collect())
 
