@@ -75,6 +75,8 @@ class QueueArguments:
     @classmethod
     def of(cls, arguments: Arguments, queue: str, vhost: str) -> QueueArguments:
         """Decode a queue's arguments; raises PreconditionFailed for the first that is wrong."""
+        if not arguments:
+            return _NONE
         if "x-queue-type" in arguments:
             _check_type(arguments, queue, vhost)
         for name, check in _CHECKS:
@@ -87,6 +89,10 @@ class QueueArguments:
                 raise PreconditionFailed(msg, reply_text=text)
         given = {field: arguments[name] for name, field in _FIELDS.items() if name in arguments}
         return cls(**given)
+
+
+_NONE = QueueArguments()
+"""Those of most queues, which a start asks for several times each."""
 
 
 def as_classic(arguments: Arguments) -> dict[str, Any] | None:
