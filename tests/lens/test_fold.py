@@ -57,9 +57,11 @@ def test_the_state_at_a_row_is_that_of_all_changes_before(trace, steps):
         assert fold.at(row) == named(tables), row
 
 
-def test_checkpoints_are_few_and_lead_to_the_same_state(trace, steps, monkeypatch):
+@pytest.mark.parametrize(("checkpoints", "kept"), [(5, 100_000), (1_000, 4_000)])
+def test_checkpoints_are_few_and_lead_to_the_same_state(trace, steps, monkeypatch, checkpoints, kept):
     monkeypatch.setattr(folds, "_CHECKPOINT_ROWS", 7)
-    monkeypatch.setattr(folds, "_MOST_CHECKPOINTS", 5)
+    monkeypatch.setattr(folds, "_MOST_CHECKPOINTS", checkpoints)
+    monkeypatch.setattr(folds, "_MOST_KEPT", kept)
     fold, choose, tables, wanted = Fold(trace), random.Random(5), empty(), {}
     places = {choose.randint(0, len(steps)) for _ in range(40)}
     for number, step in enumerate([None, *steps]):
@@ -69,7 +71,8 @@ def test_checkpoints_are_few_and_lead_to_the_same_state(trace, steps, monkeypatc
             wanted[number] = {name: dict(table) for name, table in named(tables).items()}
     for number in choose.sample(sorted(places), len(places)):
         assert fold.at(number) == wanted[number], number
-        assert len(fold._checkpoints) <= 5
+        assert 2 < len(fold._checkpoints) <= checkpoints
+        assert sum(len(table) for each in fold._checkpoints for table in each.folding.tables) <= kept
     assert fold.at(0) == named(empty())
 
 

@@ -226,6 +226,8 @@ def test_a_trace_of_a_later_version_is_refused(tmp_path, capsys):
             (tmp_path / name).write_bytes(encode_header(header | {"v": 99}) + content[end:])
     assert main(["trace", "export", str(tmp_path), "--to", "lens", "-o", str(tmp_path / "page.html")]) == 2
     assert "later version" in capsys.readouterr().err
+    assert main(["lens", str(tmp_path)]) == main(["lens", str(tmp_path), "--live"]) == 2
+    assert capsys.readouterr().err.count("later version") == 2
     pytest.importorskip("plotly")
     report = tmp_path / "report.html"
     assert main(["replay", str(tmp_path), "--engine", "python", "--report", str(report)]) == 0

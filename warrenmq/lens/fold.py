@@ -50,6 +50,8 @@ _HANDLERS = merged(
 )
 _CHECKPOINT_ROWS = 1_000
 _MOST_CHECKPOINTS = 64
+_MOST_KEPT = 100_000
+"""The most rows of tables in all checkpoints together, so that a broker with many messages is not copied sixty times."""
 _new = tuple.__new__
 """Makes a Step in half the time that its class takes."""
 
@@ -111,6 +113,11 @@ class _Checkpoint(NamedTuple):
     since: tuple[int, int]
     """(run, time) of the next row; no earlier row has this time."""
 
+    @property
+    def size(self) -> int:
+        """The number of rows in its tables."""
+        return sum(map(len, self.folding.tables))
+
 
 class Fold:
     """The fold of a trace, with checkpoints."""
@@ -155,6 +162,8 @@ class Fold:
 
     def _keep(self, checkpoint: _Checkpoint) -> None:
         self._checkpoints.append(checkpoint)
-        if len(self._checkpoints) > _MOST_CHECKPOINTS:  # every other one goes; the first one stays
+        while len(self._checkpoints) > _MOST_CHECKPOINTS or (
+            len(self._checkpoints) > 2 and sum(each.size for each in self._checkpoints) > _MOST_KEPT
+        ):  # every other one goes; the first one stays
             self._every *= 2
             del self._checkpoints[1::2]

@@ -123,7 +123,7 @@ class Follower:
         self.feed = Feed(self._runs, title, live=True, note=note)
 
     def start(self) -> None:
-        """Read what is there, then start the thread."""
+        """Read what is there, then start the thread; CallerError for a run of a later version."""
         self.look()
         self._thread = threading.Thread(target=self._follow, name="lens", daemon=True)
         self._thread.start()
@@ -139,7 +139,7 @@ class Follower:
             self._thread.join()
 
     def look(self) -> None:
-        """Add the rows that are written now, and take SETTLED for it."""
+        """Add the rows that are written now, and take SETTLED for it; CallerError for a run of a later version."""
         now = self._tail.look(self._place)
         self._stop.wait(SETTLED)
         now = self._tail.look(now)
@@ -162,6 +162,7 @@ class Follower:
         for key, each in sorted(place.items(), key=lambda pair: int(pair[1]["n"])):
             if each["n"] == len(self._runs):
                 self._runs.append(self._tail.runs[key].run)
+        require_known(self._runs)
 
 
 def _by_time(row: Row) -> tuple[int, int]:
