@@ -251,12 +251,13 @@ def test_a_notebook_shows_the_page_in_a_frame(tmp_path):
     ("arguments", "said"),
     [
         (["{tmp}/nowhere"], "no trace at"),
-        (["{tmp}"], "is no trace"),
+        (["{tmp}/empty"], "is no trace"),
         (["{trace}", "--at", "1000000"], "no row"),
         (["{trace}", "--at", "queue:jobs x"], "give the number of a row"),
         (["{trace}", "--at", "nobody 7"], "no actor 'nobody'"),
         (["{trace}", "--data", "{tmp}/none", "--at", "1"], "is not a directory"),
         (["{trace}", "--bodies"], "--bodies needs --data"),
+        ([], "name a trace, or the data directory"),
         (["{trace}", "--live", "--at", "3"], "leave --at out"),
         (["{trace}", "--port", "{port}"], "cannot be used"),
     ],
@@ -266,6 +267,7 @@ def test_what_cannot_be_served_is_said_in_a_sentence(arguments, said, tmp_path, 
     host.open().close()
     host.save_trace(tmp_path / "trace")
     host.close()
+    (tmp_path / "empty").mkdir()
     with Taken() as port:
         given = [each.format(tmp=tmp_path, trace=tmp_path / "trace", port=port) for each in arguments]
         assert main(["lens", *given]) == 2
@@ -292,9 +294,16 @@ class Taken:
 def test_the_command_serves_until_ctrl_c(tmp_path):
     host = SimulatedHost(1)
     host.open().close()
-    host.save_trace(tmp_path)
+    host.save_trace(tmp_path / "trace")
     host.close()
-    command = [sys.executable, "-m", "warrenmq", "lens", str(tmp_path), "--live"]
+    command = [
+        sys.executable,
+        "-m",
+        "warrenmq",
+        "lens",
+        str(tmp_path),
+        "--live",
+    ]  # the trace is in a folder of it
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
         url = process.stdout.readline().removeprefix("ready ").strip()

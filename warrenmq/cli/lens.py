@@ -22,7 +22,9 @@ def add_parser(subparsers: Any) -> Any:
         example="warrenmq lens trace/ --at 1200",
         ends="0 ended by Ctrl-C, 2 there is no such trace or row, or the port is in use.",
     )  # fmt: skip
-    parser.add_argument("trace", metavar="TRACE", help="a directory of trace files, or one file")
+    parser.add_argument("trace", metavar="TRACE", nargs="?",
+                        help="a directory of trace files, one file, or a data directory whose broker writes its trace into the folder trace in it "
+                        "(default: that of --data)")  # fmt: skip
     parser.add_argument("--at", metavar="ROW",
                         help="begin at this row, or at 'ACTOR NUMBER' as a replay names the rows of a violation; of a trace of more than 200000 rows "
                         "those around it are shown (default: 1)")  # fmt: skip
@@ -55,13 +57,16 @@ def run(args: argparse.Namespace) -> int:
         ) from why
     from warrenmq.lens.record_bytes import RecordReader
 
-    title = os.path.basename(os.path.abspath(args.trace))
+    given = args.trace or args.data
+    if given is None:
+        raise CallerError(
+            "name a trace, or the data directory of a broker that writes one into its folder trace."
+        )
+    path, title = _trace_of(given), os.path.basename(os.path.abspath(given))
     reader = None if args.data is None else RecordReader(args.data, bodies=args.bodies, vhost=args.vhost)
     follows = args.live or (args.data is not None and args.at is None)
     with ExitStack() as stack:
-        feed, at = (
-            (_followed(args.trace, title, stack), 0) if follows else _recorded(args.trace, title, args.at)
-        )
+        feed, at = (_followed(path, title, stack), 0) if follows else _recorded(path, title, args.at)
         row = f"#row={at}" if at else ""
 
         def said(url: str) -> None:
@@ -74,6 +79,18 @@ def run(args: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             pass  # how it ends
     return 0
+
+
+def _trace_of(path: str) -> str:
+    """The trace at a path, or that in the folder `trace` of a data directory."""
+    from warrenmq.trace.reader import names_in
+
+    if path is None:
+        raise CallerError(
+            "name a trace, or the data directory of a broker that writes one into its folder trace."
+        )
+    inside = os.path.join(path, "trace")
+    return inside if os.path.isdir(inside) and not names_in(path) else path
 
 
 def _recorded(path: str, title: str, wanted: str | None) -> tuple[Any, int]:
