@@ -149,6 +149,8 @@ class AmqpClient:
     def __init__(self, broker: Broker, publisher: int, rng: Random) -> None:
         """`publisher` is its number in the model: messages of one channel come in their order."""
         self.publisher = publisher
+        self.answered = 0
+        """Methods that were answered: what was sent before the last of them is handled by now."""
         self._sim = sim = broker.runtime
         self._rng = rng
         self._socket = _Socket(sim.channel())
@@ -253,7 +255,9 @@ class AmqpClient:
     def call(self, method: Any, reply: Any, channel: int = _NUMBER) -> Any:
         """Send a method and wait for its answer."""
         self.send(method, channel)
-        return self._reply(reply)
+        answer = self._reply(reply)
+        self.answered += 1
+        return answer
 
     # -- what is received
 

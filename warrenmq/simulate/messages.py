@@ -67,7 +67,7 @@ class Copy:
     due_at: float = -inf
     """Virtual seconds before which it may not come; a delayed message is only certain once `dues_came` says so."""
     may_be_gone: bool = False
-    """It was delayed, and may have been there when the queue was purged, or deleted."""
+    """It may have been there when the queue was purged, or deleted, or when its ack was handled."""
     has_ttl: bool = False
     """Its queue had a time to live when it was sent."""
     settled_over_amqp: bool = False
@@ -78,6 +78,12 @@ class Copy:
     """Virtual seconds at which the client acked or rejected it."""
     sent_at: float = -inf
     """Virtual seconds before which it was not sent, in this life of its queue."""
+
+    def doubt(self) -> None:
+        """It may be there or gone, whatever a client hears of it later."""
+        self.is_certain = self.awaits_confirm = False
+        self.may_be_gone = True
+        self.sent_at = -inf
 
     @property
     def is_on_its_way(self) -> bool:

@@ -99,7 +99,7 @@ class QueueModel:
     def dead_letters_arrived(self) -> None:
         """Nothing can be on its way here any more."""
         for copy in self.copies.values():
-            copy.is_certain |= copy.is_dead_letter and not self.may_drop
+            copy.is_certain |= copy.is_dead_letter and not self.may_drop and not copy.may_be_gone
 
     def surely_sent(self) -> set[int]:
         """The numbers of messages whose `publish` has returned: what another publisher sends now may reach the next process."""
@@ -224,6 +224,12 @@ class QueueModel:
         copy.state, copy.is_redelivered = State.READY, True
         copy.is_certain &= not self.may_drop
 
+    def may_return(self, copy: Copy) -> None:
+        """Its ack was sent over AMQP, and the channel may have ended before that was handled."""
+        if self.copies.get(copy.message.number) is copy and copy.state is State.SETTLED:
+            copy.state, copy.is_redelivered, copy.settled_at = State.READY, True, inf
+            copy.doubt()
+
     def policy(self, key: str) -> None:
         """A policy of this kind (topology.py) is about to hold for it, or none any more."""
         self.has_ttl = key == "ttl"
@@ -248,9 +254,7 @@ class QueueModel:
         """A purge is about to be asked for: if it never returns, what was there may be gone or not."""
         for copy in self.copies.values():
             if copy.state is State.READY:
-                copy.is_certain = copy.awaits_confirm = False
-                copy.may_be_gone = True
-                copy.sent_at = -inf
+                copy.doubt()
 
     def purged(self) -> None:
         for copy in self.copies.values():

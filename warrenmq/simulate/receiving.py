@@ -27,6 +27,8 @@ class Receiving:
         """`look` tells the models of the confirms that have come."""
         self._session = session
         self._look = look
+        self._acked: list[tuple[Held, AmqpClient, int]] = []
+        """What was acked over AMQP, by whom, and how many methods had been answered then."""
 
     # -- steps
 
@@ -140,6 +142,9 @@ class Receiving:
         if session.amqp is None or session.faults.may_block:
             return
         how = step.word("how")
+        if how == "socket":
+            self._forget_unheard(session.amqp)
+        self._acked.clear()
         session.amqp.hang_up(how)
         if how == "channel":
             session.amqp.publisher = session.next_publisher()
@@ -153,6 +158,12 @@ class Receiving:
         for name in dict.fromkeys(each.queue for each in back):
             session.broker.queue(name).info()  # behind what the channel sent when it ended
 
+    def _forget_unheard(self, client: AmqpClient) -> None:
+        """The channel ends with the socket, and what it has not handled by then is lost: acks that no answer came after."""
+        for held, by, answered in self._acked:
+            if by is client and answered == client.answered and held.queue in self._session.models:
+                self._session.models[held.queue].may_return(held.copy)
+
     # -- a delivery
 
     def _picked(self, step: Step) -> Held | None:
@@ -160,7 +171,9 @@ class Receiving:
         return held.pop(step.number("pick") % len(held)) if held else None
 
     def _settled(self, held: Held) -> None:
-        over_amqp = isinstance(held.delivery, AmqpDelivery)
+        if over_amqp := isinstance(held.delivery, AmqpDelivery):
+            client = held.delivery.client
+            self._acked.append((held, client, client.answered))
         self._session.models[held.queue].settled(held.copy, self._session.now(), over_amqp=over_amqp)
 
     def _take(self, name: str, delivery: Delivery | AmqpDelivery) -> None:
