@@ -1,21 +1,25 @@
 """Measures delayed messages: the memory of a million that wait, how late one comes, and how many a second come when all are due.
 
-    python -m benchmarks.delays [--waiting 1000000] [--due 200] [--burst 20000] [--dir SCRATCH]
+    python -m benchmarks.delays [--waiting 1000000] [--due 200] [--burst 20000] [--busy 0] [--dir SCRATCH]
     python -m benchmarks.delays --smoke
 
 Fills a directory with `--waiting` messages of 100 bytes that are due in an hour, opens it again, and has `--due` messages come
 one every 20 ms beside them; then `--burst` messages whose time comes at once.  Memory is the process's resident set, of which
 some 50 MB are Python and the broker.  How late a message comes is wall time, from its time to its delivery to a waiting consumer, so it
-says something on an idle machine only.
+says something on an idle machine only.  With `--busy N` the messages come beside N processes that compute without a pause, and
+a thread that does nothing but sleep until the same times is measured before and after them: what is above that is the broker's.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import random
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import warrenmq
@@ -62,6 +66,42 @@ def lateness(queue: warrenmq.QueueHandle, count: int) -> list[float]:
     return late
 
 
+def sleeper(count: int) -> list[float]:
+    """Milliseconds that a thread which only sleeps wakes up late, at the same distances."""
+    first, late = time.time() + 0.5, []
+    for number in range(count):
+        due = first + number * APART
+        time.sleep(max(0.0, due - time.time()))
+        late.append((time.time() - due) * 1e3)
+    return late
+
+
+def compute() -> None:
+    """Be busy until the process is ended."""
+    while True:
+        pass
+
+
+@contextmanager
+def busy(count: int) -> Iterator[None]:
+    """Have so many processes compute meanwhile."""
+    processes = [multiprocessing.Process(target=compute, daemon=True) for _ in range(count)]
+    for each in processes:
+        each.start()
+    try:
+        yield
+    finally:
+        for each in processes:
+            each.kill()
+            each.join()
+
+
+def told(late: list[float]) -> str:
+    """The figures of a measurement."""
+    late.sort()
+    return f"median {statistics.median(late):.1f} ms, p95 {late[len(late) * 95 // 100]:.1f}, the latest of {len(late)} {late[-1]:.1f}"
+
+
 def burst(queue: warrenmq.QueueHandle, count: int) -> float:
     """Messages a second that come when all of them are due at once."""
     queue.publish_many([BODY] * count, delay=1.0).result()
@@ -81,6 +121,7 @@ def main() -> None:
     parser.add_argument("--waiting", type=int, default=1_000_000)
     parser.add_argument("--due", type=int, default=200)
     parser.add_argument("--burst", type=int, default=20_000)
+    parser.add_argument("--busy", type=int, default=0, help="processes that compute meanwhile")
     parser.add_argument("--dir", default=None)
     parser.add_argument("--smoke", action="store_true", help="a small run, to see that it works")
     args = parser.parse_args()
@@ -93,10 +134,12 @@ def main() -> None:
         with warrenmq.open(directory) as broker:
             print(f"opened again: {time.monotonic() - begin:.1f} s, {resident()} MB")
             queue = broker.queue("q")
-            late = sorted(lateness(queue, args.due))
-            print(
-                f"late: median {statistics.median(late):.1f} ms, the latest of {args.due} {late[-1]:.1f} ms"
-            )
+            with busy(args.busy):
+                if args.busy:
+                    print(f"a thread that only sleeps: {told(sleeper(args.due))}")
+                print(f"late: {told(lateness(queue, args.due))}")
+                if args.busy:
+                    print(f"a thread that only sleeps: {told(sleeper(args.due))}")
             print(f"all due at once: {burst(queue, args.burst):,.0f} messages a second")
             print(f"memory at the end: {resident()} MB")
 
