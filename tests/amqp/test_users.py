@@ -92,6 +92,14 @@ def user(**changes):
     return definitions(users=[definitions()["users"][0] | changes])
 
 
+def test_a_password_may_be_written_by_hand_and_wins_over_a_hash():
+    users = Users.of_definitions(user(password="by hand", hashing_algorithm="rabbit_password_hashing_md5"))
+    assert users.check_password("app", b"by hand")
+    assert not users.check_password("app", b"secret")
+    nobody = Users.of_definitions(user(password=""))
+    assert not nobody.check_password("app", b"")
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -99,8 +107,9 @@ def user(**changes):
         ([], "it is not a JSON object"),
         ({}, "it has no users, so no client could log in"),
         ({"users": {}}, "its users are not a list of objects"),
-        ({"users": [{"name": "app"}]}, "user 'app' has no password_hash (make one with: warrenmq hash_password)"),
+        ({"users": [{"name": "app"}]}, "user 'app' has no password and no password_hash (make one with: warrenmq hash_password)"),
         ({"users": [{"password_hash": ""}]}, "a user has no name"),
+        (user(password=7), "user 'app' has no password"),
         (user(password_hash="!"), "user 'app' has a password_hash that is not Base64"),
         (user(password_hash="YWJj"), "user 'app' has a password_hash that is not one of rabbit_password_hashing_sha256"),
         (user(hashing_algorithm="crypt"), "user 'app' has hashing_algorithm 'crypt'"),

@@ -311,11 +311,14 @@ def read_definitions(path: str) -> Any:
 
 
 def account_of(user: dict[str, Any], version: object = "") -> Account:
-    """A user as an exported file has him; ValueError with what is wrong."""
+    """A user as an exported file has him, or one written by hand, with a `password`; ValueError with what is wrong."""
     name = text_of(user, "name", "a user")
     who = f"user {name!r}"
+    if "password" in user:  # which wins, as in RabbitMQ (rabbit_auth_backend_internal:put_user)
+        hashed = hash_password(text_of(user, "password", who)) if user["password"] else ""
+        user = user | {"password_hash": hashed, "hashing_algorithm": DEFAULT_ALGORITHM}
     if "password_hash" not in user:
-        msg = f"{who} has no password_hash (make one with: warrenmq hash_password)"
+        msg = f"{who} has no password and no password_hash (make one with: warrenmq hash_password)"
         raise ValueError(msg)
     old = str(version).startswith(("3.5.", "3.4.", "3.3."))
     algorithm = user.get("hashing_algorithm") or ("rabbit_password_hashing_md5" if old else DEFAULT_ALGORITHM)
