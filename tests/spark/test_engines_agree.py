@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -21,6 +22,12 @@ pytestmark = pytest.mark.spark
 
 from warrenmq.replay.spark import engine as spark_engine  # noqa: E402 - where there is no pyspark all are skipped
 from warrenmq.replay.spark import source  # noqa: E402
+
+
+@cache
+def in_one_process(trace):
+    """The outcome of a replay without Spark, once for all who ask for this trace."""
+    return engine.replay(trace)
 
 
 def agree(one, other):
@@ -52,7 +59,7 @@ def test_between_stages_only_a_machines_own_summary_is_binary():
 def test_they_agree_on_a_clean_trace(spark, clean_trace):
     found = replay(clean_trace, engine="spark", picture=False).result
     assert found.verdict == "ok"
-    agree(found, engine.replay(clean_trace))
+    agree(found, in_one_process(clean_trace))
 
 
 @pytest.mark.parametrize("is_long", [False, True])
@@ -67,7 +74,7 @@ def test_they_agree_on_a_planted_violation_of_each_rule_and_on_missing_rows(
     assert {finding.rule for finding in found.violations} == {rule for rule, _, _ in PLANTS}
     assert found.indeterminate
     assert found.chains
-    agree(found, engine.replay(broken_trace))
+    agree(found, in_one_process(broken_trace))
 
 
 def test_they_measure_the_same(spark, clean_trace):
@@ -125,5 +132,5 @@ def test_they_agree_on_copies_missing_files_and_later_versions(spark, tmp_path):
         "no header",
         "newer version",
     }
-    agree(found, engine.replay(folder))
-    assert found.missing == engine.replay(folder).missing
+    agree(found, in_one_process(str(folder)))
+    assert found.missing == in_one_process(str(folder)).missing
