@@ -27,6 +27,7 @@ def test_bash_completes_verbs_and_the_options_of_each(capsys):
     code = script("bash", capsys)
     assert {*verbs()} <= {*offered(code, "")}
     assert offered(code, "pe") == ["peek"]
+    assert offered(code, "hash") == ["hash-password"]  # not its other name as well
     assert "--delay" in offered(code, "publish", "jobs", "--d")
     assert "show" in offered(code, "trace", "s")
     assert "--message" in offered(code, "trace", "show", "trace/", "--")

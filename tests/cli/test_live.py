@@ -22,7 +22,7 @@ from tests.support.source_tree import ROOT
 from warrenmq.amqp import serve
 from warrenmq.cli import main
 from warrenmq.cli._top_samples import Depth, Sample
-from warrenmq.cli.top import lines, picture
+from warrenmq.cli.top import lines, picture, shown
 from warrenmq.management.server import manage
 from warrenmq.terminal import columns
 
@@ -94,6 +94,11 @@ def test_top_asks_a_management_api(tmp_path, capsys) -> None:
         assert re.search(r"^jobs +2 +0 +0 +0 +0$", picture, re.MULTILINE)
         assert "0 connections" in picture
         assert main(["top", management.url.replace("//", "//guest:wrong@")]) == 2
+
+
+def test_top_shows_no_password() -> None:
+    assert shown("http://guest:se:cret@host:1") == "http://host:1"
+    assert shown("/data/a@b") == "/data/a@b"
 
 
 def test_q_ends_top_and_a_terminal_is_as_it_was(directory) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import select
 import sys
 import time
@@ -159,12 +160,14 @@ def run(args: argparse.Namespace) -> int:
             now = samples(args.where)
             if not now:
                 raise CallerError(
-                    f"no process shares or serves {args.where}; open it with shared=True, or `warrenmq serve` it."
+                    f"no process shares or serves {shown(args.where)}; open it with shared=True, or `warrenmq serve` it."
                 )
             with live as screen:
                 while True:
                     width, height = console.size if console.is_terminal else (80, _SHOWN * max(1, len(now)))
-                    said = picture(before, now, width, height - 1) or [f"nobody serves {args.where} now"]
+                    said = picture(before, now, width, height - 1) or [
+                        f"nobody serves {shown(args.where)} now"
+                    ]
                     screen.update(Text("\n".join(said), no_wrap=True), refresh=True)
                     before = {each.vhost: each for each in now} or before
                     if left is not None and (left := left - 1) == 0:
@@ -174,6 +177,11 @@ def run(args: argparse.Namespace) -> int:
                     now = _again(samples, args.where)
         except KeyboardInterrupt:
             return 0
+
+
+def shown(where: str) -> str:
+    """A directory or a URL for people who look on: without its password."""
+    return re.sub(r"(?<=://)[^/@]*@", "", where)
 
 
 def _again(samples: Callable[[str], list[Sample]], where: str) -> list[Sample]:
