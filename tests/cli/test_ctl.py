@@ -123,7 +123,7 @@ def test_users_policies_and_queues_are_changed(ctl, api, tmp_path):  # noqa: F81
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("delete_queue", "nope"), "there is no such thing at .*: queues///nope"),
+        (("delete_queue", "nope"), "there is no such thing at .*: queues / nope"),
         (("add_user", "guest", "x"), "user 'guest' is there already"),
         (("set_policy", "p", "(", "{}"), "refused: Validation failed: pattern should be regular expression"),
         (("set_policy", "p", "", "{"), "the definition '{' is no JSON"),

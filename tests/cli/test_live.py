@@ -93,6 +93,7 @@ def test_top_asks_a_management_api(tmp_path, capsys) -> None:
         picture = said(capsys, "top", url, "--count", "2", "--interval", "0.1")
         assert re.search(r"^jobs +2 +0 +0 +0 +0$", picture, re.MULTILINE)
         assert "0 connections" in picture
+        assert "syncs/s" in picture
         assert main(["top", management.url.replace("//", "//guest:wrong@")]) == 2
 
 

@@ -70,7 +70,7 @@ class Api:
         if response.status == 401:
             raise AccessRefused(f"user {self.user!r} is refused: {words}.")
         if response.status == 404:
-            raise NotFound(f"there is no such thing at {where}: {unquote(path)}.")
+            raise NotFound(f"there is no such thing at {where}: {' '.join(map(unquote, path.split('/')))}.")
         raise CallerError(f"refused: {words}.")
 
 

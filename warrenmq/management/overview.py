@@ -17,6 +17,7 @@ from warrenmq.management.http import Reply, Route, encode
 from warrenmq.management.site import CHURN, delivered
 from warrenmq.queue.messages import Get, Got
 from warrenmq.routing import TYPES
+from warrenmq.seams.syncs import SYNCS
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 from warrenmq.version import version
 
@@ -123,7 +124,7 @@ def node(site: Site) -> dict[str, Any]:
         "rates_mode": "basic", "exchange_types": exchange_types(), "auth_mechanisms": mechanisms, "applications": [],
         "contexts": [], "log_files": ["-"], "db_dir": os.path.abspath(site.brokers()[0].path), "config_files": [],
         "net_ticktime": 60, "enabled_plugins": ["rabbitmq_management", "rabbitmq_prometheus"],
-        "mem_calculation_strategy": "rss", "partitions": [], "cluster_links": [], "being_drained": False,
+        "io_sync_count": SYNCS.total, "mem_calculation_strategy": "rss", "partitions": [], "cluster_links": [], "being_drained": False,
     }  # fmt: skip
 
 
