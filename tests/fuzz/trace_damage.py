@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from warrenmq.trace.block import ROW, Frame, Kind, decode_columns, encode_rows, next_frame
+from tests.support.old_frames import encode_rows
+from warrenmq.trace.block import ROW, Frame, Kind, decode_columns, next_frame
 from warrenmq.trace.index import rows_of
 from warrenmq.trace.segment import decode_header
 from warrenmq.trace.slab import EMPTY_ROW, HEAD_BYTES

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
 
+from tests.support.old_frames import encode_rows
 from tests.support.trace_writer import Actor, Row, RunRows, T, header_of, packed, pieces
-from warrenmq.trace.block import encode_footer, encode_rows
+from warrenmq.trace.block import encode_footer
 from warrenmq.trace.segment import encode_header
 from warrenmq.trace.slab import CHUNK_BYTES, HEAD_BYTES, slab_header
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from warrenmq.trace.block import ROW, encode_footer, encode_rows
+from tests.support.old_frames import encode_rows
+from warrenmq.trace.block import ROW, encode_footer
 from warrenmq.trace.events import SCHEMA_VERSION, Ev
 from warrenmq.trace.schema import COLUMNS
 from warrenmq.trace.segment import encode_header

@@ -7,22 +7,25 @@ import signal
 import subprocess
 import sys
 import threading
-import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-import msgpack
+import numpy as np  # noqa: F401 - loaded: see without_numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support import old_frames
 from tests.support.kept_rows import emit
 from warrenmq.trace import slab as slabs
-from warrenmq.trace.block import FRAME, ROW, decode_columns, encode_meta, encode_rows, frame_at
+from warrenmq.trace.block import FRAME, ROW, Frame, decode_columns, encode_meta, encode_rows, frame_at
 from warrenmq.trace.catalog import FOREVER
 from warrenmq.trace.clock import SteppingClock
 from warrenmq.trace.events import Ev
 from warrenmq.trace.reader import NotATrace, Trace, open_memory, open_trace
 from warrenmq.trace.recorder import Recorder
+from warrenmq.trace.row_check import SLAB_ROW
 from warrenmq.trace.schema import COLUMNS
 from warrenmq.trace.segment import decode_header, encode_header
 from warrenmq.trace.sink import MemorySink
@@ -408,19 +411,60 @@ def test_events_and_columns_of_a_later_version_are_passed_over() -> None:
         assert trace.catalog.runs[0].event_name(Ev.SEND) == "SEND"
 
 
-@given(st.lists(st.tuples(*[st.one_of(st.integers(0, 300), st.integers(-(1 << 63), (1 << 63) - 1))] * len(COLUMNS)),
-                min_size=1, max_size=40))  # fmt: skip
-def test_columns_come_back_whether_empty_planes_were_left_out_or_not(rows: list[tuple[int, ...]]) -> None:
+INTEGERS = st.one_of(st.integers(0, 300), st.integers(-(1 << 63), (1 << 63) - 1))
+
+
+@given(st.lists(st.tuples(*[INTEGERS] * len(COLUMNS)), min_size=1, max_size=40))
+def test_rows_of_old_frames_come_back(rows: list[tuple[int, ...]]) -> None:
     raw = b"".join(ROW.pack(*row) for row in rows)
-    short = frame_at(memoryview(encode_rows(raw)), 0)
-    assert short is not None
-    all_planes = {
-        name: b"".join(raw[place :: ROW.size] for place in range(8 * column, 8 * column + 8))
-        for column, name in enumerate(COLUMNS)
-    }
-    codec_1 = short._replace(codec=1, payload=memoryview(zlib.compress(msgpack.packb(all_planes))))
-    for frame in (short, codec_1):
-        assert list(zip(*(column.tolist() for column in decode_columns(frame)), strict=True)) == rows
+    for codec in (1, 2):
+        assert decoded(old_frames.encode_rows(raw, codec)) == rows
+    counted = [(t, number, *rest) for number, (t, _, *rest) in enumerate(rows, 7)]
+    assert decoded(old_frames.encode_rows(b"".join(ROW.pack(*row) for row in counted), 3)) == counted
+
+
+A_BYTE = st.integers(0, 255)
+
+
+@given(
+    st.lists(st.tuples(*[INTEGERS] * 7, A_BYTE, st.one_of(st.integers(3, 5), A_BYTE)), min_size=1, max_size=40),
+    st.integers(1, (1 << 32) - 1),
+    st.integers(1, 1 << 40),
+)  # fmt: skip
+def test_rows_of_a_slab_come_back_from_their_frame(
+    rows: list[tuple[int, ...]], actor: int, first: int
+) -> None:
+    raw, there = b"", []
+    for seq, (t, *columns, flag, event) in enumerate(rows, first):
+        raw += SLAB_ROW.pack(t, seq, *columns, flag, event, actor, 0xABCD)
+        there.append((t, seq, *columns, actor << 16 | event << 8 | flag))
+    frame = encode_rows(raw)
+    assert decoded(frame) == there
+    with without_numpy():
+        assert decoded(frame) == there
+    some = decode_columns(known(frame), ("b", "t"))
+    assert [list(column) for column in (some[0], some[6])] == [
+        [row[0] for row in there],
+        [row[6] for row in there],
+    ]
+
+
+@contextmanager
+def without_numpy() -> Iterator[None]:
+    """A process that has not loaded it sorts rows without it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delitem(sys.modules, "numpy")
+        yield
+
+
+def known(frame: bytes) -> Frame:
+    found = frame_at(memoryview(frame), 0)
+    assert found is not None
+    return found
+
+
+def decoded(frame: bytes) -> list[tuple[int, ...]]:
+    return list(zip(*(column.tolist() for column in decode_columns(known(frame))), strict=True))
 
 
 def test_frames_are_found_again_after_garbage_that_looks_like_one() -> None:
@@ -430,7 +474,9 @@ def test_frames_are_found_again_after_garbage_that_looks_like_one() -> None:
     }  # fmt: skip
     row = ROW.pack(5, 1, 0, 0, 0, 0, 0, 0, 1 << 16 | 3 << 8)
     fake = FRAME.pack(b"WTRB", 1, 1, 0, 1 << 30, 0, 1, 1, 1, 1, 1) + b"WTRB" * 3
-    body = encode_header(header) + fake + encode_rows(row) + b"WTR" + encode_meta({"kind": [1, "M"]})
+    body = (
+        encode_header(header) + fake + old_frames.encode_rows(row) + b"WTR" + encode_meta({"kind": [1, "M"]})
+    )
     with open_memory({"x.wtr": body}) as trace:
         assert [damage.size for damage in trace.catalog.damage] == [len(fake), 3]
         assert len(trace.catalog.chunks) == 1

@@ -10,11 +10,10 @@ All little-endian.  The crc covers the 52 bytes (with the crc itself as 0) and t
 last row), `seq_first`, `t_first` and `t_last` are those of a ROWS frame, which holds consecutive rows of one actor; so
 a reader finds gaps, and skips frames, without unpacking.  0 in the other kinds.
 
-    kind ROWS    payload = zlib level 1 of msgpack {column: bytes}; a column is its 64-bit integers as eight byte
-                 planes (first all lowest bytes, ...), which halves size and time of zlib; planes above the highest
-                 that is not all zeros are left out (codec 2), of a column of zeros all are (codec 1, too);
-                 the recorder's frames (codec 3) have no `seq`, which rises by one from `seq_first` on, and the two lowest planes
-                 of `t` behind the compressed rest: they are random
+    kind ROWS    payload = rows sorted by event (codec 4, packing.py).  Older files have zlib level 1 of msgpack {column: bytes}; a
+                 column is its 64-bit integers as eight byte planes (first all lowest bytes, ...); of a column of zeros they are
+                 left out (codec 1), of all columns those above the highest that is not all zeros (codec 2), and all of `seq`,
+                 which rises by one from `seq_first` on, with the two lowest of `t` behind the compressed rest (codec 3)
     kind META    payload = msgpack {"actor": [id, name, kind, parent]}, {"kind": [id, name]} or {"text": [number, text]}
     kind FOOTER  payload = msgpack {"frames", "rows", "closed"}: the file is complete; closed = the run's last file
 
@@ -25,7 +24,6 @@ holds.  Nothing here opens a file.
 from __future__ import annotations
 
 import struct
-import sys
 import zlib
 from array import array
 from collections.abc import Collection
@@ -34,6 +32,7 @@ from typing import Any, NamedTuple
 
 import msgpack  # type: ignore[import-untyped]
 
+from warrenmq.trace.packing import int64s, pack, unpack
 from warrenmq.trace.schema import COLUMNS
 
 ROW = struct.Struct(f"<{len(COLUMNS)}q")
@@ -48,12 +47,11 @@ _CRC_AT = 12
 MAX_PAYLOAD = 1 << 28
 """The longest frame: a length above it is garbage."""
 
-_SHUFFLED_ZLIB = 2
-_RECORDED = 3
+_WITHOUT_SEQ = 3
+_SORTED = 4
 _NOISE = 2
-"""The lowest planes of t are random: compressed they take more room, and a seventh of the time."""
+"""The planes of t that codec 3 does not compress."""
 _PLANES = 8
-_STARTS = [(name, i * _PLANES) for i, name in enumerate(COLUMNS)]
 
 
 class Kind(IntEnum):
@@ -98,28 +96,12 @@ def _frame(
     return FRAME.pack(MAGIC, kind, codec, 0, len(payload), crc, *rest) + payload
 
 
-def encode_rows(raw: bytes, *, checked: bool = False) -> bytes:
-    """The ROWS frame of rows of one actor (at least one); `checked` if they are as in a slab: with checks, and without a gap in seq."""
+def encode_rows(raw: bytes) -> bytes:
+    """The ROWS frame of rows as they are in a slab (at least one): of one actor, with checks, without a gap in seq."""
     n = len(raw) // ROW.size
-    zeros = bytes(n)
     t_first, seq_first, *_ = ROW.unpack_from(raw, 0)
-    width = ROW.size - CHECK_BYTES if checked else ROW.size
-    t_last, *_, who = ROW.unpack(raw[-ROW.size : len(raw) - ROW.size + width] + bytes(ROW.size - width))
-    columns: dict[str, bytes] = {}
-    noise = b""
-    for name, start in _STARTS:
-        if checked and name == "seq":
-            continue
-        planes = [raw[byte :: ROW.size] for byte in range(start, min(start + _PLANES, width))]
-        if checked and name == "t":
-            noise, planes = b"".join(planes[:_NOISE]), planes[_NOISE:]
-        while planes and planes[-1] == zeros:
-            planes.pop()
-        if planes:
-            columns[name] = b"".join(planes)
-    payload = zlib.compress(msgpack.packb(columns), 1) + noise
-    codec = _RECORDED if checked else _SHUFFLED_ZLIB
-    return _frame(Kind.ROWS, codec, payload, n, who, seq_first, t_first, t_last)
+    t_last, *_, who = ROW.unpack(raw[-ROW.size : -CHECK_BYTES] + bytes(CHECK_BYTES))
+    return _frame(Kind.ROWS, _SORTED, pack(raw), n, who, seq_first, t_first, t_last)
 
 
 def encode_meta(meta: dict[str, Any]) -> bytes:
@@ -142,15 +124,17 @@ def decode_columns(frame: Frame, wanted: Collection[str] = COLUMNS) -> list[memo
     A column this version does not know is left out, one the writer did not know is all zeros; so is one that is not wanted.
     """
     n = frame.rows
-    is_recorded = frame.codec == _RECORDED
-    noise = n * _NOISE if is_recorded else 0
+    if frame.codec == _SORTED:
+        return unpack(frame.payload, n, frame.who >> 16, frame.seq_first, wanted)
+    has_seq = frame.codec != _WITHOUT_SEQ
+    noise = 0 if has_seq else n * _NOISE
     end = len(frame.payload) - noise
     packed: dict[str, bytes] = msgpack.unpackb(zlib.decompress(frame.payload[:end]))
-    if is_recorded:
+    if not has_seq:
         packed["t"] = bytes(frame.payload[end:]) + packed.get("t", b"")
     columns = []
     for name in COLUMNS:
-        if name == "seq" and is_recorded and name in wanted:
+        if name == "seq" and not has_seq and name in wanted:
             columns.append(memoryview(array("q", range(frame.seq_first, frame.seq_first + n))))
             continue
         planes = packed.get(name) if name in wanted else None
@@ -158,24 +142,15 @@ def decode_columns(frame: Frame, wanted: Collection[str] = COLUMNS) -> list[memo
         if planes is not None:
             for byte in range(len(planes) // n):
                 values[byte::_PLANES] = planes[byte * n : byte * n + n]
-        columns.append(_int64s(values))
+        columns.append(memoryview(int64s(values)))
     return columns
 
 
 def raw_columns(raw: bytes) -> list[memoryview]:
     """Split rows as they are in a slab, without their checks, into columns."""
-    words = _int64s(raw)
+    words = int64s(raw)
     width = len(COLUMNS)
-    return [memoryview(words[i::width].tobytes()).cast("q") for i in range(width)]
-
-
-def _int64s(data: bytes | bytearray) -> memoryview:
-    """Little-endian bytes as this machine's int64."""
-    if sys.byteorder == "little":
-        return memoryview(data).cast("q")
-    swapped = array("q", bytes(data))
-    swapped.byteswap()
-    return memoryview(swapped)
+    return [memoryview(words[i::width]) for i in range(width)]
 
 
 def frame_at(data: memoryview, offset: int) -> Frame | None:
