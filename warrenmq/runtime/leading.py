@@ -6,14 +6,14 @@ actors made ready in turn, before it goes back to the loop.
 
 The loop never waits for an actor.  A follower stands by; the leader gives the loop to it at once when an actor says that it
 is about to block (a sync, a call of another actor), and the wheel takes the loop from a leader whose actor has not come back for
-a tick.  Who gave the loop away goes on with its actors, as a worker would, and follows when it has none left.  Without a
+a tick.  A leader that gave the loop away goes on with its actors, as a worker would, and follows when it has none left.  Without a
 follower, as while that one is in the disk, the leader runs nothing but the loop, and workers run the actors.  After SLICE
-seconds they have the rest as well.
+seconds workers have the rest as well.
 
 Source: the Leader/Followers pattern (Schmidt, Stal, Rohnert, Buschmann: Pattern-Oriented Software Architecture 2).
 
-Assumption.  The loop is run by who holds `_baton`.  While the leader runs actors it stands in `_lent`: whoever takes it out there, by
-one atomic `pop`, decides what becomes of the baton: itself, and it goes back to the loop, or another, who releases it.
+The thread that holds `_baton` runs the loop.  While the leader runs actors it stands in `_lent`.  The thread that takes it out,
+by one atomic `pop`, decides about the baton: the leader itself keeps it and goes back to the loop; any other releases it.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class SharedLoop:
         return bool(self._following)
 
     def waits_for(self, leader: Leader) -> bool:
-        """True while nobody runs the loop until this one has run its actors."""
+        """True while the loop stands still until this leader has run its actors."""
         return leader in self._lent
 
     def give_away(self, leader: Leader) -> None:
