@@ -23,6 +23,7 @@ from warrenmq.log import Log
 from warrenmq.queue.collected import OpenAcks, OpenPublish
 from warrenmq.queue.drain import unwritten
 from warrenmq.queue.effects import (
+    AskForRoom,
     CancelLateConsumer,
     CancelTimer,
     CastStore,
@@ -61,6 +62,7 @@ from warrenmq.queue.messages import (
     Info,
     ListConsumers,
     LookIdle,
+    MakeRoom,
     MsgsOnDisk,
     NewArguments,
     Peek,
@@ -75,6 +77,7 @@ from warrenmq.runtime import NO_REPLY, Down, From, Server, Stop
 from warrenmq.runtime.closable import ALIVE
 from warrenmq.runtime.life import inbox_of
 from warrenmq.runtime.reasons import NORMAL, SHUTDOWN, Killed
+from warrenmq.runtime.shortage import may_pass
 from warrenmq.seams.disk import is_full
 from warrenmq.seams.fenced_disk import FencedDisk
 from warrenmq.trace.events import Nacks, Trigger
@@ -123,7 +126,7 @@ class QueueProcess(Server):
     receives: ClassVar[frozenset[type]] = frozenset({Ack, Acks, OpenAcks})
     ranks = PRIORITIES
     requests = frozenset({
-        Get, Consume, Cancel, ChannelClosed, Purge, Delete, Drain, Stat, Info, ListConsumers, Peek, CountBytes,
+        Get, Consume, Cancel, ChannelClosed, Purge, Delete, Drain, Stat, Info, ListConsumers, Peek, CountBytes, MakeRoom,
     })  # fmt: skip
 
     @staticmethod
@@ -226,6 +229,9 @@ class QueueProcess(Server):
         """Answer one call."""
         if type(request) is Delete:
             return self._delete(request, sender)
+        if type(request) is MakeRoom:
+            self._sleep_if_unused()
+            return False
         self._catch_up()
         answer = self._state.call(request, sender)
         self._carry_out()
@@ -285,6 +291,8 @@ class QueueProcess(Server):
                         timer.cancel()
                 case SendAfter():
                     self.send_after(effect.seconds, effect.info)
+                case AskForRoom():
+                    self.cast(self.spec.vhost_process, MakeRoom())
                 case CastStore():
                     self._persistent.send()
                     self._transient.send()
@@ -329,17 +337,23 @@ class QueueProcess(Server):
             self.send_after(self._sleep_after, LookIdle())
             return
         self._looks = False  # the next round that anything else begins has another one come
-        asleep = None if self._forwarded or self.actor_inbox.length() else self._state.asleep()
-        if asleep is None:
+        self._sleep_if_unused()
+
+    def _sleep_if_unused(self) -> None:
+        """Sleep unless somebody needs the process."""
+        if self._forwarded or self.actor_inbox.length():
             return
         vq = self._state.vq
         try:
+            if (asleep := self._state.asleep()) is None:
+                return
             vq.index.sync(Trigger.CLOSE)
             if self.spec.durable:
-                self._save_terms(vq.terms())  # while it can still stay awake: the disk may be full
+                # while it can still stay awake: the disk may be full, or descriptors short
+                self._save_terms(vq.terms())
         except OSError as error:
             self._discard_terms()
-            if not is_full(error):
+            if not may_pass(error):
                 raise
             return
         if self.actor_inbox.close_empty(ASLEEP):
@@ -428,9 +442,8 @@ class QueueProcess(Server):
     def _discard_terms(self) -> None:
         """The queue goes on, so that a crash must not find them."""
         if self.spec.durable:
-            for directory in self.spec.directories:
-                discard_terms(self._disk, directory)
-            self._disk.sync_many(self.spec.directories)
+            had_terms = [each for each in self.spec.directories if discard_terms(self._disk, each)]
+            self._disk.sync_many(had_terms)
 
     def _nack_all(self, reason: object) -> None:
         """The process is dead: called in the thread that found it so."""

@@ -31,7 +31,8 @@ from warrenmq.actors.vhost.messages import (
 from warrenmq.actors.vhost.parameters import Parameters
 from warrenmq.actors.vhost.queue_declarations import QueueDeclarations, refusal_of
 from warrenmq.actors.vhost.routing_trace import RoutingTrace
-from warrenmq.queue.messages import Forward
+from warrenmq.actors.vhost.vhost import queue_name
+from warrenmq.queue.messages import Forward, MakeRoom
 from warrenmq.routing.delayed import LATER
 from warrenmq.runtime import Down, Server
 from warrenmq.seams.fenced_disk import FencedDisk
@@ -119,14 +120,17 @@ class VhostProcess(Server):
             _, change = self._handlers[type(request)]
             return change(request)
         except OSError as error:
-            if (refusal := refusal_of(error, type(request).__name__)) is None:
+            what = str(queue_name(request.name)) if type(request) is Wake else type(request).__name__
+            if (refusal := refusal_of(error, what)) is None:
                 raise
             raise refusal from error
 
     def handle_cast(self, message: Any) -> None:
-        """A queue may go; or one that sleeps is sent something."""
+        """A queue may go; one that sleeps is sent something; or one needs descriptors."""
         if type(message) is Forward:
             self._queues.forward(message)
+        elif type(message) is MakeRoom:
+            self._queues.make_room()
         else:
             self._queues.may_go(message)
 

@@ -34,11 +34,12 @@ from warrenmq.errors import ArgumentValueError, Blocked, PreconditionFailed, Res
 from warrenmq.log import Log
 from warrenmq.queue.arguments import QueueArguments, as_classic
 from warrenmq.queue.asleep import NEVER_USED
-from warrenmq.queue.messages import Delete, Forwarded, NewArguments, Stat, VhostRecovered
+from warrenmq.queue.messages import Delete, Forwarded, MakeRoom, NewArguments, Stat, VhostRecovered
 from warrenmq.routing.delayed import is_store
 from warrenmq.runtime import NO_REPLY, CallFailed
 from warrenmq.runtime.reasons import KILLED
 from warrenmq.runtime.shortage import shortage
+from warrenmq.seams import descriptors
 from warrenmq.seams.disk import is_full
 from warrenmq.supervisors import start_child, stop_child
 from warrenmq.vhost.queue_folders import keep_definition
@@ -55,6 +56,10 @@ if TYPE_CHECKING:
 
 log = Log("warrenmq.vhost")
 
+FILES_OF_A_QUEUE = 2
+"""Descriptors that a queue has at most once it has messages."""
+MAKE_ROOM = 16
+"""Queues that are asked to sleep before another one wakes where descriptors are short."""
 DELETE_AGAIN = 1.0
 """Seconds until another try where the disk was full."""
 
@@ -84,6 +89,8 @@ class QueueDeclarations:
         self._sender = MessageSender(
             runtime, vhost.ids, Flow, credit, process.trace, lambda name: runtime.whereis(queue_name(name))
         )
+        self._others = descriptors.lowest_free() or 0
+        """Descriptors in use before the first queue."""
         self._monitors: dict[int, ActorRef[Any]] = {}
         """Monitor -> a connection that has exclusive queues."""
 
@@ -210,9 +217,19 @@ class QueueDeclarations:
             with suppress(ActorDeadError):
                 runtime.stop_actor(runtime.whereis(queue_name(name)))  # it may still be closing its files
             runtime.retire(queue_name(name))  # no restart
+            self.make_room()
             self._start(record)
             if vhost.asleep[name] is asleep:  # else it sleeps again
                 del vhost.asleep[name]  # last: who does not find it here finds its process
+
+    def make_room(self) -> None:
+        """Have queues sleep while descriptors are short, those first that have been awake for longest; one that stays awake goes behind the others."""
+        for name in list(self._vhost.awake)[:MAKE_ROOM]:
+            if not descriptors.are_short(self._others + FILES_OF_A_QUEUE * len(self._vhost.awake)):
+                return
+            self._vhost.wakes(name)
+            with suppress(ActorDeadError, CallFailed):  # it sleeps now, or is being restarted
+                self._process.call(queue_name(name), MakeRoom(), timeout=None)
 
     def forward(self, message: Forward) -> None:
         """Publish for a queue to another one, which slept."""
@@ -335,6 +352,7 @@ class QueueDeclarations:
             unused_too_long=lambda: runtime.cast(mine, QueueUnused(record.name)), last_consumer_gone=auto_delete,
             tell_figures=lambda figures: vhost.figures.__setitem__(record.name, figures),
         )  # fmt: skip
+        vhost.wakes(record.name)
         while True:
             try:
                 start_child(runtime, self._queue_sup, spec, name=queue_name(record.name))
@@ -380,6 +398,7 @@ class QueueDeclarations:
         return int(reply)
 
     def _remove(self, record: QueueRecord) -> None:
+        self._vhost.awake.pop(record.name, None)
         runtime, name = self._process.runtime, queue_name(record.name)
         # Its supervisor may not know yet that it ended, or start it again after a crash: then the name would be taken.
         with suppress(ArgumentValueError, ActorDeadError):

@@ -59,6 +59,8 @@ class Vhost:
     """Exclusive queue -> the connection that it belongs to; those of the face are not here."""
     asleep: dict[str, Asleep] = field(default_factory=dict)
     """Queues that have no process and need none: `Wake` starts it."""
+    awake: dict[str, None] = field(default_factory=dict)
+    """Queues with a process, by when they were started or last asked to sleep."""
     fallen_asleep: set[str] = field(default_factory=set)
     """Sleeping queues that had a process since the start: the terms of their stop are not synced yet."""
     figures: dict[str, Callable[[], QueueFigures]] = field(default_factory=dict)
@@ -150,8 +152,14 @@ class Vhost:
         self.asleep[name] = asleep
         self.figures[name] = FIGURES_OF_NEVER_USED if asleep is NEVER_USED else asleep.figures
 
+    def wakes(self, name: str) -> None:
+        """Note that a queue is awake, as the last one of all."""
+        self.awake.pop(name, None)
+        self.awake[name] = None
+
     def falls_asleep(self, name: str, asleep: Asleep) -> None:
         """Put a queue that was used to sleep; called by its process, at its end."""
+        self.awake.pop(name, None)
         self.fallen_asleep.add(name)
         self.sleeps(name, asleep)
 

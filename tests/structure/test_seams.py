@@ -25,6 +25,7 @@ CLOSED = {
 SEAM = {
     "warrenmq.seams.disk",  # is the seam: the one place that calls the operating system
     "warrenmq.directory.owner_lock",  # and this: its lock on a directory, and who holds it
+    "warrenmq.seams.descriptors",  # and this: how many files may be open
     "warrenmq.seams.memory",  # and this: how much memory there is
     "warrenmq.seams.blocking",  # and this: which scheduler runs the calling thread
 }

@@ -16,6 +16,7 @@ from warrenmq.cli._server_conf import ServerConf, log_path, read_conf
 from warrenmq.cli._tls import tls_context
 from warrenmq.errors import CallerError
 from warrenmq.log import Log
+from warrenmq.seams.descriptors import raise_limit
 from warrenmq.settings import ENVIRONMENT_PREFIX, Settings, with_form
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def run(args: argparse.Namespace) -> int:
         msg = f"it needs {why.name}; install warrenmq[amqp]."
         raise CallerError(msg) from why
 
+    raise_limit()
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

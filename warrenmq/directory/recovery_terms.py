@@ -120,6 +120,10 @@ def twins(name: str) -> tuple[str, ...]:
     return {"qi": (f"{stem}.qs",), "qs": (f"{stem}.qi",)}.get(extension, ())
 
 
-def discard_terms(disk: Disk, directory: str) -> None:
-    """Remove the terms, if there are any."""
-    disk.unlink(f"{directory}/{FILE_NAME}")
+def discard_terms(disk: Disk, directory: str) -> bool:
+    """Remove the terms; False if there are none."""
+    path = f"{directory}/{FILE_NAME}"
+    if not disk.exists(path):
+        return False
+    disk.unlink(path)
+    return True

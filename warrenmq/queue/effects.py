@@ -87,6 +87,11 @@ class CastStore:
 
 
 @dataclass(slots=True)
+class AskForRoom:
+    """Ask the virtual host to have other queues sleep: this one could not open its files for want of descriptors."""
+
+
+@dataclass(slots=True)
 class StartTimer:
     """Send `info` to the process after `seconds`; a running timer of the same class is cancelled."""
 
@@ -157,6 +162,6 @@ class LastConsumerGone:
 
 
 Effect: TypeAlias = (
-    Deliver | Settle | Refuse | GrantCredit | Reply | RefuseCall | DeadLetter | Release | CastStore | StartTimer | SendAfter | CancelTimer
+    Deliver | Settle | Refuse | GrantCredit | Reply | RefuseCall | DeadLetter | Release | CastStore | AskForRoom | StartTimer | SendAfter | CancelTimer
     | Monitor | Demonitor | ResumeQueues | CancelLateConsumer | ReportDuration | DeleteUnused | LastConsumerGone
 )  # fmt: skip

@@ -3,6 +3,7 @@
     confirms wait     SyncTimeout 25 ms after the first of them, unless an empty mailbox has synced before
     no confirm waits  Idle after 200 ms: acks, and messages whose publishers want no confirm
     the disk is full  publishes are refused; Idle every second tries again
+    no descriptors    the same, ten times a second; other queues are asked to sleep
 
 Any other failure of the disk is raised, and ends the queue process.
 
@@ -14,9 +15,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from warrenmq.queue.effects import CancelTimer, StartTimer
+from warrenmq.queue.effects import AskForRoom, CancelTimer, StartTimer
 from warrenmq.queue.messages import Idle, SyncTimeout
-from warrenmq.seams.disk import is_full
+from warrenmq.seams.disk import is_full, is_short_of_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
 
 DISK_FULL_RETRY = 1.0
 """Seconds between attempts to write while the disk is full."""
+SHORTAGE_RETRY = 0.1
+"""Seconds between attempts while descriptors are short."""
+
+
+FULL = "the disk is full"
 
 
 class StoreRoom(Protocol):
@@ -39,7 +45,8 @@ class IndexSync:
     """The two timers that lead to a sync, and the state of the disk.
 
     unsynced        bytes were written that no publisher waits for: the Idle timer syncs them
-    disk_full       the last write failed with ENOSPC: publishes are refused until one succeeds
+    disk_full       the last write failed with ENOSPC, or for want of descriptors: publishes are refused until one succeeds
+    lack            which of the two, as words of a sentence
     sync_timer      a SyncTimeout is on its way
     idle_timer      an Idle is on its way
     stores          the message stores, whose disk may be full, too
@@ -52,6 +59,7 @@ class IndexSync:
         self._log = log
         self._effects = effects
         self.unsynced = self.disk_full = False
+        self.lack = FULL
         self._sync_timer = self.idle_timer = False
         self._sync_interval = settings.msg_store_sync_interval / 1000
         self._idle_interval = settings.queue_sync_interval / 1000
@@ -87,22 +95,23 @@ class IndexSync:
         self._effects.append(CancelTimer(Idle))
 
     def failed(self, error: OSError) -> None:
-        """A write failed: a full disk is a state to wait in, every other failure of the disk is raised again."""
-        if not is_full(error):
+        """A write failed: to lack room or descriptors is a state to wait in, every other failure of the disk is raised again."""
+        if not (is_full(error) or is_short_of_descriptors(error)):
             raise error
         if not self.disk_full:
             self.disk_full = True
-            self._log.warning(
-                "the disk is full: what was taken is written when there is room", error=str(error)
-            )
+            self.lack = FULL if is_full(error) else f"the system opens no file ({error.strerror})"
+            self._log.warning(f"{self.lack}: what was taken is written when there is room", error=str(error))
+        if not is_full(error):
+            self._effects.append(AskForRoom())
         self.idle_timer = True
-        self._effects.append(StartTimer(DISK_FULL_RETRY, Idle()))
+        self._effects.append(StartTimer(DISK_FULL_RETRY if is_full(error) else SHORTAGE_RETRY, Idle()))
 
     def succeeded(self) -> None:
         """A write succeeded: the disk is not full, or no longer."""
         if self.disk_full:
             self.disk_full = False
-            self._log.info("there is room on the disk again: what was taken is written")
+            self._log.info("there is room again: what was taken is written")
 
     def guarded(self, write: Callable[[], object]) -> bool:
         """Call `write`; False if the disk is full."""

@@ -447,5 +447,13 @@ class LookIdle:
 
 
 @dataclass(slots=True)
+class MakeRoom:
+    """Descriptors are short.  Vhost -> queue, a call: sleep now if nobody needs the process; answered (False) only if it goes on.
+
+    Queue -> vhost, a cast: have others sleep.
+    """
+
+
+@dataclass(slots=True)
 class CheckAcks:
     """Info: check for deliveries that have waited too long for their acks."""

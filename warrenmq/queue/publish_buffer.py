@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from warrenmq.errors import Blocked
 from warrenmq.queue.effects import GrantCredit, Refuse, Settle
+from warrenmq.queue.index_sync import FULL
 from warrenmq.queue.unconfirmed import UNANSWERED, Promises
 
 if TYPE_CHECKING:
@@ -82,10 +83,15 @@ class DiskRoom:
         if refusing is not self._refusing:
             self._refusing = refusing
             if refusing:
-                self._log.warning("the disk is full: publishes are refused until there is room")
+                self._log.warning(f"{self.lack}: publishes are refused until there is room")
             else:
                 self._log.info("there is room on the disk again")
         return not refusing
+
+    @property
+    def lack(self) -> str:
+        """The reason of a refusal."""
+        return self._index_sync.lack if self._index_sync.disk_full else FULL
 
     def _has(self, size: int) -> bool:
         room = self._disk.room(self._directory)
@@ -223,7 +229,7 @@ class PublishBuffer:
 
     def _refuse(self) -> None:
         """The disk is full: refuse what was collected, as if it had never been sent."""
-        full = f"the disk is full, queue {self._queue!r} takes no messages until there is room"
+        full = f"{self._room.lack}, queue {self._queue!r} takes no messages until there is room"
         for message in self._publishes:
             self._effects.append(Refuse(message.confirm, Blocked(full)))
             self._effects.append(GrantCredit(message.publisher, len(message.publication.bodies)))

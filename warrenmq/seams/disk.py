@@ -45,6 +45,11 @@ def is_full(error: OSError) -> bool:
     return error.errno in {errno.ENOSPC, errno.EDQUOT}
 
 
+def is_short_of_descriptors(error: OSError) -> bool:
+    """True if no file could be opened because too many are open."""
+    return error.errno in {errno.EMFILE, errno.ENFILE}
+
+
 class Readable(Protocol):
     """A file that is only read: what the readers of RabbitMQ's formats need."""
 
@@ -344,9 +349,8 @@ class RealDisk:
         descriptors = [*map(_descriptor, files)]
         SYNCS.total += len(descriptors)
         if _sync_file_range is not None:
-            for fd in descriptors[
-                1:
-            ]:  # its pages travel with the first one's: a confirm takes a seventh less time
+            # pages of the others travel with the first one's: a confirm takes a seventh less time
+            for fd in descriptors[1:]:
                 _sync_file_range(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
         with THIS_THREAD.blocking:
             for fd in descriptors:

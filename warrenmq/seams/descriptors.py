@@ -1,0 +1,42 @@
+"""The descriptors seam: whether this process is about to run out of file descriptors (file_handle_cache's question).
+
+RabbitMQ counts the handles that it has obtained; here anything in the process may open files and sockets, so the kernel is asked: it
+gives the lowest number that is free, which tells how full the table is.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from contextlib import suppress
+
+_SHARE = 8
+"""Short is less than this part of the limit: what is asked to close its files needs some meanwhile, and some to do so."""
+_FEWEST = 40
+"""Short is also less than this number: queues are stopped sixteen at a time, and each needs two for that."""
+
+
+def lowest_free() -> int | None:
+    """The lowest number that is free, so about how many descriptors are in use; None if all are."""
+    try:
+        lowest = os.open("/", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    os.close(lowest)
+    return lowest
+
+
+def are_short(promised: int) -> bool:
+    """True if the next files may be refused, now or when so many descriptors are in use as those that exist have been promised."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if most == resource.RLIM_INFINITY:
+        return False
+    lowest, enough = lowest_free(), most - max(most // _SHARE, _FEWEST)
+    return lowest is None or max(lowest, promised) >= enough
+
+
+def raise_limit() -> None:
+    """Raise the soft limit to the hard one, as servers do; for a process of our own, never for one that embeds a broker."""
+    with suppress(OSError, ValueError):  # a hard limit above the kernel's own is refused
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
