@@ -84,7 +84,7 @@ def compute() -> None:
 
 @contextmanager
 def busy(count: int) -> Iterator[None]:
-    """Have so many processes compute meanwhile."""
+    """Keep so many processes computing meanwhile."""
     processes = [multiprocessing.Process(target=compute, daemon=True) for _ in range(count)]
     for each in processes:
         each.start()

@@ -223,7 +223,7 @@ class QueueDeclarations:
                 del vhost.asleep[name]  # last: who does not find it here finds its process
 
     def make_room(self) -> None:
-        """Have queues sleep while descriptors are short, those first that have been awake for longest; one that stays awake goes behind the others."""
+        """Put queues to sleep while descriptors are short, the one first that has been awake for longest; one that stays awake goes behind the others."""
         for name in list(self._vhost.awake)[:MAKE_ROOM]:
             if not descriptors.are_short(self._others + FILES_OF_A_QUEUE * len(self._vhost.awake)):
                 return

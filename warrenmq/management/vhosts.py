@@ -76,7 +76,7 @@ def put(site: Site, request: Request) -> Any:
 
 
 def grant(site: Site, request: Request, vhost: str) -> None:
-    """Let the user of a request, who made a virtual host, do everything in it (rabbit_vhost:maybe_grant_full_permissions).
+    """Give all permissions in a virtual host to the user whose request made it (rabbit_vhost:maybe_grant_full_permissions).
 
     Permissions that the same request gave stay.
     """

@@ -92,7 +92,7 @@ class QueueArguments:
 
 
 _NONE = QueueArguments()
-"""Those of most queues, which a start asks for several times each."""
+"""The arguments of most queues; a start asks for them several times for each."""
 
 
 def as_classic(arguments: Arguments) -> dict[str, Any] | None:

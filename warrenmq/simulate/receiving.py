@@ -28,7 +28,7 @@ class Receiving:
         self._session = session
         self._look = look
         self._acked: list[tuple[Held, AmqpClient, int]] = []
-        """What was acked over AMQP, by whom, and how many methods had been answered then."""
+        """Deliveries that were acked over AMQP, the client, and how many of its methods had been answered then."""
 
     # -- steps
 

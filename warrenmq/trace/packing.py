@@ -42,7 +42,7 @@ _TIMES = range(1, 8)
 _STEPS = (1, 2, _START["msg"], _START["pseq"], _START["a"])
 """The planes that are stored as steps: two of t, and the lowest of columns that hold ids, rows and sequence ids."""
 _STEP = 255
-"""What a number is multiplied with for the differences of its bytes."""
+"""The factor that leaves the differences between the bytes of a number."""
 _OTHERS = [byte for byte in (*_TIMES, *range(_FIRST, _FLAG + 1)) if byte not in _STEPS]
 
 Columns = list[memoryview]

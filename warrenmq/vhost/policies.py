@@ -204,7 +204,7 @@ class Policies:
         ]
         self._all = []
         self._ordered = []
-        """Those that hold, with what it takes to find out for whom."""
+        """Policies that hold, each with its pattern and what kind of thing it is for."""
         for policy in sorted(policies, key=lambda policy: (-policy.priority, policy.name)):
             try:
                 self._ordered.append((policy, Pattern(policy.pattern), APPLY_TO[policy.apply_to]))

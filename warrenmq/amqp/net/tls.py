@@ -28,7 +28,7 @@ class Handshake(asyncio.Protocol):
         self._served = served
         self._log = log
         self._early: list[bytes] = []
-        """What the client sent right behind its handshake."""
+        """Bytes that the client sent right behind its handshake."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         plain = cast("asyncio.Transport", transport)
