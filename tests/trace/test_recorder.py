@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 from tests.support import old_frames
 from tests.support.kept_rows import emit
+from warrenmq.errors import CallerError
 from warrenmq.trace import slab as slabs
 from warrenmq.trace.block import FRAME, ROW, Frame, decode_columns, encode_meta, encode_rows, frame_at
 from warrenmq.trace.catalog import FOREVER
@@ -481,3 +483,15 @@ def test_frames_are_found_again_after_garbage_that_looks_like_one() -> None:
         assert [damage.size for damage in trace.catalog.damage] == [len(fake), 3]
         assert len(trace.catalog.chunks) == 1
         assert trace.catalog.runs[0].kinds == {1: "M"}
+
+
+def test_rows_of_a_later_codec_are_refused_in_a_sentence():
+    frame = old_frames.encode_rows(ROW.pack(*range(1, 10)), codec=2)
+    later = bytearray(frame)
+    later[5] = 5
+    later[12:16] = bytes(4)
+    later[12:16] = zlib.crc32(later).to_bytes(4, "little")
+    found = frame_at(memoryview(bytes(later)), 0)
+    assert found is not None
+    with pytest.raises(CallerError, match="codec 5, which a later version of warrenmq writes"):
+        decode_columns(found)

@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 
 import msgpack  # type: ignore[import-untyped]
 
+from warrenmq.errors import CallerError
 from warrenmq.trace.packing import int64s, pack, unpack
 from warrenmq.trace.schema import COLUMNS
 
@@ -122,7 +123,11 @@ def decode_columns(frame: Frame, wanted: Collection[str] = COLUMNS) -> list[memo
     """The nine columns of a ROWS frame, each a memoryview of int64 ('q'), in the order of COLUMNS.
 
     A column this version does not know is left out, one the writer did not know is all zeros; so is one that is not wanted.
+    CallerError for a codec of a later version.
     """
+    if frame.codec > _SORTED:
+        msg = f"rows of the trace have codec {frame.codec}, which a later version of warrenmq writes; read it with that version"
+        raise CallerError(msg)
     n = frame.rows
     if frame.codec == _SORTED:
         return unpack(frame.payload, n, frame.who >> 16, frame.seq_first, wanted)
