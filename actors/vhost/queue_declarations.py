@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pykka import ActorDeadError
@@ -224,7 +225,7 @@ class QueueDeclarations:
 
     def make_room(self) -> None:
         """Put queues to sleep while descriptors are short, the one first that has been awake for longest; one that stays awake goes behind the others."""
-        for name in list(self._vhost.awake)[:MAKE_ROOM]:
+        for name in list(islice(self._vhost.awake, MAKE_ROOM)):
             if not descriptors.are_short(self._others + FILES_OF_A_QUEUE * len(self._vhost.awake)):
                 return
             self._vhost.wakes(name)

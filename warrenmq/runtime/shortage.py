@@ -9,10 +9,10 @@ from __future__ import annotations
 import errno
 
 from warrenmq.errors import ResourceError
-from warrenmq.seams.disk import is_full
+from warrenmq.seams.disk import is_full, is_short_of_descriptors
 from warrenmq.seams.memory import no_memory
 
-_ERRNOS = frozenset({errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE})
+_ERRNOS = frozenset({errno.ENOMEM, errno.EAGAIN})
 
 
 def shortage(error: BaseException, what: str) -> ResourceError | None:
@@ -29,7 +29,7 @@ def shortage(error: BaseException, what: str) -> ResourceError | None:
         return error
     if isinstance(error, MemoryError):
         return no_memory(repr(what))
-    if isinstance(error, OSError) and error.errno in _ERRNOS:
+    if isinstance(error, OSError) and (error.errno in _ERRNOS or is_short_of_descriptors(error)):
         return ResourceError(
             f"the system refused {what!r} ({error.strerror}); close something, or raise that limit, and try again"
         )
