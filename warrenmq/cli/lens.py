@@ -85,10 +85,6 @@ def _trace_of(path: str) -> str:
     """The trace at a path, or that in the folder `trace` of a data directory."""
     from warrenmq.trace.reader import names_in
 
-    if path is None:
-        raise CallerError(
-            "name a trace, or the data directory of a broker that writes one into its folder trace."
-        )
     inside = os.path.join(path, "trace")
     return inside if os.path.isdir(inside) and not names_in(path) else path
 
