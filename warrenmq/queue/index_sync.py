@@ -96,16 +96,17 @@ class IndexSync:
 
     def failed(self, error: OSError) -> None:
         """A write failed: to lack room or descriptors is a state to wait in, every other failure of the disk is raised again."""
-        if not (is_full(error) or is_short_of_descriptors(error)):
+        full = is_full(error)
+        if not full and not is_short_of_descriptors(error):
             raise error
         if not self.disk_full:
             self.disk_full = True
-            self.lack = FULL if is_full(error) else f"the system opens no file ({error.strerror})"
+            self.lack = FULL if full else f"the system opens no file ({error.strerror})"
             self._log.warning(f"{self.lack}: what was taken is written when there is room", error=str(error))
-        if not is_full(error):
+        if not full:
             self._effects.append(AskForRoom())
         self.idle_timer = True
-        self._effects.append(StartTimer(DISK_FULL_RETRY if is_full(error) else SHORTAGE_RETRY, Idle()))
+        self._effects.append(StartTimer(DISK_FULL_RETRY if full else SHORTAGE_RETRY, Idle()))
 
     def succeeded(self) -> None:
         """A write succeeded: the disk is not full, or no longer."""
