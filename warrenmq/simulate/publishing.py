@@ -32,15 +32,18 @@ class _Due(NamedTuple):
 
 
 class Publishing:
-    """Publishes what steps say, each message told to the models before it is sent.
-
-    raised  by other threads of the application
-    """
+    """Publishes what steps say, each message told to the models before it is sent."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._due: list[_Due] = []
-        self.raised: list[BaseException] = []
+        self._raised: list[BaseException] = []
+        """By other threads of the application."""
+
+    def raise_from_threads(self) -> None:
+        """Raise what another thread of the application raised."""
+        if self._raised:
+            raise self._raised[0]
 
     # -- steps
 
@@ -109,7 +112,7 @@ class Publishing:
             except Error:
                 pass  # the broker was closed, or killed, under this thread
             except Exception as error:  # noqa: BLE001 - raised by the script's own thread
-                self.raised.append(error)
+                self._raised.append(error)
 
         session.machine.sim.spawn(publish, f"publisher {publisher}")
 

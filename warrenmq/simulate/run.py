@@ -112,7 +112,7 @@ def _run(seed: int, script: Script, machine: SimulatedMachine, profile: str) -> 
     if not problem:
         problem, text = _judged_by_rules(trace, application)
     return Outcome(
-        seed, profile, "\n".join(map(str, script)), "failed" if problem else "ok", problem, text, application.lost,
+        seed, profile, "\n".join(map(str, script)), "failed" if problem else "ok", problem, text, application.ends.lost,
         _digest(trace), trace.catalog.rows, coverage_of(trace),
     )  # fmt: skip
 

@@ -1,0 +1,61 @@
+"""The steps of a script that change queues as a whole: policies, purges and deletions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warrenmq.simulate.topology import POLICIES
+
+if TYPE_CHECKING:
+    from warrenmq.simulate.script import Step
+    from warrenmq.simulate.session import Session
+
+
+class Administering:
+    """Sets policies, purges and deletes queues, each with its model before the broker answers."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    # -- steps
+
+    def policy(self, step: Step) -> None:
+        session, name, key = self._session, step.word("queue"), step.word("is")
+        if key == session.policies.get(name, "none"):
+            return
+        queue = session.queue(name)
+        model = session.models[name]
+        if key == "dead":
+            if model.may_drop:
+                return  # what expires or is dropped later would be dead-lettered, too
+            session.queue("dead")
+        session.changing = name
+        model.policy(key)
+        session.may_nack |= model.rejects
+        if key == "none":
+            session.broker.clear_policy(f"of {name}")
+            session.policies.pop(name)
+        else:
+            session.broker.set_policy(f"of {name}", f"^{name}$", POLICIES[key], apply_to="queues")
+            session.policies[name] = key
+        session.changing = ""
+        model.check_length(queue.info().ready)
+
+    def purge(self, step: Step) -> None:
+        session, name = self._session, step.word("queue")
+        queue = session.queue(name)
+        session.models[name].asked()
+        session.models[name].purging()
+        queue.purge()
+        session.models[name].purged()
+
+    def delete(self, step: Step) -> None:
+        session, name = self._session, step.word("queue")
+        session.queue(name)
+        session.deleting(name)
+        session.broker.delete_queue(name)
+        session.being_deleted = ""
+        session.gone(name)
+        session.deleted.add(name)
+        session.may_nack = True
+        session.held = [each for each in session.held if each.queue != name]
