@@ -31,6 +31,7 @@ from warrenmq.actors.vhost.messages import DeclareQueue, LastConsumerGone, Owner
 from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.directory.definition_frames import check_storable
 from warrenmq.directory.definitions import QueueRecord
+from warrenmq.directory.recovery_terms import restore_terms, stored_terms
 from warrenmq.errors import ArgumentValueError, Blocked, PreconditionFailed, ResourceError
 from warrenmq.log import Log
 from warrenmq.queue.arguments import QueueArguments, as_classic
@@ -219,7 +220,12 @@ class QueueDeclarations:
                 runtime.stop_actor(runtime.whereis(queue_name(name)))  # it may still be closing its files
             runtime.retire(queue_name(name))  # no restart
             self.make_room()
-            self._start(record)
+            terms = stored_terms(self._disk, vhost.folders(record)) if record.durable else {}
+            try:
+                self._start(record)
+            except (OSError, ResourceError):
+                restore_terms(self._disk, terms)  # it sleeps on, and did not crash
+                raise
             if vhost.asleep[name] is asleep:  # else it sleeps again
                 del vhost.asleep[name]  # last: who does not find it here finds its process
 

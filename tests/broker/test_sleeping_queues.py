@@ -1,11 +1,13 @@
 """Queues without a process: before their first use, and when nobody has used them for long."""
 
+import errno
+import os
 import random
 import sys
 import threading
 import time
 from dataclasses import replace
-from itertools import product
+from itertools import count, product
 
 import pytest
 
@@ -352,6 +354,36 @@ def test_a_queue_that_cannot_save_how_it_stops_stays_awake(host):
     host.sleep(5)
     assert queue.get().redelivered is False, "it did not end as if it had crashed"
     broker.close()
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EMFILE])
+@pytest.mark.parametrize("profile", SLEEPY)
+def test_a_queue_whose_wake_is_refused_did_not_crash(profile, error):
+    """Each operation of the wake fails in turn; a start takes the terms of the stop before it opens the files."""
+    for failing in count():
+        with SimulatedHost(5, SLEEPY[profile], traced=False) as host:
+            broker = host.open()
+            queue = broker.declare_queue("q")
+            queue.publish(b"x").result()
+            host.sleep(5)
+            operations = []
+
+            def fail(op, _path, operations=operations, failing=failing):
+                operations.append(op)
+                if len(operations) == failing + 1:
+                    raise OSError(error, os.strerror(error))
+
+            host.disk.before_op = fail
+            try:
+                queue.get()
+            except (warrenmq.Blocked, warrenmq.ResourceError):
+                host.disk.before_op = None
+                assert queue.get().redelivered is False, f"{operations[-1]} failed"
+                continue
+            except warrenmq.ProcessDied:
+                pass  # it was awake
+            break
+    assert "unlink" in operations[:failing]
 
 
 @pytest.mark.parametrize("scheduler", ["threads", "pool"])

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgpack  # type: ignore[import-untyped]
@@ -62,12 +63,7 @@ def save_terms(disk: Disk, directory: str, terms: Terms) -> None:
     while counted and counted[-1] in (None, []):
         counted.pop()
     data: bytes = msgpack.packb([_VERSION, *terms[:2], *counted])
-    file = disk.open(f"{directory}/{FILE_NAME}", create=True)
-    try:
-        file.truncate(0)
-        file.append(zlib.crc32(data).to_bytes(4, "big") + data)
-    finally:
-        file.close()
+    _write(disk, directory, zlib.crc32(data).to_bytes(4, "big") + data)
 
 
 def paths_to_sync(disk: Disk, directories: Iterable[str]) -> list[str]:
@@ -127,3 +123,35 @@ def discard_terms(disk: Disk, directory: str) -> bool:
         return False
     disk.unlink(path)
     return True
+
+
+def stored_terms(disk: Disk, directories: Iterable[str]) -> dict[str, bytes]:
+    """The terms in these folders as bytes, by folder."""
+    paths = {each: f"{each}/{FILE_NAME}" for each in directories}
+    return {each: disk.read(path) for each, path in paths.items() if disk.exists(path)}
+
+
+def restore_terms(disk: Disk, stored: Mapping[str, bytes]) -> None:
+    """Write terms again that a start took before it failed: those of folders whose files are still as they say.
+
+    Without room for them the next start is as after a crash, which loses nothing.
+    """
+    for directory, data in stored.items():
+        terms = parse(data)
+        with suppress(OSError):
+            if terms is not None and _is_unchanged(disk, directory, terms):
+                _write(disk, directory, data)
+
+
+def _is_unchanged(disk: Disk, directory: str, terms: Terms) -> bool:
+    sizes = {name: disk.size(f"{directory}/{name}") for name in disk.listdir(directory)}
+    return not any(changes_since(terms, sizes, lambda name: disk.read(f"{directory}/{name}")))
+
+
+def _write(disk: Disk, directory: str, data: bytes) -> None:
+    file = disk.open(f"{directory}/{FILE_NAME}", create=True)
+    try:
+        file.truncate(0)
+        file.append(data)
+    finally:
+        file.close()
