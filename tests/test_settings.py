@@ -176,6 +176,13 @@ def test_a_watermark_is_a_share_as_a_float_or_bytes_as_an_int(value: object, kep
     assert (read, type(read)) == (kept, type(kept))
 
 
+def test_a_wrong_value_in_a_file_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = conf(tmp_path, "durability = os\n\nheartbeat = soon\n")
+    with pytest.raises(SettingsError) as refused:
+        load(path)
+    assert str(refused.value).startswith(f"{path}, line 3: heartbeat = 'soon' must be a whole number")
+
+
 def test_the_profile_presets_what_is_not_chosen() -> None:
     modern = load(profile="modern")
     assert (modern.queue_version, modern.msg_store_gc, modern.queue_paging) == (2, "compact", "read_ahead")

@@ -308,13 +308,11 @@ class Settings:
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         for each in fields(self):
-            value = getattr(self, each.name)
-            if isinstance(kind := each.metadata["kind"], (Share, Size)):
+            kind, value = each.metadata["kind"], getattr(self, each.name)
+            if isinstance(kind, (Share, Size)):
                 value = kind.read(value)
                 object.__setattr__(self, each.name, value)
-            if problem := each.metadata["kind"].problem(value):
-                msg = f"{each.name} = {shown(value)} {problem}."
-                raise SettingsError(msg)
+            _check(kind, each.name, value)
 
     @classmethod
     def load(cls, *, file: str | os.PathLike[str] | None = None,
@@ -333,6 +331,18 @@ class Settings:
         for key in keywords:
             _kind(key, key)
         return cls(**{key: _kind(key, key).parse(text) for key, text in read.items()} | keywords)
+
+
+def check_text(key: str, text: str, named: str) -> None:
+    """Refuse a text that means no value of a setting.  Raises SettingsError; `named` is the key as its source spells it."""
+    kind = _kind(key, named)
+    _check(kind, named, kind.parse(text))
+
+
+def _check(kind: Kind, named: str, value: object) -> None:
+    if problem := kind.problem(value):
+        msg = f"{named} = {shown(value)} {problem}."
+        raise SettingsError(msg)
 
 
 def _kind(key: str, shown: str, spell: Callable[[str], str] = str) -> Kind:
@@ -403,5 +413,5 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
     """The settings of a file that has nothing else."""
     for number, key, value in conf_lines(path):
         name, text = with_form(key, value)
-        _kind(name, f"{path}, line {number}: {name}")
+        check_text(name, text, f"{path}, line {number}: {name}")
         yield name, text

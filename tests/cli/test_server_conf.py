@@ -104,6 +104,9 @@ def test_a_usual_file_is_understood(tmp_path):
         ("loopback_users.bob = true", "is refused: guest is the only user who can be kept to this machine"),
         ("default_queue_type = quorum", "default_queue_type = quorum: this server has classic queues only"),
         ("management.tcp.port = none", "management.tcp.port = none: leave it out"),
+        ("\nheartbeat = soon", "line 2: heartbeat = 'soon' must be a whole number from 0 to"),
+        ("consumer_timeout = soon", "line 1: consumer_timeout = 'soon' must be a whole number"),
+        ("disk_free_limit.absolute = a lot", "line 1: disk_free_limit.absolute = 'absolute, a lot' must be"),
         ("heartbeat", "line 1: 'heartbeat' is not of the form key = value"),
     ],
 )  # fmt: skip

@@ -21,7 +21,7 @@ from typing import Any
 
 from warrenmq.cli._tls import TlsOptions
 from warrenmq.errors import SettingsError
-from warrenmq.settings import Settings, conf_lines
+from warrenmq.settings import Settings, check_text, conf_lines, with_form
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "none")
 
@@ -68,6 +68,8 @@ def read_conf(path: str) -> ServerConf:
         except ValueError as why:
             msg = f"{where}: {key} {why}"
             raise SettingsError(msg) from why
+        if key in conf.settings:
+            check_text(*with_form(key, conf.settings[key]), f"{where}: {key}")
     if any(conf.ssl.values()) and not conf.tls.certfile:
         msg = f"{path} has listeners.ssl, which needs ssl_options.certfile."
         raise SettingsError(msg)
