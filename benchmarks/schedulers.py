@@ -151,7 +151,7 @@ def idle(count: int, folder: str, settings: dict[str, str]) -> Result:
 def child(measure: str, scheduler: str, folder: str, profile: str) -> Result:
     """One measure in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.schedulers", "--dir", folder, "--profile", profile, "--child", f"{measure} {scheduler}"]  # fmt: skip
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, timeout=900)
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=900)
     result: Result = json.loads(done.stdout)
     return result
 
@@ -175,6 +175,7 @@ def main() -> None:
     parser.add_argument("--profile", default="modern")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    Path(options.dir).mkdir(parents=True, exist_ok=True)
     if options.child:
         measure, scheduler = options.child.split()
         settings = {"scheduler": scheduler, "profile": options.profile}
