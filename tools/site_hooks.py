@@ -12,6 +12,7 @@ import structlog
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
+from tools import trace_page
 from tools.site_pages import SOURCES, example_pages, lessons_list, made_pages, places, with_links_of_the_site
 from warrenmq.lens.lesson import lessons
 from warrenmq.lens.lesson_page import export
@@ -54,6 +55,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if page.file.src_uri == "lessons.md":
         titles = {f"{each.name}.html": each.title for each in lessons()}
         markdown = markdown.replace("\n## Writing one", lessons_list(titles) + "\n## Writing one", 1)
+    if page.file.src_uri == "trace.md":
+        markdown += "\n" + trace_page.events()
     path = at.get(page.file.src_uri)
     return with_links_of_the_site(markdown, path, there) if path else markdown
 

@@ -1,4 +1,4 @@
-"""docs/trace.md, written from the registry of events: `python -m tools.trace_page > docs/trace.md`."""
+"""What the site adds to docs/trace.md, written from the registry of events: `python -m tools.trace_page` prints it."""
 
 from __future__ import annotations
 
@@ -6,28 +6,14 @@ import sys
 from enum import IntEnum, IntFlag
 from typing import Any
 
-from warrenmq.trace import events, schema
-from warrenmq.trace.events import SCHEMA_VERSION
+from warrenmq.trace import events as declared
+from warrenmq.trace import schema
 from warrenmq.trace.schema import EVENTS, FLAG, Column, Event, Kind
 
-_HEAD = f"""# The events of a trace
 
-This page is written from `warrenmq/trace/events.py` by `python -m tools.trace_page > docs/trace.md`; a test holds it up to date.
-
-A trace (schema version {SCHEMA_VERSION}) is rows of nine 64-bit integers: `t`, `seq`, `msg`, `peer`, `pseq`, `a`, `b`, `c` and `who`, which is
-`actor << 16 | event << 8 | flag`. An actor numbers its rows from 1 without a gap (`seq`), and its `t`, a hybrid logical clock in
-nanoseconds, rises. What the other columns hold depends on the event: below, each event has its columns by name, with the place where
-the number is stored. In Python: `Publish.of(row).first_seq_id`. As sentences, of which
-each event below has its template: `warrenmq trace show TRACE [--actor NAME] [--from ROW] [--message ID]`.
-
-A block of messages that were published together has consecutive message ids and consecutive sequence ids: a row about it carries the
-first of each, and `count`.
-"""
-
-
-def page() -> str:
-    """The whole page."""
-    parts = [_HEAD, "## Types of columns\n", "| type | |\n| --- | --- |"]
+def events() -> str:
+    """The types of columns, every event, and the values of its columns, as Markdown."""
+    parts = ["## Types of columns\n", "| type | |\n| --- | --- |"]
     parts += [f"| {kind.name} | {kind.text} |" for kind in _kinds()]
     parts.append("\n## Events\n")
     for event in EVENTS.values():
@@ -44,7 +30,7 @@ def _kinds() -> list[Kind]:
 
 def _enums() -> list[type[IntEnum | IntFlag]]:
     used = {column.type for event in EVENTS.values() for column in event.columns}
-    return [value for value in vars(events).values() if isinstance(value, type) and value in used]
+    return [value for value in vars(declared).values() if isinstance(value, type) and value in used]
 
 
 def _of_event(event: type[Event[Any]]) -> str:
@@ -97,4 +83,4 @@ def _of_enum(type_: type[IntEnum | IntFlag]) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page())
+    sys.stdout.write(events())

@@ -19,7 +19,7 @@ def add_task(tasks: Any) -> None:
         tasks, "show",
         summary="print the rows of a trace as sentences",
         does="Print each row of a trace as a sentence, run by run, in the order of their times: its number in the trace, minutes and seconds "
-        "since the run's first row, and what happened. docs/trace.md has every event. With --at print the state after a row, as the lens draws it.",
+        "since the run's first row, and what happened. `warrenmq.trace.events` has every event. With --at print the state after a row, as the lens draws it.",
         example="warrenmq trace show trace/ --actor queue:jobs --limit 20",
         ends="0 done, 2 the trace cannot be read, or no row is what was asked for.",
     )  # fmt: skip

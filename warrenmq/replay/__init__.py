@@ -106,7 +106,7 @@ def incidents(rows: DataFrame) -> DataFrame:
 
 
 def events(rows: DataFrame, name: str) -> DataFrame:
-    """The rows of one event in what `read` gave, with the event's own columns, named and typed (docs/trace.md lists them)."""
+    """The rows of one event in what `read` gave, with the event's own columns, named and typed (`warrenmq.trace.events` lists them)."""
     require_pyspark()
     from warrenmq.replay.spark import event_views
 

@@ -58,7 +58,7 @@ def _event(name: str) -> type[Event[Any]]:
         near = get_close_matches(name.upper(), known, 1)
         raise CallerError(
             f"there is no event {name!r}"
-            + (f"; did you mean {near[0]}?" if near else "; docs/trace.md lists all.")
+            + (f"; did you mean {near[0]}?" if near else "; warrenmq.trace.events has all.")
         )
     return found
 
