@@ -101,15 +101,6 @@ class Result(NamedTuple):
         return cls(**fields)
 
 
-def mutated(source: str, mutation: Mutation) -> str:
-    """The module with the mutation; ValueError when its text is not there exactly once, so that no mutation is silently none."""
-    found = source.count(mutation.old)
-    if found != 1:
-        msg = f"mutation {mutation.name}: its text is {found} times in {mutation.module}, not once; adapt it to the code"
-        raise ValueError(msg)
-    return source.replace(mutation.old, mutation.new)
-
-
 def read(mutation: Mutation) -> str:
     """The module that a mutation is for."""
     return (PACKAGE / mutation.module).read_text(encoding="utf-8")
@@ -180,7 +171,7 @@ def _copy(mutation: Mutation, folder: str) -> None:
     package = os.path.join(folder, "warrenmq")
     shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
     with open(os.path.join(package, mutation.module), "w", encoding="utf-8") as file:
-        file.write(mutated(read(mutation), mutation))
+        file.write(mutation.applied(read(mutation)))
 
 
 def _result(mutation: Mutation, output: str, *, hangs: bool) -> Result:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tools.broker_mutations import MUTATIONS, WORKLOADS
-from tools.mutants import BY_NAME, Killed, Result, mutated, read, table, try_one
+from tools.mutants import BY_NAME, Killed, Result, read, table, try_one
 from warrenmq.simulate.run import PROFILES, run
 from warrenmq.simulate.script import parse
 
@@ -14,7 +14,7 @@ from warrenmq.simulate.script import parse
 def test_every_mutation_fits_the_code_once(name):
     mutation = BY_NAME[name]
     source = read(mutation)
-    changed = mutated(source, mutation)
+    changed = mutation.applied(source)
     assert changed != source
     compile(changed, mutation.module, "exec")
 
@@ -27,7 +27,7 @@ def test_mutations_have_names_of_their_own():
 def test_a_mutation_that_does_not_fit_is_an_error(times):
     mutation = MUTATIONS[0]
     with pytest.raises(ValueError, match=f"{times} times"):
-        mutated(mutation.old * times, mutation)
+        mutation.applied(mutation.old * times)
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
