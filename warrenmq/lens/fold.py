@@ -31,18 +31,18 @@ from typing import Any, NamedTuple
 
 from warrenmq.lens.rows import collector, index, lives, mail, queues, routing, stores
 from warrenmq.lens.rows.handler import merged
-from warrenmq.lens.scene import Scene
-from warrenmq.lens.tables import ACTOR, Caption, Change, Key, Step, Tables, named
+from warrenmq.lens.scene import ActorNotes, Scene
+from warrenmq.lens.tables import Caption, Change, Key, Step, Tables, named
 from warrenmq.replay.export.selection import rows_in_order
 from warrenmq.trace.catalog import Run
 from warrenmq.trace.reader import Trace
 from warrenmq.trace.schema import Row
 
 
-def _other(scene: Scene, actor: int, row: Row) -> Caption:
+def _other(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     """Handle an event that changes nothing in the picture."""
     name = scene.runs[scene.run].event_name(row.event)
-    return "{0}: " + name.lower().replace("_", " ") + ".", scene.name(actor)
+    return "{0}: " + name.lower().replace("_", " ") + ".", me.name
 
 
 _HANDLERS = merged(
@@ -87,20 +87,20 @@ class Folding:
     def step(self, run: int, row: Row) -> Step:
         """Fold one row; `run` is the index of its run."""
         scene = self._scene
-        scene.number = number = scene.number + 1
+        scene.number += 1
         changes: list[Change] = []
         scene.changes = changes
         scene.move, scene.mark = None, 0
         if run != scene.run:
             scene.new_run(run)
         who, msg = row.who, row.msg
-        actor = who >> 16
+        me = scene.actors.get(who >> 16)
+        if me is None or not me.is_met:
+            me = scene.meet(who >> 16)
         scene.about = scene.message(msg) if msg else 0
-        if actor not in scene.tables[ACTOR]:
-            scene.meet(actor)
-        scene.cause = scene.handling.get(actor, 0)
-        caption = _HANDLERS[who >> 8 & 0xFF](scene, actor, row)
-        scene.last_of[actor] = number
+        scene.cause = me.handling
+        caption = _HANDLERS[who >> 8 & 0xFF](scene, me, row)
+        me.last = scene.number
         return _new(Step, (changes, caption, scene.about, scene.move, scene.mark, scene.cause))
 
 

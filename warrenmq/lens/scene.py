@@ -37,13 +37,21 @@ ACKED_KEPT = 64
 """So many acked entries of a queue stay in the picture."""
 _LANDMARKS = 5_000
 _MOST_AT_ONCE = 1 << 20
-_PER_BOOT = (1 << 40) - 1
+_BOOT_SHIFT = 40
+"""A message id has the number of its boot above these bits."""
 _LOW = (1 << PRIORITY_SHIFT) - 1
 
 
-def span(first: int, count: int) -> range:
-    """A range from the first number and count that a row names, bounded against broken rows."""
+def span(first: int, count: int) -> Sequence[int]:
+    """The numbers that a row names by the first and the count, bounded against broken rows."""
+    if count == 1:  # nearly always
+        return (first,)
     return range(first, first + (count if 0 <= count <= _MOST_AT_ONCE else 0 if count < 0 else _MOST_AT_ONCE))
+
+
+def entry_key(queue: str, seq: int) -> str:
+    """The key of a queue's message in the table of entries."""
+    return f"{queue}/{seq}" if seq <= _LOW else f"{queue}/{seq >> PRIORITY_SHIFT}.{seq & _LOW}"
 
 
 class Landmarks:
@@ -70,19 +78,38 @@ class Landmarks:
 
 
 @dataclass(slots=True)
+class ActorNotes:
+    """Bookkeeping of one actor, which every row of it needs: looked up once a row."""
+
+    number: int
+    name: str
+    """Without the prefix `queue:`."""
+    anchor: str = ""
+    """The anchor on the page; "" if the trace does not name the actor (yet)."""
+    store: str = ""
+    """The store, p or t, that a store's process or its collector works on; "" of any other actor."""
+    is_met: bool = False
+    """True once it is in the table of actors."""
+    handling: int = 0
+    """The row with which it began what it is doing."""
+    last: int = 0
+    """Its latest row."""
+
+
+@dataclass(slots=True)
 class QueueNotes:
     """Bookkeeping of one queue process."""
 
-    dirty: list[int] = field(default_factory=list)
-    """Sequence ids whose index records are not synced yet."""
+    dirty: dict[int, str] = field(default_factory=dict)
+    """Sequence ids whose index records are not synced yet -> the keys of their entries."""
     writes: dict[str, deque[int]] = field(default_factory=lambda: {"p": deque(), "t": deque()})
     """Messages taken in whose bodies have not been sent to the store, by store."""
     removes: dict[str, dict[int, None]] = field(default_factory=lambda: {"p": {}, "t": {}})
     """Messages that are done with, whose removes have not been sent, by store."""
     transient: dict[int, int] = field(default_factory=dict)
     """Transient messages -> their sequence ids: whether such a body is in the store shows when it is written there."""
-    acked: deque[int] = field(default_factory=deque)
-    """Sequence ids of entries that were settled and are still shown."""
+    acked: deque[tuple[int, str]] = field(default_factory=deque)
+    """Entries that were settled and are still shown: their sequence ids and keys."""
     closed: bool = False
     """True once it has said that everything is on disk."""
     written_to: int = 0
@@ -91,7 +118,7 @@ class QueueNotes:
     def copied(self) -> QueueNotes:
         """Notes that go their own way from here."""
         return QueueNotes(
-            self.dirty[:],
+            dict(self.dirty),
             {store: copy(waiting) for store, waiting in self.writes.items()},
             {store: copy(gone) for store, gone in self.removes.items()},
             dict(self.transient),
@@ -129,8 +156,10 @@ class Scene:
         self.tables: Tables = empty()
         self.number = 0
         self.run = -1
+        self.kinds: dict[int, str] = {}
+        """The kinds of messages between the run's actors, by their numbers; grows while a trace is written."""
         self.bases: dict[int, int] = {}
-        """Boot of this broker -> what is added to the numbers of its messages."""
+        """Boot of this broker -> what is added to the ids of its messages."""
         self.bases_of: dict[str, dict[int, int]] = {}
         """`bases` by the scope of a run."""
         self._highest = 0
@@ -147,26 +176,21 @@ class Scene:
 
     def _forget(self) -> None:
         """Clear everything that belongs to a process."""
-        self.handling: dict[int, int] = {}
-        """Actor -> the row with which it began what it is doing."""
-        self.last_of: dict[int, int] = {}
+        self.actors: dict[int, ActorNotes] = {}
         self.landmarks = Landmarks()
-        self.sent: dict[tuple[int, int], int] = {}
-        """(sender, its seq) -> the row of the SEND, until it is received."""
+        self.sent: dict[str, int] = {}
+        """The key of an envelope -> the row of its SEND, until it is received."""
         self.queues: defaultdict[str, QueueNotes] = defaultdict(QueueNotes)
         self.stores: defaultdict[str, StoreNotes] = defaultdict(StoreNotes)
-        self.store_of: dict[int, str] = {}
         self.lives: defaultdict[str, int] = defaultdict(int)
-        self.names: dict[int, str] = {}
-        self.anchors: dict[int, str] = {}
 
     def copied(self) -> Scene:
         """Copy the scene; the copy is independent, and has no landmarks: they are many, and only causes come from them."""
         other = copy(self)
         other.tables = [dict(table) for table in self.tables]
         other.changes = []
-        for name in ("bases", "handling", "last_of", "sent", "store_of", "lives", "names", "anchors"):
-            setattr(other, name, copy(getattr(self, name)))
+        other.bases, other.sent, other.lives = copy(self.bases), dict(self.sent), copy(self.lives)
+        other.actors = {number: copy(notes) for number, notes in self.actors.items()}
         other.bases_of = {scope: copy(bases) for scope, bases in self.bases_of.items()}
         if self.run >= 0:
             other.bases = other.bases_of[self.runs[self.run].scope]
@@ -209,44 +233,32 @@ class Scene:
         """The display number of a message: messages of a boot keep the order in which its broker numbered them."""
         if not msg:
             return 0
-        boot = msg >> 40
+        boot = msg >> _BOOT_SHIFT
         base = self.bases.get(boot)
         if base is None:
-            base = self.bases[boot] = self._highest
-        number = base + (msg & _PER_BOOT) + 1
+            base = self.bases[boot] = self._highest + 1 - (boot << _BOOT_SHIFT)
+        number = base + msg
         if number > self._highest:  # noqa: PLR1730 - max() costs three times as much, on every row
             self._highest = number
         return number
 
-    def name(self, actor: int) -> str:
-        """An actor's name, without the prefix `queue:`."""
-        found = self.names.get(actor)
-        if found is None:
-            run = self.runs[self.run]
-            found = run.actor_name(actor).removeprefix("queue:") if actor else "somebody"
-            if actor in run.actors:  # in a live trace the actor's name may be recorded later
-                self.names[actor] = found
-        return found
+    def actor(self, number: int) -> ActorNotes:
+        """The notes of an actor; of one that the trace does not name (yet) they are kept once it has written a row."""
+        found = self.actors.get(number)
+        return found if found is not None and found.anchor else self._look_up(number)
 
-    def anchor(self, actor: int) -> str:
-        """The anchor of an actor on the page; "" if it is unknown."""
-        found = self.anchors.get(actor)
-        if found is None:
-            entry = self.runs[self.run].actors.get(actor)
-            if entry is None:
-                return ""
-            found = self.anchors[actor] = f"pub/{actor}" if entry.kind == "client" else f"box/{actor}"
-        return found
-
-    def store(self, actor: int) -> str:
-        """The store, p or t, that a store's process or its collector works on; "" of any other actor."""
-        found = self.store_of.get(actor)
-        if found is None:
-            entry = self.runs[self.run].actors.get(actor)
-            if entry is None:
-                return ""
-            is_store = entry.kind in {"MsgStore", "MsgStoreGc"}
-            found = self.store_of[actor] = entry.name.removeprefix("msg_store_")[:1] if is_store else ""
+    def _look_up(self, number: int) -> ActorNotes:
+        run = self.runs[self.run]
+        entry = run.actors.get(number)
+        if entry is None:
+            return self.actors.get(number) or ActorNotes(
+                number, run.actor_name(number) if number else "somebody"
+            )
+        found = self.actors.setdefault(number, ActorNotes(number, ""))
+        found.name = entry.name.removeprefix("queue:")
+        found.anchor = f"pub/{number}" if entry.kind == "client" else f"box/{number}"
+        if entry.kind in {"MsgStore", "MsgStoreGc"}:
+            found.store = entry.name.removeprefix("msg_store_")[:1]
         return found
 
     def is_open(self, store: str, actor: int) -> bool:
@@ -254,40 +266,37 @@ class Scene:
         row = self.tables[STORE].get(store)
         return row is not None and row[0] == actor
 
-    @staticmethod
-    def entry_key(queue: str, seq: int) -> str:
-        """The key of a queue's message in the table of entries."""
-        return f"{queue}/{seq}" if seq <= _LOW else f"{queue}/{seq >> PRIORITY_SHIFT}.{seq & _LOW}"
-
     def entries(self, queue: str, first: int, count: int) -> Iterable[tuple[int, str, tuple[Any, ...]]]:
         """The known entries of a range, as (sequence id, key, value)."""
         if count != 1:
             return self._entries(queue, first, count)
-        key = (
-            f"{queue}/{first}" if first <= _LOW else self.entry_key(queue, first)
-        )  # nearly always: no generator
+        key = entry_key(queue, first)  # nearly always: no generator
         found = self.tables[ENTRY].get(key)
         return () if found is None else ((first, key, found),)
 
     def _entries(self, queue: str, first: int, count: int) -> Iterator[tuple[int, str, tuple[Any, ...]]]:
         entries = self.tables[ENTRY]
         for seq in span(first, count):
-            key = f"{queue}/{seq}" if seq <= _LOW else self.entry_key(queue, seq)
+            key = entry_key(queue, seq)
             if (found := entries.get(key)) is not None:
                 yield seq, key, found
 
     # -- runs and actors
 
-    def meet(self, actor: int) -> None:
-        """Add an actor, and its parents, on its first row."""
+    def meet(self, actor: int) -> ActorNotes:
+        """Add an actor, and its parents, to the table on its first row."""
+        notes = self.actor(actor)
+        self.actors[actor] = notes
         entry = self.runs[self.run].actors.get(actor)
         if entry is None:
-            return
-        if entry.parent and entry.parent not in self.tables[ACTOR]:
+            return notes
+        if entry.parent and not self.actor(entry.parent).is_met:
             self.meet(entry.parent)
         self.lives[entry.name] += 1
         state = "starting" if entry.parent else "up"
-        self.set(ACTOR, actor, (self.name(actor), entry.kind, entry.parent, state, self.lives[entry.name]))
+        self.set(ACTOR, actor, (notes.name, entry.kind, entry.parent, state, self.lives[entry.name]))
+        notes.is_met = True
+        return notes
 
     def new_run(self, run: int) -> None:
         """Begin a run: clear what was in memory; what was on disk stays, marked asleep, until recovery finds it.
@@ -305,6 +314,7 @@ class Scene:
                     self.set(table, key, None)
             self.sleep_entries(None)
         self.run = run
+        self.kinds = self.runs[run].kinds
         self.bases = self.bases_of.setdefault(scope, {})
         self._forget()
         for store in ("p", "t"):
@@ -336,11 +346,12 @@ class Scene:
             return
         client, left = owed
         if left > 1:
-            self.set(OWED, message, (client, left - 1))
+            self.add(OWED, message, (client, left - 1))
             return
-        self.set(OWED, message, None)
+        del self.tables[OWED][message]
+        self.changes.append((OWED, message, None, owed))
         sent, confirmed = self.tables[PUB].get(client, (0, 0))
-        self.set(PUB, client, (sent, confirmed + 1))
+        self.add(PUB, client, (sent, confirmed + 1))
 
     # -- records
 

@@ -16,6 +16,7 @@ from warrenmq.lens.saved import require_known
 from warrenmq.replay.drive.engine import replay_trace
 from warrenmq.replay.export.selection import rows_in_order
 from warrenmq.trace.catalog import Run
+from warrenmq.trace.index import rows_of
 from warrenmq.trace.reader import Trace
 from warrenmq.trace.schema import Row
 from warrenmq.trace.tail import Place, Tail, read_parts
@@ -147,7 +148,7 @@ class Follower:
         parts, _ = self._tail.parts(self._place, now)
         numbers = {key: place["n"] for key, place in now.items()}
         for chunk, columns in read_parts(parts, numbers):
-            self._waiting.setdefault(chunk.run, []).extend(map(Row._make, zip(*columns, strict=True)))
+            self._waiting.setdefault(chunk.run, []).extend(rows_of(columns))
         settled = {place["n"]: place["settled"] for place in now.values()}
         self._place = now
         for run, rows in sorted(self._waiting.items()):

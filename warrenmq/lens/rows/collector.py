@@ -6,7 +6,7 @@ from typing import Any
 
 from warrenmq.lens.rows.handler import Handlers
 from warrenmq.lens.rows.stores import forget_places
-from warrenmq.lens.scene import Scene
+from warrenmq.lens.scene import ActorNotes, Scene
 from warrenmq.lens.tables import COLLECT, FILE, GC, REC, Caption
 from warrenmq.trace import events as e
 from warrenmq.trace.events import Ev
@@ -45,21 +45,21 @@ def _place(scene: Scene, store: str, file: int, offset: int, value: tuple[Any, .
     scene.put_record(store, file, offset, value)
 
 
-def _copied(scene: Scene, actor: int, store: str, size: int) -> None:
+def _copied(scene: Scene, me: ActorNotes, store: str, size: int) -> None:
     file, destination, wanted, done = scene.tables[GC].get(store) or (0, 0, 0, 0)
     scene.set(GC, store, (file, destination, wanted, done + size))
     scene.spend("bytes copied", size)
     scene.mark = COLLECT
-    scene.cause = scene.last_of.get(actor, scene.cause)
+    scene.cause = me.last or scene.cause
 
 
 # -- combined: RabbitMQ to 3.12
 
 
 @_of(Ev.GC_START)
-def _combine_begins(scene: Scene, actor: int, row: Row) -> Caption:
+def _combine_begins(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     destination, source, valid = _gc_start(row)
-    store = scene.store(actor)
+    store = me.store
     scene.set(GC, store, (source, destination, valid, 0))
     for file in {destination, source}:
         _state(scene, store, file, "compacting")
@@ -75,9 +75,9 @@ def _combine_begins(scene: Scene, actor: int, row: Row) -> Caption:
 
 
 @_of(Ev.GC_MOVE)
-def _combine_moves(scene: Scene, actor: int, row: Row) -> Caption:
+def _combine_moves(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     file, offset, size = _gc_move(row)
-    store, message = scene.store(actor), scene.about
+    store, message = me.store, scene.about
     notes = scene.stores[store]
     references = 1
     if (before := notes.where.get(message)) is not None and before != (file, offset):
@@ -87,14 +87,14 @@ def _combine_moves(scene: Scene, actor: int, row: Row) -> Caption:
         scene.move = f"rec/{key}", f"rec/{store}/{file}/{offset}"
     _place(scene, store, file, offset, (message, size, references, "moved"))
     notes.where[message] = file, offset
-    _copied(scene, actor, store, size)
+    _copied(scene, me, store, size)
     return "{m0} has a new place: {n1}.rdq, byte {n2}.", message, file, offset
 
 
 @_of(Ev.GC_DONE)
-def _combine_ends(scene: Scene, actor: int, row: Row) -> Caption:
+def _combine_ends(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     destination, source, reclaimed = _gc_done(row)
-    store = scene.store(actor)
+    store = me.store
     scene.set(GC, store, None)
     for file in (destination, source):
         for offset, (message, _, references, _) in scene.records(store, file):
@@ -109,7 +109,7 @@ def _combine_ends(scene: Scene, actor: int, row: Row) -> Caption:
         scene.set(FILE, f"{store}/{source}", None)
     scene.spend("bytes given back", reclaimed)
     scene.mark = COLLECT
-    scene.cause = scene.last_of.get(actor, scene.cause)
+    scene.cause = me.last or scene.cause
     return (
         "The combined file is on disk: {n0}.rdq holds what was alive, {n1:byte} are given back.",
         destination,
@@ -121,9 +121,9 @@ def _combine_ends(scene: Scene, actor: int, row: Row) -> Caption:
 
 
 @_of(Ev.COMPACT_START)
-def _compaction_begins(scene: Scene, actor: int, row: Row) -> Caption:
+def _compaction_begins(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     file, valid, end = _compact_start(row)
-    store = scene.store(actor)
+    store = me.store
     scene.set(GC, store, (file, file, 0, 0))
     _state(scene, store, file, "compacting")
     scene.mark = COLLECT
@@ -134,9 +134,9 @@ def _compaction_begins(scene: Scene, actor: int, row: Row) -> Caption:
 
 
 @_of(Ev.COMPACT_MOVE)
-def _compaction_moves(scene: Scene, actor: int, row: Row) -> Caption:
+def _compaction_moves(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     file, old, new, size = _compact_move(row)
-    store, message = scene.store(actor), scene.about
+    store, message = me.store, scene.about
     notes = scene.stores[store]
     key = f"{store}/{file}/{old}"
     references = (scene.tables[REC].get(key) or (message, size, 1, ""))[2]
@@ -146,7 +146,7 @@ def _compaction_moves(scene: Scene, actor: int, row: Row) -> Caption:
         references = 0  # it lost its last reference meanwhile: a copy of garbage
     scene.put_record(store, file, old, (message, size, 0, "old place"))
     _place(scene, store, file, new, (message, size, references, "moved"))
-    _copied(scene, actor, store, size)
+    _copied(scene, me, store, size)
     scene.move = f"rec/{key}", f"rec/{store}/{file}/{new}"
     return (
         "The collector copies {m0} from byte {n1} into the hole at byte {n2}. Whoever reads the old place still may.",
@@ -155,12 +155,12 @@ def _compaction_moves(scene: Scene, actor: int, row: Row) -> Caption:
 
 
 @_of(Ev.COMPACT_DONE)
-def _compaction_ends(scene: Scene, actor: int, row: Row) -> Caption:
+def _compaction_ends(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     file, new_size, _ = _compact_done(row)
-    store = scene.store(actor)
+    store = me.store
     scene.set(GC, store, None)
     scene.mark = COLLECT
-    scene.cause = scene.last_of.get(actor, scene.cause)
+    scene.cause = me.last or scene.cause
     return (
         "The copies are on disk. {n0}.rdq can be cut at byte {n1}, once nobody reads the old places.",
         file,
@@ -169,9 +169,9 @@ def _compaction_ends(scene: Scene, actor: int, row: Row) -> Caption:
 
 
 @_of(Ev.TRUNCATE)
-def _cut(scene: Scene, actor: int, row: Row) -> Caption:
+def _cut(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     file, new_size, size = _truncate(row)
-    store = scene.store(actor)
+    store = me.store
     forget_places(scene, store, file, new_size)
     scene.cut_file(store, file, new_size)
     handed, _, _, garbage, state = scene.file(store, file)

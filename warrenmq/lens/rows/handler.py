@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from warrenmq.lens.scene import Scene, span
+from warrenmq.lens.scene import ActorNotes, Scene, span
 from warrenmq.lens.tables import MAIL, Caption
 from warrenmq.trace.events import Ev, Worded
 from warrenmq.trace.schema import Row
 
 _EVENTS = 256
 """Numbers that a row can say."""
-Handler: TypeAlias = Callable[[Scene, int, Row], Caption]
-"""(scene, the actor that wrote the row, row) -> caption."""
+Handler: TypeAlias = Callable[[Scene, ActorNotes, Row], Caption]
+"""(scene, notes of the actor that wrote the row, row) -> caption."""
 
 
 class Handlers:
@@ -43,7 +43,7 @@ def merged(all_handlers: Iterable[Handlers], otherwise: Handler) -> list[Handler
     return [found.get(event, otherwise) for event in range(_EVENTS)]
 
 
-def take_mail(scene: Scene, actor: int, sender: int, send: int, sends: int = 1) -> None:
+def take_mail(scene: Scene, me: ActorNotes, sender: int, send: int, sends: int = 1) -> None:
     """Take from the mailbox the `sends` messages of a sender that a row receives, from its row `send` on; 0 = none."""
     if not send:
         return
@@ -51,18 +51,18 @@ def take_mail(scene: Scene, actor: int, sender: int, send: int, sends: int = 1) 
     for seq in (send,) if sends == 1 else span(send, sends):
         key = f"{sender}:{seq}"
         found = mail.get(key)
-        if found is not None and (found[0] == actor or not found[0]):
+        if found is not None and (found[0] == me.number or not found[0]):
             if not scene.about:
                 scene.about = found[2]
             del mail[key]
             scene.changes.append((MAIL, key, None, found))
-        scene.cause = sent.pop((sender, seq), scene.cause)
-    scene.handling[actor] = scene.number
+        scene.cause = sent.pop(key, scene.cause)
+    me.handling = scene.number
 
 
-def many(message: int, count: int) -> tuple[str, tuple[int, ...]]:
-    """Caption template for `count` messages from one on; the placeholders are {m1} and {n2}."""
-    return ("{m1}", (message, count)) if count <= 1 else ("{n2:message} ({m1} first)", (message, count))
+def many(count: int) -> str:
+    """Caption template for `count` messages from one on: its fillers 1 and 2 are the first message and the count."""
+    return "{m1}" if count <= 1 else "{n2:message} ({m1} first)"
 
 
 def words(type_: type[Worded], value: int, otherwise: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from warrenmq.lens.rows.handler import Handlers
 from warrenmq.lens.rows.queues import SYNCED, is_classic, queue_row
-from warrenmq.lens.scene import Scene, span
+from warrenmq.lens.scene import ActorNotes, Scene, entry_key, span
 from warrenmq.lens.tables import ENTRY, JOURNAL, QUEUE, RECOVERY, RUN, SYNC, Caption
 from warrenmq.trace import events as e
 from warrenmq.trace.events import PRIORITY_SHIFT, BodyReport, Ev, State, Trigger
@@ -37,9 +39,9 @@ def because(trigger: int) -> str:
 
 
 @_of(Ev.QI_WRITE)
-def _written(scene: Scene, actor: int, row: Row) -> Caption:
+def _written(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     trigger, size, records, first, published, acked = _qi_write(row)
-    name = scene.name(actor)
+    name = me.name
     publishes, acks = _unwritten(scene, name, first)
     if published or acked:  # else an earlier version wrote the row
         to_come = published - len(publishes)
@@ -47,20 +49,19 @@ def _written(scene: Scene, actor: int, row: Row) -> Caption:
         if to_come > 0 and not is_classic(
             scene
         ):  # an index of version 1 writes what was acked meanwhile, too
-            scene.queues[name].written_to = max(queue_row(scene, name, actor)[1], first) + to_come
-    for seq in publishes + acks:
-        key = scene.entry_key(name, seq)
-        found = scene.tables[ENTRY][key]
-        scene.add(ENTRY, key, (*found[:3], WRITTEN, *found[4:]))
-    if len(publishes) + len(acks) == 1:
-        scene.move = f"box/{actor}", f"entry/{scene.entry_key(name, (publishes + acks)[0])}"
-    old = queue_row(scene, name, actor)
+            scene.queues[name].written_to = max(queue_row(scene, name, me.number)[1], first) + to_come
+    its = publishes + acks
+    for key, (message, state, place, _, body, bytes_) in its:
+        scene.add(ENTRY, key, (message, state, place, WRITTEN, body, bytes_))
+    if len(its) == 1:
+        scene.move = me.anchor, f"entry/{its[0][0]}"
+    old = queue_row(scene, name, me.number)
     scene.set(QUEUE, name, (*old[:3], old[3] + size, *old[4:]))
     if (journal := scene.tables[JOURNAL].get(name)) is not None:
         scene.set(JOURNAL, name, (journal[0] + records, journal[1]))
     scene.spend("index bytes", size)
     scene.landmarks.set(("qi_write", name), scene.number)
-    scene.cause = scene.last_of.get(actor, scene.cause)
+    scene.cause = me.last or scene.cause
     what = ", ".join(text for number, text in ((published, "{n3:message}"), (acked, "{n4:ack}")) if number)
     which = f" ({what}, from number {{n5}} on)" if what else ""
     return (
@@ -70,39 +71,42 @@ def _written(scene: Scene, actor: int, row: Row) -> Caption:
     )  # fmt: skip
 
 
-def _unwritten(scene: Scene, name: str, first: int) -> tuple[list[int], list[int]]:
-    """Sequence ids from `first` on, of its priority, whose publishes and whose acks are in no file yet; ascending."""
-    publishes: list[int] = []
-    acks: list[int] = []
-    for seq in sorted({*scene.queues[name].dirty}):
-        found = scene.tables[ENTRY].get(scene.entry_key(name, seq))
-        if (
-            found is not None
-            and not found[3]
-            and seq >= first
-            and seq >> PRIORITY_SHIFT == first >> PRIORITY_SHIFT
-        ):
-            (acks if found[1] in {"acked", "dropped"} else publishes).append(seq)
+_Found = list[tuple[str, tuple[Any, ...]]]
+
+
+def _unwritten(scene: Scene, name: str, first: int) -> tuple[_Found, _Found]:
+    """Entries (key, value) from `first` on, of its priority, whose publishes and whose acks are in no file yet; ascending."""
+    publishes: _Found = []
+    acks: _Found = []
+    entries, dirty, end = (
+        scene.tables[ENTRY],
+        scene.queues[name].dirty,
+        (first >> PRIORITY_SHIFT) + 1 << PRIORITY_SHIFT,
+    )
+    for seq in sorted(dirty):
+        if first <= seq < end and (found := entries.get(key := dirty[seq])) is not None and not found[3]:
+            (acks if found[1] in {"acked", "dropped"} else publishes).append((key, found))
     return publishes, acks
 
 
 @_of(Ev.QI_SYNC)
-def _synced(scene: Scene, actor: int, row: Row) -> Caption:
+def _synced(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     trigger, size = _qi_sync(row)
-    name = scene.name(actor)
-    notes, left = scene.queues[name], []
-    for seq in notes.dirty:
-        key = scene.entry_key(name, seq)
-        found = scene.tables[ENTRY].get(key)
+    name = me.name
+    notes, entries = scene.queues[name], scene.tables[ENTRY]
+    left: dict[int, str] = {}
+    for seq, key in notes.dirty.items():
+        found = entries.get(key)
         if found is None:
             continue
-        if not found[3]:
-            left.append(seq)
-        elif found[3] == WRITTEN:
-            scene.add(ENTRY, key, (*found[:3], SYNCED, *found[4:]))
-            scene.about = scene.about or found[0]
+        message, state, place, index, body, bytes_ = found
+        if not index:
+            left[seq] = key
+        elif index == WRITTEN:
+            scene.add(ENTRY, key, (message, state, place, SYNCED, body, bytes_))
+            scene.about = scene.about or message
     notes.dirty = left
-    old = queue_row(scene, name, actor)
+    old = queue_row(scene, name, me.number)
     scene.set(QUEUE, name, (*old[:4], old[3], old[5]))
     scene.spend("syncs")
     scene.mark = SYNC
@@ -114,14 +118,14 @@ def _synced(scene: Scene, actor: int, row: Row) -> Caption:
 
 
 @_of(Ev.QI_FLUSH)
-def _flushed(scene: Scene, actor: int, row: Row) -> Caption:
+def _flushed(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     segments, size, restarted = _flush(row)
-    name = scene.name(actor)
+    name = me.name
     records, written = scene.tables[JOURNAL].get(name) or (0, 0)
-    old = queue_row(scene, name, actor)
+    old = queue_row(scene, name, me.number)
     scene.set(QUEUE, name, (*old[:5], 1))
     scene.set(JOURNAL, name, (0 if restarted else records, written + segments))
-    scene.cause = scene.last_of.get(actor, scene.cause)
+    scene.cause = me.last or scene.cause
     end = " The journal begins anew." if restarted else ""
     return (
         "{0} moves what its journal holds to {n1:segment file}, {n2:byte}." + end, name, segments, size,
@@ -129,13 +133,14 @@ def _flushed(scene: Scene, actor: int, row: Row) -> Caption:
 
 
 @_of(Ev.SEGMENT_DELETE)
-def _segment_deleted(scene: Scene, actor: int, row: Row) -> Caption:
+def _segment_deleted(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     segment = e.SegmentDelete.of(row).segment
-    name = scene.name(actor)
+    name = me.name
     size = segment_entries(scene, name)
     if size:
-        for _, key, found in list(scene.entries(name, segment * size, size)):
-            if found[1] in {"acked", "dropped"}:
+        entries = scene.tables[ENTRY]
+        for seq, key in sorted(scene.queues[name].acked):
+            if seq // size == segment and key in entries and entries[key][1] in {"acked", "dropped"}:
                 scene.set(ENTRY, key, None)
     return "{0} deletes segment {n1} of its index: nothing in it is wanted any more.", name, segment
 
@@ -151,11 +156,11 @@ def segment_entries(scene: Scene, name: str) -> int:
 
 
 @_of(Ev.ON_DISK)
-def _told_on_disk(scene: Scene, actor: int, row: Row) -> Caption:
+def _told_on_disk(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     (report,) = _on_disk(row)
-    name = scene.name(actor)
+    name = me.name
     scene.landmarks.set(("on_disk", name, scene.about), scene.number)
-    scene.cause = scene.landmarks.get(("told", actor, scene.about), scene.cause)
+    scene.cause = scene.landmarks.get(("told", me.number, scene.about), scene.cause)
     if report == BodyReport.IGNORED:
         return "{0} hears that the body of {m1} never needs to be written.", name, scene.about
     return "{0} hears that the body of {m1} is safe.", name, scene.about
@@ -165,12 +170,12 @@ def _told_on_disk(scene: Scene, actor: int, row: Row) -> Caption:
 
 
 @_of(Ev.RECOVERED)
-def _found(scene: Scene, actor: int, row: Row) -> Caption:
+def _found(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     first, count, named = _recovered(row)
-    name = scene.name(actor)
+    name = me.name
     entries = scene.tables[ENTRY]
     for seq in span(first, count):
-        key = scene.entry_key(name, seq)
+        key = entry_key(name, seq)
         message, _, _, _, *body = entries.get(key) or (
             scene.message(named + seq - first) if named else 0,
             "",
@@ -181,21 +186,21 @@ def _found(scene: Scene, actor: int, row: Row) -> Caption:
         )
         scene.set(ENTRY, key, (message, "ready", int(State.DELTA), SYNCED, *body))
         scene.about = scene.about or message
-    scene.move = "", f"entry/{scene.entry_key(name, first)}"
+    scene.move = "", f"entry/{entry_key(name, first)}"
     return "{0} finds {n1:message} in its index, from number {n2} on.", name, count, first
 
 
 @_of(Ev.QUEUE_RECOVERED)
-def _queue_is_up(scene: Scene, actor: int, row: Row) -> Caption:
+def _queue_is_up(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     _, messages, next_seq, dropped = _queue_recovered(row)
-    name = scene.name(actor)
+    name = me.name
     there = [key for key in scene.tables[ENTRY] if str(key).rpartition("/")[0] == name]
     for key in there:
         if scene.tables[ENTRY][key][1] == "asleep":
             scene.set(ENTRY, key, None)
     if is_classic(scene) and messages:
         _read_first_segment(scene, name, next_seq)
-    scene.set(QUEUE, name, (actor, next_seq, 0, 0, 0, 0))
+    scene.set(QUEUE, name, (me.number, next_seq, 0, 0, 0, 0))
     if messages or next_seq:
         scene.mark = RECOVERY
         return "{0} is back with {n1:message}, and dropped {n2}.", name, messages, dropped
@@ -213,8 +218,8 @@ def _read_first_segment(scene: Scene, name: str, end: int) -> None:
 
 
 @_of(Ev.QUEUE_CLOSED)
-def _queue_closed(scene: Scene, actor: int, row: Row) -> Caption:
-    name = scene.name(actor)
+def _queue_closed(scene: Scene, me: ActorNotes, row: Row) -> Caption:
+    name = me.name
     for key, value in list(scene.tables[ENTRY].items()):
         if str(key).rpartition("/")[0] == name:
             scene.set(ENTRY, key, (*value[:3], SYNCED, *value[4:]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from warrenmq.lens.rows.handler import Handlers
 from warrenmq.lens.rows.handler import words as words_of
-from warrenmq.lens.scene import Scene, span
+from warrenmq.lens.scene import ActorNotes, Scene, span
 from warrenmq.lens.tables import (
     ACTOR,
     ALARM,
@@ -57,7 +57,7 @@ _PROFILES = {0: "", 1: " with the defaults of RabbitMQ 3.6", 2: " with the defau
 
 
 @_of(Ev.RUN_START)
-def _run_started(scene: Scene, actor: int, row: Row) -> Caption:
+def _run_started(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     profile, boot, fsync, entries_v1, entries_v2, embed, limit = _run_start(row)
     before = scene.tables[RUN].get("run")
     lost = before is not None and before[2] == "up"
@@ -76,7 +76,7 @@ def _run_started(scene: Scene, actor: int, row: Row) -> Caption:
 
 
 @_of(Ev.RUN_END)
-def _run_ended(scene: Scene, actor: int, row: Row) -> Caption:
+def _run_ended(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     name, boot, _, profile = scene.tables[RUN].get("run") or ("", 0, "", 0)
     scene.set(RUN, "run", (name, boot, "closed", profile))
     scene.mark = BOUNDARY
@@ -84,14 +84,14 @@ def _run_ended(scene: Scene, actor: int, row: Row) -> Caption:
 
 
 @_of(Ev.ACTOR_START)
-def _actor_started(scene: Scene, actor: int, row: Row) -> Caption:
-    old = scene.tables[ACTOR].get(actor)
+def _actor_started(scene: Scene, me: ActorNotes, row: Row) -> Caption:
+    old = scene.tables[ACTOR].get(me.number)
     if old is None:
         return ("An actor without a name is up.",)
     name, kind, parent, _, life = old
-    scene.set(ACTOR, actor, (name, kind, parent, "up", life))
+    scene.set(ACTOR, me.number, (name, kind, parent, "up", life))
     if kind == "MsgStore":
-        _wake(scene, scene.store(actor))
+        _wake(scene, me.store)
     if life > 1:
         return "{0} is up again, incarnation {n1} under the same name.", name, life
     return "{0} is up.", name
@@ -106,15 +106,15 @@ def _wake(scene: Scene, store: str) -> None:
 
 
 @_of(Ev.ACTOR_STOP)
-def _actor_stopped(scene: Scene, actor: int, row: Row) -> Caption:
+def _actor_stopped(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     (reason,) = _stop(row)
-    name = scene.name(actor)
-    if (old := scene.tables[ACTOR].get(actor)) is not None:
+    name = me.name
+    if (old := scene.tables[ACTOR].get(me.number)) is not None:
         scene.set(
-            ACTOR, actor, (*old[:3], _STATES.get(Reason(reason), "ended") if reason else "ended", old[4])
+            ACTOR, me.number, (*old[:3], _STATES.get(Reason(reason), "ended") if reason else "ended", old[4])
         )
-    scene.landmarks.set(("stop", actor), scene.number)
-    _bury(scene, actor, sudden=reason in _SUDDEN)
+    scene.landmarks.set(("stop", me.number), scene.number)
+    _bury(scene, me.number, sudden=reason in _SUDDEN)
     if reason in _SUDDEN:
         scene.mark = CRASH
         return "{0} is gone where it stood, " + _ENDS[
@@ -124,44 +124,44 @@ def _actor_stopped(scene: Scene, actor: int, row: Row) -> Caption:
 
 
 @_of(Ev.CHILD_START)
-def _child_started(scene: Scene, actor: int, row: Row) -> Caption:
+def _child_started(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     child = e.ChildStart.of(row).child
-    scene.cause = scene.last_of.get(child, scene.cause)
-    return "{0} has started {1}.", scene.name(actor), scene.name(child)
+    scene.cause = scene.actor(child).last or scene.cause
+    return "{0} has started {1}.", me.name, scene.actor(child).name
 
 
 @_of(Ev.CHILD_EXIT)
-def _child_ended(scene: Scene, actor: int, row: Row) -> Caption:
+def _child_ended(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     reason, child = _exit(row)
     scene.cause = scene.landmarks.get(("stop", child), scene.cause)
-    scene.landmarks.set(("exit", actor), scene.number)
+    scene.landmarks.set(("exit", me.number), scene.number)
     if reason in _SUDDEN:
         if (old := scene.tables[ACTOR].get(child)) is not None:
             scene.set(ACTOR, child, (*old[:3], _STATES[Reason(reason)], old[4]))
         scene.mark = CRASH
     _bury(scene, child, sudden=reason in _SUDDEN)
     text = _EXITS[Reason(reason)] if reason else "ended"
-    return "{0} learns that {1} " + text + ".", scene.name(actor), scene.name(child)
+    return "{0} learns that {1} " + text + ".", me.name, scene.actor(child).name
 
 
 @_of(Ev.RESTART)
-def _restarted(scene: Scene, actor: int, row: Row) -> Caption:
+def _restarted(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     child, restarts, intensity, period = _restart(row)
-    scene.cause = scene.landmarks.get(("exit", actor), scene.cause)
+    scene.cause = scene.landmarks.get(("exit", me.number), scene.cause)
     return (
         "{0} starts {1} again: restart {n2} of the {n3} it allows in {4} s.",
-        scene.name(actor), scene.name(child), restarts, intensity, f"{period / 1000:g}",
+        me.name, scene.actor(child).name, restarts, intensity, f"{period / 1000:g}",
     )  # fmt: skip
 
 
 @_of(Ev.ESCALATE)
-def _escalated(scene: Scene, actor: int, row: Row) -> Caption:
+def _escalated(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     child, restarts, intensity, period = e.Escalate.getter("child", "restarts", "intensity", "period_ms")(row)
-    scene.cause = scene.landmarks.get(("exit", actor), scene.cause)
+    scene.cause = scene.landmarks.get(("exit", me.number), scene.cause)
     scene.mark = CRASH
     return (
         "{0} gives up: {1} would need restart {n2}, and {n3} are allowed in {4} s.",
-        scene.name(actor), scene.name(child), restarts, intensity, f"{period / 1000:g}",
+        me.name, scene.actor(child).name, restarts, intensity, f"{period / 1000:g}",
     )  # fmt: skip
 
 
@@ -188,7 +188,7 @@ def _bury(scene: Scene, actor: int, *, sudden: bool) -> None:
 
 
 def _bury_store(scene: Scene, actor: int) -> None:
-    store = scene.store(actor)
+    store = scene.actor(actor).store
     if (scene.tables[STORE].get(store) or (0,))[0] != actor:
         return  # its successor is up already
     for table in (STORE, GC, FLYING, CACHE):
@@ -222,21 +222,21 @@ def _bury_queue(scene: Scene, name: str, *, sudden: bool) -> None:
 
 
 @_of(Ev.ALARM_SET)
-def _alarm_set(scene: Scene, actor: int, row: Row) -> Caption:
+def _alarm_set(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     alarm, measured, limit = e.AlarmSet.getter("alarm", "measured", "limit")(row)
     what = words_of(e.Alarm, alarm, "something")
     scene.set(ALARM, what, (measured, limit))
     scene.mark = SHORTAGE
     return (
         "{0} blocks the publishers: " + what + " is short, {n1:byte}, the limit is {n2}.",
-        scene.name(actor),
+        me.name,
         measured,
         limit,
     )
 
 
 @_of(Ev.ALARM_CLEAR)
-def _alarm_cleared(scene: Scene, actor: int, row: Row) -> Caption:
+def _alarm_cleared(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     alarm, measured, limit = e.AlarmClear.getter("alarm", "measured", "limit")(row)
     what = words_of(e.Alarm, alarm, "something")
     scene.set(ALARM, what, None)
@@ -245,26 +245,26 @@ def _alarm_cleared(scene: Scene, actor: int, row: Row) -> Caption:
 
 
 @_of(Ev.ALARM_BLOCKED)
-def _blocked_by_alarm(scene: Scene, actor: int, row: Row) -> Caption:
-    scene.set(WAIT, f"{actor}/0", (actor, 0))
-    return "{0} must wait until no alarm is set.", scene.name(actor)
+def _blocked_by_alarm(scene: Scene, me: ActorNotes, row: Row) -> Caption:
+    scene.set(WAIT, f"{me.number}/0", (me.number, 0))
+    return "{0} must wait until no alarm is set.", me.name
 
 
 @_of(Ev.ALARM_UNBLOCKED)
-def _let_go_by_alarm(scene: Scene, actor: int, row: Row) -> Caption:
-    scene.set(WAIT, f"{actor}/0", None)
-    return "{0} waits for the alarms no longer.", scene.name(actor)
+def _let_go_by_alarm(scene: Scene, me: ActorNotes, row: Row) -> Caption:
+    scene.set(WAIT, f"{me.number}/0", None)
+    return "{0} waits for the alarms no longer.", me.name
 
 
 @_of(Ev.CREDIT_BLOCKED)
-def _blocked(scene: Scene, actor: int, row: Row) -> Caption:
+def _blocked(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     granter = e.CreditBlocked.of(row).granter
-    scene.set(WAIT, f"{actor}/{granter}", (actor, granter))
-    return "{0} has no credit left towards {1}, and waits.", scene.name(actor), scene.name(granter)
+    scene.set(WAIT, f"{me.number}/{granter}", (me.number, granter))
+    return "{0} has no credit left towards {1}, and waits.", me.name, scene.actor(granter).name
 
 
 @_of(Ev.CREDIT_UNBLOCKED)
-def _let_go(scene: Scene, actor: int, row: Row) -> Caption:
+def _let_go(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     granter = e.CreditUnblocked.of(row).granter
-    scene.set(WAIT, f"{actor}/{granter}", None)
-    return "{0} need not wait for credit of {1} any more.", scene.name(actor), scene.name(granter)
+    scene.set(WAIT, f"{me.number}/{granter}", None)
+    return "{0} need not wait for credit of {1} any more.", me.name, scene.actor(granter).name

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any
 
 from warrenmq.lens.rows.handler import Handlers, many, take_mail
-from warrenmq.lens.scene import Scene, span
+from warrenmq.lens.scene import ActorNotes, Scene, entry_key, span
 from warrenmq.lens.tables import CACHE, CHOSEN, ENTRY, FLYING, MAIL, OWED, PUB, ROUTE, Caption
 from warrenmq.trace import events as e
 from warrenmq.trace.events import Ev
@@ -20,49 +19,51 @@ _recv = e.Recv.getter("kind", "sender", "send")
 _undelivered = e.Undelivered.getter("kind", "send", "sender")
 _FORGETS = {"Register", "ClientTerminate", "ClientDelete"}
 """Messages with which the store forgets the writes and removes that a queue's process, or the one before it, had on their way."""
+_PUBLISHES_ONE = (
+    "{0} publishes {m1} to {2}: it lies in the queue's mailbox.",
+    "{0} publishes {m1} to {2}, chosen by exchange {3}: it lies in the queue's mailbox.",
+)
+_PUBLISHES_SEVERAL = (
+    "{0} publishes {n1:message} from {m2} on to {3}: one envelope in its mailbox.",
+    "{0} publishes {n1:message} from {m2} on to {3}, chosen by exchange {4}: one envelope in its mailbox.",
+)
+"""Without an exchange, and with one."""
 
 
 @_of(Ev.SEND)
-def _sent(scene: Scene, actor: int, row: Row) -> Caption:
+def _sent(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     kind_number, to, count, queues, seq = _send(row)
-    kind = scene.runs[scene.run].kinds.get(kind_number, "a message")
-    scene.add(MAIL, f"{actor}:{seq}", (to, kind, scene.about, count, actor))
-    scene.sent[actor, seq] = scene.number
+    kind, you = scene.kinds.get(kind_number, "a message"), scene.actor(to)
+    key = f"{me.number}:{seq}"
+    scene.add(MAIL, key, (to, kind, scene.about, count, me.number))
+    scene.sent[key] = scene.number
     if kind == "Publish":
-        return _published(scene, actor, to, count, queues)
-    anchors, names = scene.anchors, scene.names  # looked up here: a third of all rows are these
-    scene.move = anchors.get(actor) or scene.anchor(actor), anchors.get(to) or scene.anchor(to)
-    if kind in {"Writes", "Removes"} and (store := scene.store(to)) and scene.is_open(store, to):
-        return (_writes_sent if kind == "Writes" else _removes_sent)(scene, scene.name(actor), store, count)
-    return (
-        "{0} sends {1} to {2}.",
-        names.get(actor) or scene.name(actor),
-        kind,
-        names.get(to) or scene.name(to),
-    )
+        return _published(scene, me, you, count, queues)
+    scene.move = me.anchor, you.anchor
+    if you.store and kind in {"Writes", "Removes"} and scene.is_open(you.store, to):
+        return (_writes_sent if kind == "Writes" else _removes_sent)(scene, me.name, you.store, count)
+    return "{0} sends {1} to {2}.", me.name, kind, you.name
 
 
-def _published(scene: Scene, actor: int, to: int, count: int, queues: int) -> Caption:
-    for message in span(scene.about, count):
+def _published(scene: Scene, me: ActorNotes, you: ActorNotes, count: int, queues: int) -> Caption:
+    actor, about = me.number, scene.about
+    for message in span(about, count):
         if (owed := scene.tables[OWED].get(message)) is None:
             sent, confirmed = scene.tables[PUB].get(actor, (0, 0))
             scene.add(PUB, actor, (sent + 1, confirmed))
             scene.add(OWED, message, (actor, queues or 1))
         elif not queues:  # an old trace does not say how many
-            scene.set(OWED, message, (actor, owed[1] + 1))
+            scene.add(OWED, message, (actor, owed[1] + 1))
     exchange, key, _ = scene.tables[ROUTE].get(actor, ("", "", 0))
-    scene.set(ROUTE, actor, (exchange, key, scene.about))
-    scene.set(CHOSEN, f"{actor}/{to}", scene.about)
-    scene.move = scene.anchor(actor), f"exchange/{exchange}", scene.anchor(to)
-    me, you = scene.name(actor), scene.name(to)
-    said, where = "{0} publishes {m1} to {2}", "it lies in the queue's mailbox."
-    fillers: tuple[Any, ...] = me, scene.about, you
-    if count > 1:
-        said, where = "{0} publishes {n1:message} from {m2} on to {3}", "one envelope in its mailbox."
-        fillers = me, count, scene.about, you
-    if exchange:
-        return f"{said}, chosen by exchange {{{len(fillers)}}}: {where}", *fillers, exchange
-    return f"{said}: {where}", *fillers
+    scene.set(ROUTE, actor, (exchange, key, about))
+    scene.set(CHOSEN, f"{actor}/{you.number}", about)
+    scene.move = me.anchor, f"exchange/{exchange}", you.anchor
+    if count <= 1:
+        alone, chosen = _PUBLISHES_ONE
+        return (chosen, me.name, about, you.name, exchange) if exchange else (alone, me.name, about, you.name)
+    alone, chosen = _PUBLISHES_SEVERAL
+    said = me.name, count, about, you.name
+    return (chosen, *said, exchange) if exchange else (alone, *said)
 
 
 def _writes_sent(scene: Scene, me: str, store: str, count: int) -> Caption:
@@ -80,13 +81,14 @@ def _writes_sent(scene: Scene, me: str, store: str, count: int) -> Caption:
         unhandled[message] += 1
         scene.set(CACHE, f"{store}/{message}", 1)
     scene.cause = scene.landmarks.get(("publish", me, scene.about), scene.cause)
-    words, what = many(scene.about, count)
+    words = many(count)
     return (
         "{0} sends "
         + words
         + " to the store to be written. Its flying counter says +1: a write is on its way.",
         me,
-        *what,
+        scene.about,
+        count,
     )
 
 
@@ -100,20 +102,25 @@ def _removes_sent(scene: Scene, me: str, store: str, count: int) -> Caption:
         del gone[message]
         _fly(scene, store, message, me, -1)
     scene.cause = scene.landmarks.get(("gone", me, scene.about), scene.cause)
-    words, what = many(scene.about, count)
+    words = many(count)
     if scene.tables[FLYING].get(f"{store}/{scene.about}/{me}") == 0:
         return (
             "{0} sends the remove of " + words + " before the store has seen its write. "
             "+1 and \u22121 meet in the flying counter: 0.",
-            me, *what,
+            me, scene.about, count,
         )  # fmt: skip
-    return "{0} tells the store that it is done with " + words + ": flying counter \u22121.", me, *what
+    return (
+        "{0} tells the store that it is done with " + words + ": flying counter \u22121.",
+        me,
+        scene.about,
+        count,
+    )
 
 
 def in_store(scene: Scene, queue: str, store: str, message: int) -> None:
     """Mark a transient message's body as kept in the transient store, once a row shows it."""
     if store == "t" and (seq := scene.queues[queue].transient.pop(message, None)) is not None:
-        key = scene.entry_key(queue, seq)
+        key = entry_key(queue, seq)
         if (found := scene.tables[ENTRY].get(key)) is not None:
             scene.set(ENTRY, key, (*found[:4], 2, 0))
 
@@ -124,28 +131,29 @@ def _fly(scene: Scene, store: str, message: int, queue: str, by: int) -> None:
 
 
 @_of(Ev.RECV)
-def _received(scene: Scene, actor: int, row: Row) -> Caption:
+def _received(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     kind_number, sender, send = _recv(row)
-    take_mail(scene, actor, sender, send)
-    kind = scene.runs[scene.run].kinds.get(kind_number, "a message")
-    if kind in _FORGETS and (store := scene.store(actor)):
-        name = scene.name(sender)
+    take_mail(scene, me, sender, send)
+    kind = scene.kinds.get(kind_number, "a message")
+    if me.store and kind in _FORGETS:
+        name = scene.actor(sender).name
         for key in list(scene.tables[FLYING]):
-            if str(key).split("/", 2)[2] == name and str(key)[0] == store:
+            if str(key).split("/", 2)[2] == name and str(key)[0] == me.store:
                 scene.set(FLYING, key, None)
-    return "{0} takes {1} from its mailbox, sent by {2}.", scene.name(actor), kind, scene.name(sender)
+    return "{0} takes {1} from its mailbox, sent by {2}.", me.name, kind, scene.actor(sender).name
 
 
 @_of(Ev.UNDELIVERED)
-def _came_back(scene: Scene, actor: int, row: Row) -> Caption:
+def _came_back(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     kind_number, send, sender = _undelivered(row)
-    sender = sender or actor
-    kind = scene.runs[scene.run].kinds.get(kind_number, "a message")
-    if (mail := scene.tables[MAIL].get(f"{sender}:{send}")) is not None:
+    sender = sender or me.number
+    kind = scene.kinds.get(kind_number, "a message")
+    key = f"{sender}:{send}"
+    if (mail := scene.tables[MAIL].get(key)) is not None:
         scene.about = scene.about or mail[2]
-        scene.set(MAIL, f"{sender}:{send}", None)
+        scene.set(MAIL, key, None)
         if kind == "Publish":
             for message in span(mail[2], mail[3]):
                 scene.paid(message)
-    scene.cause = scene.sent.pop((sender, send), scene.cause)
-    return "{0} of {1} met a dead actor and came back.", kind, scene.name(sender)
+    scene.cause = scene.sent.pop(key, scene.cause)
+    return "{0} of {1} met a dead actor and came back.", kind, scene.actor(sender).name

@@ -6,7 +6,7 @@ from typing import Any
 
 from warrenmq.lens.rows.handler import Handlers, many, take_mail
 from warrenmq.lens.rows.handler import words as words_of
-from warrenmq.lens.scene import ACKED_KEPT, QueueNotes, Scene, span
+from warrenmq.lens.scene import ACKED_KEPT, ActorNotes, QueueNotes, Scene, entry_key, span
 from warrenmq.lens.tables import CONFIRM, CONSUMER, ENTRY, OWED, QUEUE, RAM, RUN, Caption
 from warrenmq.trace import events as e
 from warrenmq.trace.events import ConfirmKind, DeliverFlag, Ev, PublishFlag, State
@@ -15,7 +15,8 @@ from warrenmq.trace.schema import Row
 HANDLERS = Handlers()
 _of = HANDLERS.of
 
-_publish = e.Publish.getter("flags", "publisher", "send", "first_seq_id", "count", "sends", "body_size")
+_publish = e.Publish.getter("flags", "publisher", "send", "first_seq_id", "count")
+_packed_publish = e.Publish.getter("sends", "body_size")
 _confirm = e.Confirm.getter("kind", "first_seq_id", "count")
 _deliver = e.Deliver.getter("flags", "consumer", "first_seq_id", "count")
 _ack = e.Ack.getter("acker", "send", "first_seq_id", "count")
@@ -44,118 +45,121 @@ def queue_row(scene: Scene, name: str, actor: int) -> tuple[int, int, int, int, 
 
 
 @_of(Ev.PUBLISH)
-def _taken_in(scene: Scene, actor: int, row: Row) -> Caption:
-    flags, sender, send, first, count, sends, size = _publish(row)
-    name, message = scene.name(actor), scene.about
-    take_mail(scene, actor, sender, send, sends)
+def _taken_in(scene: Scene, me: ActorNotes, row: Row) -> Caption:
+    flags, sender, send, first, count = _publish(row)
+    sends, size = _packed_publish(row)
+    name, message = me.name, scene.about
+    take_mail(scene, me, sender, send, sends)
     notes = scene.queues[name]
-    body = EMBEDDED
+    persistent, body = flags & _PERSISTENT, EMBEDDED
     if flags & _IN_STORE:
-        body = IN_PERSISTENT if flags & _PERSISTENT else IN_TRANSIENT
-    writes = None if not body else notes.writes["p" if body == IN_PERSISTENT else "t"]
+        body = IN_PERSISTENT if persistent else IN_TRANSIENT
+    writes = None if not body else notes.writes["p" if persistent else "t"]
     for seq in span(first, count):
-        scene.add(
-            ENTRY, scene.entry_key(name, seq), (message, "ready", 1, int(seq < notes.written_to), body, size)
-        )
-        if flags & _PERSISTENT or seq < notes.written_to:
-            notes.dirty.append(seq)
-        if not flags & _PERSISTENT:
+        key, is_written = entry_key(name, seq), seq < notes.written_to
+        scene.add(ENTRY, key, (message, "ready", 1, int(is_written), body, size))
+        if persistent or is_written:
+            notes.dirty[seq] = key
+        if not persistent:
             notes.transient[message] = seq
         if writes is not None:
             writes.append(message)
+        if body or not persistent:  # it may be sent to a store
+            scene.landmarks.set(("publish", name, message), scene.number)
         if not flags & _WANTS_CONFIRM:
             scene.paid(message)
-        scene.landmarks.set(("publish", name, message), scene.number)
         message += 1
-    _, _, *rest = queue_row(scene, name, actor)
-    scene.set(QUEUE, name, (actor, first + count, *rest))
-    scene.move = f"box/{actor}", f"entry/{scene.entry_key(name, first)}"
-    words, what = many(scene.about, count)
+    _, _, confirmed, written, synced, version = queue_row(scene, name, me.number)
+    scene.set(QUEUE, name, (me.number, first + count, confirmed, written, synced, version))
+    scene.move = me.anchor, f"entry/{entry_key(name, first)}"
     if body:
         text = "The body is large, so it will go to the message store."
-    elif not flags & _PERSISTENT:
+    elif not persistent:
         text = "It is transient: it stays in memory while there is room."
+    elif size:
+        text = "The body is small, {n4:byte}, so it stays beside the queue's own index."
     else:
-        text = (
-            "The body is small"
-            + (", {n4:byte}" if size else "")
-            + ", so it stays beside the queue's own index."
-        )
-    return "{0} takes " + words + " in as number {n3}. " + text, name, *what, first, size
+        text = "The body is small, so it stays beside the queue's own index."
+    words = many(count)
+    return f"{{0}} takes {words} in as number {{n3}}. {text}", name, scene.about, count, first, size
 
 
 @_of(Ev.CONFIRM)
-def _confirmed(scene: Scene, actor: int, row: Row) -> Caption:
+def _confirmed(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     kind, first, count = _confirm(row)
-    name, message = scene.name(actor), scene.about
+    name, message = me.name, scene.about
     entries = scene.tables[ENTRY]
     for place, seq in enumerate(span(first, count)):
-        found = entries.get(scene.entry_key(name, seq))  # confirmed together need not mean published together
+        found = entries.get(entry_key(name, seq))  # confirmed together need not mean published together
         scene.paid(found[0] if found is not None and found[0] else message + place)
     marks = scene.landmarks
     scene.cause = max(marks.get(("on_disk", name, message + count - 1)), marks.get(("qi_sync", name)))
-    actor_, next_seq, confirmed, *rest = queue_row(scene, name, actor)
-    scene.set(QUEUE, name, (actor_, next_seq, confirmed + count, *rest))
-    key = scene.entry_key(name, first)
-    scene.move = (f"entry/{key}" if key in scene.tables[ENTRY] else f"queue/{name}"), "pub"
+    actor, next_seq, confirmed, written, synced, version = queue_row(scene, name, me.number)
+    scene.set(QUEUE, name, (actor, next_seq, confirmed + count, written, synced, version))
+    key = entry_key(name, first)
+    scene.move = (f"entry/{key}" if key in entries else f"queue/{name}"), "pub"
     scene.mark = CONFIRM
-    words, what = many(message, count)
+    words = many(count)
     if kind == ConfirmKind.NACK:
-        return "{0} must say no to " + words + ": it does not have it.", name, *what
-    if kind == ConfirmKind.TRANSIENT:
-        return "{0} confirms " + words + " at once: nothing has to survive.", name, *what
-    text = "{0} confirms " + words + ": body and index entry are safe"
-    if message in scene.tables[OWED]:
-        return text + ". The publisher still waits for another queue.", name, *what
-    return text + " on disk.", name, *what
+        text = "must say no to " + words + ": it does not have it."
+    elif kind == ConfirmKind.TRANSIENT:
+        text = "confirms " + words + " at once: nothing has to survive."
+    elif message in scene.tables[OWED]:
+        text = (
+            f"confirms {words}: body and index entry are safe. The publisher still waits for another queue."
+        )
+    else:
+        text = f"confirms {words}: body and index entry are safe on disk."
+    return "{0} " + text, name, message, count
 
 
 @_of(Ev.DELIVER)
-def _delivered(scene: Scene, actor: int, row: Row) -> Caption:
+def _delivered(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     flags, consumer, first, count = _deliver(row)
-    name = scene.name(actor)
+    name = me.name
     gone = flags & _NO_ACK
-    for seq, key, (message, _, *rest) in scene.entries(name, first, count):
-        scene.about = scene.about or message
+    for seq, key, value in scene.entries(name, first, count):
+        scene.about = scene.about or value[0]
         if gone:
-            _leaves(scene, name, seq, key, (message, "acked", *rest))
+            _leaves(scene, name, seq, key, value, "acked")
         else:
-            scene.add(ENTRY, key, (message, "unacked", *rest))
-    scene.move = f"entry/{scene.entry_key(name, first)}", f"con/{consumer}"
+            message, _, place, index, body, size = value
+            scene.add(ENTRY, key, (message, "unacked", place, index, body, size))
+    scene.move = f"entry/{entry_key(name, first)}", f"con/{consumer}"
     scene.spend("acknowledged" if gone else "delivered", count)
-    words, what = many(scene.about, count)
+    words = many(count)
     again = ", again" if flags & _REDELIVERED else ""
     if gone:
         text = " to a consumer that does not acknowledge: with that it is gone from the queue."
-        return "{0} gives " + words + again + text, name, *what
+        return f"{{0}} gives {words}{again}{text}", name, scene.about, count
     keeps = (
         " and keeps it until it is acknowledged."
         if count <= 1
         else " and keeps them until they are acknowledged."
     )
-    return "{0} delivers " + words + again + keeps, name, *what
+    return f"{{0}} delivers {words}{again}{keeps}", name, scene.about, count
 
 
-def _leaves(scene: Scene, name: str, seq: int, key: str, value: tuple[Any, ...]) -> None:
+def _leaves(scene: Scene, name: str, seq: int, key: str, value: tuple[Any, ...], state: str) -> None:
     """Settle a message: its ack record and store remove become pending, and old settled messages leave the picture."""
-    message, state, place, index, body, size = value
+    message, _, place, index, body, size = value
     notes = scene.queues[name]
     if index:
-        notes.dirty.append(seq)
+        notes.dirty[seq] = key
     # a message whose publish was never written needs no ack record
     scene.set(ENTRY, key, (message, state, place, 0 if index else SYNCED, body, size))
     scene.landmarks.set(("gone", name, message), scene.number)
     notes.transient.pop(message, None)
     if body and message:
         notes.removes["p" if body == IN_PERSISTENT else "t"][message] = None
-    notes.acked.append(seq)
-    while len(notes.acked) > ACKED_KEPT and _forgotten(scene, name, notes):
+    notes.acked.append((seq, key))
+    while len(notes.acked) > ACKED_KEPT and _forgotten(scene, notes):
         pass
 
 
-def _forgotten(scene: Scene, name: str, notes: QueueNotes) -> bool:
+def _forgotten(scene: Scene, notes: QueueNotes) -> bool:
     """Remove the oldest settled message; False if its ack is not on disk yet, as a crash would bring it back."""
-    key = scene.entry_key(name, notes.acked[0])
+    _, key = notes.acked[0]
     found = scene.tables[ENTRY].get(key)
     if found is not None and found[1] in {"acked", "dropped"}:
         if found[3] != SYNCED:
@@ -166,31 +170,31 @@ def _forgotten(scene: Scene, name: str, notes: QueueNotes) -> bool:
 
 
 @_of(Ev.ACK)
-def _acked(scene: Scene, actor: int, row: Row) -> Caption:
+def _acked(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     sender, send, first, count = _ack(row)
-    name = scene.name(actor)
-    take_mail(scene, actor, sender, send)
-    for seq, key, (message, _, *rest) in scene.entries(name, first, count):
-        scene.about = scene.about or message
-        _leaves(scene, name, seq, key, (message, "acked", *rest))
-    scene.move = "con", f"entry/{scene.entry_key(name, first)}"
+    name = me.name
+    take_mail(scene, me, sender, send)
+    for seq, key, value in scene.entries(name, first, count):
+        scene.about = scene.about or value[0]
+        _leaves(scene, name, seq, key, value, "acked")
+    scene.move = "con", f"entry/{entry_key(name, first)}"
     scene.spend("acknowledged", count)
-    words, what = many(scene.about, count)
-    return "The consumer acknowledges " + words + ": {0} is done with it.", name, *what
+    words = many(count)
+    return f"The consumer acknowledges {words}: {{0}} is done with it.", name, scene.about, count
 
 
 @_of(Ev.REQUEUE)
-def _requeued(scene: Scene, actor: int, row: Row) -> Caption:
+def _requeued(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     cause, first, count = _requeue(row)
-    name = scene.name(actor)
+    name = me.name
     to_memory = _memory_ends(scene, name, first, count)
     for seq, key, (message, _, place, *rest) in scene.entries(name, first, count):
         scene.set(ENTRY, key, (message, "ready", 1 if seq < to_memory else place, *rest))
         scene.about = scene.about or message
-    scene.move = "con", f"entry/{scene.entry_key(name, first)}"
-    words, what = many(scene.about, count)
+    scene.move = "con", f"entry/{entry_key(name, first)}"
+    words = many(count)
     why = ": the consumer that held it is gone" if cause == e.Settle.RETURNED else ""
-    return "{0} puts " + words + " back to its old place" + why + ".", name, *what
+    return "{0} puts " + words + " back to its old place" + why + ".", name, scene.about, count
 
 
 def _memory_ends(scene: Scene, name: str, first: int, count: int) -> int:
@@ -200,12 +204,12 @@ def _memory_ends(scene: Scene, name: str, first: int, count: int) -> int:
     entries, end = scene.tables[ENTRY], queue_row(scene, name, 0)[1]
     ends = end
     for seq in span(first + count, end - first - count):
-        found = entries.get(scene.entry_key(name, seq))
+        found = entries.get(entry_key(name, seq))
         if found is not None and found[1] == "ready" and found[2] > 1:
             ends = seq
             break
     for seq in range(first - 1, -1, -1):
-        found = entries.get(scene.entry_key(name, seq))
+        found = entries.get(entry_key(name, seq))
         if found is None:
             break
         if found[1] == "ready" and found[2] > 1:
@@ -220,45 +224,43 @@ def is_classic(scene: Scene) -> bool:
 
 
 @_of(Ev.DROP)
-def _dropped(scene: Scene, actor: int, row: Row) -> Caption:
+def _dropped(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     reason, first, count, dead_lettered = _drop(row)
-    name = scene.name(actor)
-    for seq, key, (message, _, *rest) in scene.entries(name, first, count):
-        scene.about = scene.about or message
-        _leaves(scene, name, seq, key, (message, "dropped", *rest))
-    words, what = many(scene.about, count)
+    name = me.name
+    for seq, key, value in scene.entries(name, first, count):
+        scene.about = scene.about or value[0]
+        _leaves(scene, name, seq, key, value, "dropped")
+    words = many(count)
     why = words_of(e.DropReason, reason, "no reason is given")
     copy = " A copy goes to the dead-letter exchange." if dead_lettered else ""
-    return "{0} drops " + words + ": " + why + "." + copy, name, *what
+    return "{0} drops " + words + ": " + why + "." + copy, name, scene.about, count
 
 
 # -- memory
 
 
-def _paged(scene: Scene, actor: int, state: int, first: int, count: int) -> tuple[str, str, tuple[int, ...]]:
-    name = scene.name(actor)
-    notes = scene.queues[name]
-    for seq, key, (message, what, _, index, *body) in scene.entries(name, first, count):
+def _paged(scene: Scene, me: ActorNotes, state: int, first: int, count: int) -> None:
+    on_index = state in ON_INDEX
+    for seq, key, (message, what, _, index, body, size) in scene.entries(me.name, first, count):
         scene.about = scene.about or message
-        if state in ON_INDEX and not index:
-            notes.dirty.append(seq)
-        scene.set(ENTRY, key, (message, what, state, index, *body))
-    scene.cause = scene.last_of.get(actor, scene.cause)
-    return name, *many(scene.about, count)
+        if on_index and not index:
+            scene.queues[me.name].dirty[seq] = key
+        scene.set(ENTRY, key, (message, what, state, index, body, size))
+    scene.cause = me.last or scene.cause
 
 
 @_of(Ev.PAGE_OUT)
-def _paged_out(scene: Scene, actor: int, row: Row) -> Caption:
+def _paged_out(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     state, first, count = _page_out(row)
-    name, words, what = _paged(scene, actor, state, first, count)
-    return "{0} lets go of " + words + " in memory: " + _state(state) + ".", name, *what
+    _paged(scene, me, state, first, count)
+    return f"{{0}} lets go of {many(count)} in memory: {_state(state)}.", me.name, scene.about, count
 
 
 @_of(Ev.PAGE_IN)
-def _paged_in(scene: Scene, actor: int, row: Row) -> Caption:
+def _paged_in(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     state, first, count = _page_in(row)
-    name, words, what = _paged(scene, actor, state, first, count)
-    return "{0} brings " + words + " back to memory: " + _state(state) + ".", name, *what
+    _paged(scene, me, state, first, count)
+    return f"{{0}} brings {many(count)} back to memory: {_state(state)}.", me.name, scene.about, count
 
 
 def _state(state: int) -> str:
@@ -266,11 +268,11 @@ def _state(state: int) -> str:
 
 
 @_of(Ev.RAM_TARGET)
-def _target_set(scene: Scene, actor: int, row: Row) -> Caption:
+def _target_set(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     target, messages, size = _ram_target(row)
-    name = scene.name(actor)
+    name = me.name
     scene.set(RAM, name, (target, messages, size))
-    scene.cause = scene.last_of.get(actor, scene.cause)
+    scene.cause = me.last or scene.cause
     if target < 0:
         return (
             "{0} has {n1:message} in memory, {n2:byte}, and may keep as many as there are.",
@@ -285,22 +287,22 @@ def _target_set(scene: Scene, actor: int, row: Row) -> Caption:
 
 
 @_of(Ev.CONSUMER_ADDED)
-def _consumer_added_(scene: Scene, actor: int, row: Row) -> Caption:
+def _consumer_added_(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     flags, consumer, prefetch = _consumer_added(row)
-    name = scene.name(actor)
+    name = me.name
     scene.set(CONSUMER, consumer, (name, prefetch, int(bool(flags & e.NO_ACK))))
     limit = "as many messages as there are" if not prefetch else "at most {n2:message} unacked at a time"
     return "{0} has a new consumer, {1}; it takes " + limit + ".", name, f"consumer {consumer}", prefetch
 
 
 @_of(Ev.CONSUMER_GONE)
-def _consumer_gone_(scene: Scene, actor: int, row: Row) -> Caption:
+def _consumer_gone_(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     reason, consumer, held = _consumer_gone(row)
     scene.set(CONSUMER, consumer, None)
     words = words_of(e.ConsumerEnd, reason, "is gone")
     return (
         "{0}, a consumer of {1}, " + words + ". It held {n2:message}.",
         f"Consumer {consumer}",
-        scene.name(actor),
+        me.name,
         held,
     )

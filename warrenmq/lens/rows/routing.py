@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warrenmq.lens.rows.handler import Handlers, words
-from warrenmq.lens.scene import Scene
+from warrenmq.lens.scene import ActorNotes, Scene
 from warrenmq.lens.tables import BINDING, EXCHANGE, ROUTE, Caption
 from warrenmq.trace import events as e
 from warrenmq.trace.events import Bound, Ev, ExchangeType
@@ -30,47 +30,47 @@ def _text(scene: Scene, number: int) -> str:
 
 
 @_of(Ev.MARK)
-def _marked(scene: Scene, _: int, row: Row) -> Caption:
+def _marked(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     return "Mark: {0}.", _text(scene, _mark(row)[0])
 
 
-def _goes_through(scene: Scene, actor: int, exchange: str, key: str) -> None:
-    scene.set(ROUTE, actor, (exchange, key, 0))
-    scene.move = scene.anchor(actor), f"exchange/{exchange}"
+def _goes_through(scene: Scene, me: ActorNotes, exchange: str, key: str) -> None:
+    scene.set(ROUTE, me.number, (exchange, key, 0))
+    scene.move = me.anchor, f"exchange/{exchange}"
 
 
 @_of(Ev.ROUTED)
-def _route(scene: Scene, actor: int, row: Row) -> Caption:
+def _route(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     exchange, key = (_text(scene, number) for number in _routed(row))
-    _goes_through(scene, actor, exchange, key)
+    _goes_through(scene, me, exchange, key)
     if not exchange:
-        return "{0} publishes through the default exchange from here on.", scene.name(actor)
+        return "{0} publishes through the default exchange from here on.", me.name
     if not key:
-        return "{0} publishes to exchange {1} from here on.", scene.name(actor), exchange
-    return "{0} publishes to exchange {1} with the key {2} from here on.", scene.name(actor), exchange, key
+        return "{0} publishes to exchange {1} from here on.", me.name, exchange
+    return "{0} publishes to exchange {1} with the key {2} from here on.", me.name, exchange, key
 
 
 @_of(Ev.UNROUTED)
-def _routed_nowhere(scene: Scene, actor: int, row: Row) -> Caption:
+def _routed_nowhere(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     count, exchange, key = _unrouted(row)
     if exchange:
-        _goes_through(scene, actor, _text(scene, exchange), _text(scene, key))
+        _goes_through(scene, me, _text(scene, exchange), _text(scene, key))
     where = _text(scene, exchange) or "the default exchange"
     said = "{0} publishes {n1:message} to {2}, and no queue is bound for that."
     if key:
         said = "{0} publishes {n1:message} to {2} with the key {3}, and no queue is bound for that."
-    return said, scene.name(actor), count, where, _text(scene, key)
+    return said, me.name, count, where, _text(scene, key)
 
 
 @_of(Ev.EXCHANGE_DECLARED)
-def _exchange_there(scene: Scene, _: int, row: Row) -> Caption:
+def _exchange_there(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     kind, exchange = words(ExchangeType, (declared := _declared(row))[0], "new"), _text(scene, declared[1])
     scene.set(EXCHANGE, exchange, kind)
     return "The {0} exchange {1} is there.", kind, exchange
 
 
 @_of(Ev.EXCHANGE_DELETED)
-def _exchange_gone(scene: Scene, _: int, row: Row) -> Caption:
+def _exchange_gone(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     exchange = _text(scene, _deleted(row)[0])
     scene.set(EXCHANGE, exchange, None)
     for key, binding in list(scene.tables[BINDING].items()):
@@ -80,7 +80,7 @@ def _exchange_gone(scene: Scene, _: int, row: Row) -> Caption:
 
 
 @_of(Ev.BOUND, Ev.UNBOUND)
-def _binding(scene: Scene, _: int, row: Row) -> Caption:
+def _binding(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     to, *ends = _ends(row)
     what = words(Bound, to, "what")
     exchange, destination, name = (_text(scene, number) for number in ends)

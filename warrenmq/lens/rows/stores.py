@@ -5,7 +5,7 @@ from __future__ import annotations
 from warrenmq.lens.rows.handler import Handlers
 from warrenmq.lens.rows.index import because
 from warrenmq.lens.rows.mail import in_store
-from warrenmq.lens.scene import Scene
+from warrenmq.lens.scene import ActorNotes, Scene
 from warrenmq.lens.tables import (
     CACHE,
     CANCEL,
@@ -57,7 +57,7 @@ def _name_of(store: str) -> str:
 
 def _land(scene: Scene, store: str, client: int, sign: int, value: int) -> str:
     """Apply a handled write (+1) or remove (-1) to the flying counter.  Returns the queue's name."""
-    name = scene.name(client)
+    name = scene.actor(client).name
     key = f"{store}/{scene.about}/{name}"
     now = scene.tables[FLYING].get(key)
     if now is not None and (not value or value * sign > 0):
@@ -66,9 +66,9 @@ def _land(scene: Scene, store: str, client: int, sign: int, value: int) -> str:
 
 
 @_of(Ev.STORE_WRITE)
-def _write(scene: Scene, actor: int, row: Row) -> Caption:
+def _write(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     decision, client, flying, references = _store_write(row)
-    store, message = scene.store(actor), scene.about
+    store, message = me.store, scene.about
     name = _land(scene, store, client, 1, flying)
     notes = scene.stores[store]
     in_store(scene, name, store, message)
@@ -84,7 +84,7 @@ def _write(scene: Scene, actor: int, row: Row) -> Caption:
     if decision == Decision.IGNORE:
         scene.mark = CANCEL
         scene.spend("writes cancelled")
-        scene.move = f"box/{actor}", f"flying/{store}/{message}/{name}"
+        scene.move = me.anchor, f"flying/{store}/{message}/{name}"
         scene.cause = scene.landmarks.get(("gone", name, message), scene.cause)
         return (
             "The store looks at the flying counter of {m0}: {n1}. It was removed before it was written, so the write "
@@ -92,8 +92,8 @@ def _write(scene: Scene, actor: int, row: Row) -> Caption:
             message, flying,
         )  # fmt: skip
     if decision == Decision.CONFIRM:
-        if (key := _recount(scene, store, message, references)) is not None:
-            scene.move = f"box/{actor}", f"rec/{key}"
+        if (found := _recount(scene, store, message, references)) is not None:
+            scene.move = me.anchor, f"rec/{found[1]}"
         return (
             "The store has {m0} already: no byte is written, it only counts {n1:reference}.",
             message,
@@ -106,10 +106,9 @@ def _write(scene: Scene, actor: int, row: Row) -> Caption:
     )
 
 
-def _recount(scene: Scene, store: str, message: int, references: int) -> str | None:
-    """Set a record's reference count; at zero its bytes become garbage.  Returns the record's key."""
-    notes = scene.stores[store]
-    if (place := notes.where.get(message)) is None:
+def _recount(scene: Scene, store: str, message: int, references: int) -> tuple[int, str] | None:
+    """Set a record's reference count; at zero its bytes become garbage.  Returns the record's file and key."""
+    if (place := scene.stores[store].where.get(message)) is None:
         return None
     file, offset = place
     key = f"{store}/{file}/{offset}"
@@ -121,26 +120,26 @@ def _recount(scene: Scene, store: str, message: int, references: int) -> str | N
         handed, written, synced, garbage, state = scene.file(store, file)
         garbage += size if before else -size
         scene.set(FILE, f"{store}/{file}", (handed, written, synced, garbage, state))
-    return key
+    return file, key
 
 
 @_of(Ev.STORE_REMOVE)
-def _remove(scene: Scene, actor: int, row: Row) -> Caption:
+def _remove(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     decision, client, flying, references = _store_remove(row)
-    store, message = scene.store(actor), scene.about
+    store, message = me.store, scene.about
     name = _land(scene, store, client, -1, flying)
     if decision == Decision.IGNORE:
-        scene.move = f"box/{actor}", f"flying/{store}/{message}/{name}"
+        scene.move = me.anchor, f"flying/{store}/{message}/{name}"
         return (
             "The remove of {m0} finds nothing to remove: its write was cancelled. The two have met.",
             message,
         )
     if decision == Decision.DEFER:
         return "{0} is done with {m1}, but its file is with the collector: the remove waits.", name, message
-    if (key := _recount(scene, store, message, references)) is None:
+    if (found := _recount(scene, store, message, references)) is None:
         return "The store is told that {0} is done with {m1}.", name, message
-    file = int(key.split("/")[1])
-    scene.move = f"box/{actor}", f"rec/{key}"
+    file, key = found
+    scene.move = me.anchor, f"rec/{key}"
     scene.landmarks.set(("garbage", store, file), scene.number)
     if references:
         return "{0} is done with {m1}: {n2:reference} left, so the record stays.", name, message, references
@@ -152,37 +151,41 @@ def _remove(scene: Scene, actor: int, row: Row) -> Caption:
 
 
 @_of(Ev.REF_DROPPED)
-def _reference_dropped(scene: Scene, actor: int, row: Row) -> Caption:
+def _reference_dropped(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     (references,) = _ref_dropped(row)
-    store = scene.store(actor)
-    if (key := _recount(scene, store, scene.about, references)) is not None:
-        scene.move = f"box/{actor}", f"rec/{key}"
-        scene.landmarks.set(("garbage", store, int(key.split("/")[1])), scene.number)
+    store = me.store
+    if (found := _recount(scene, store, scene.about, references)) is not None:
+        scene.move = me.anchor, f"rec/{found[1]}"
+        scene.landmarks.set(("garbage", store, found[0]), scene.number)
     return "A dead client held {m0}: that reference is dropped, {n1} are left.", scene.about, references
 
 
 @_of(Ev.STORE_CONFIRM)
-def _told(scene: Scene, actor: int, row: Row) -> Caption:
+def _told(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     report, client = _store_confirm(row)
-    store, message = scene.store(actor), scene.about
+    store, message = me.store, scene.about
     marks = scene.landmarks
     marks.set(("told", client, message), scene.number)
-    scene.move = f"box/{actor}", scene.anchor(client)
+    scene.move = me.anchor, scene.actor(client).anchor
     written = marks.get(("write", store, message))
     if report == BodyReport.IGNORED:
         scene.cause = written or scene.cause
-        return "The store tells {0} that {m1} need not be written any more.", scene.name(client), message
+        return (
+            "The store tells {0} that {m1} need not be written any more.",
+            scene.actor(client).name,
+            message,
+        )
     scene.cause = max(marks.get(("file_sync", store)), written) or scene.cause
-    return "The store tells {0} that the body of {m1} is on disk.", scene.name(client), message
+    return "The store tells {0} that the body of {m1} is on disk.", scene.actor(client).name, message
 
 
 # -- the current file
 
 
 @_of(Ev.APPEND)
-def _appended(scene: Scene, actor: int, row: Row) -> Caption:
+def _appended(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     file, offset, size = _append(row)
-    store, message = scene.store(actor), scene.about
+    store, message = me.store, scene.about
     scene.put_record(store, file, offset, (message, size, 1, ""))
     scene.stores[store].where[message] = file, offset
     _, written, synced, garbage, _ = scene.file(store, file)
@@ -190,7 +193,7 @@ def _appended(scene: Scene, actor: int, row: Row) -> Caption:
     scene.spend("body bytes", size)
     scene.cause = scene.landmarks.get(("write", store, message), scene.cause)
     scene.landmarks.set(("append", store), scene.number)
-    scene.move = f"box/{actor}", f"rec/{store}/{file}/{offset}"
+    scene.move = me.anchor, f"rec/{store}/{file}/{offset}"
     return (
         "{m0} is appended to {n1}.rdq at byte {n2}: {n3:byte} in the write buffer, not on disk yet.",
         message, file, offset, size,
@@ -198,9 +201,9 @@ def _appended(scene: Scene, actor: int, row: Row) -> Caption:
 
 
 @_of(Ev.FILE_WRITE)
-def _file_written(scene: Scene, actor: int, row: Row) -> Caption:
+def _file_written(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     trigger, file, offset, size = _file_write(row)
-    store = scene.store(actor)
+    store = me.store
     handed, _, *rest = scene.file(store, file)
     scene.set(FILE, f"{store}/{file}", (max(handed, offset + size), offset + size, *rest))
     scene.spend("writes")
@@ -213,9 +216,9 @@ def _file_written(scene: Scene, actor: int, row: Row) -> Caption:
 
 
 @_of(Ev.FILE_SYNC)
-def _file_synced(scene: Scene, actor: int, row: Row) -> Caption:
+def _file_synced(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     trigger, file, synced_to, size = _file_sync(row)
-    store = scene.store(actor)
+    store = me.store
     handed, written, _, *rest = scene.file(store, file)
     scene.set(FILE, f"{store}/{file}", (handed, max(written, synced_to), synced_to, *rest))
     scene.spend("syncs")
@@ -228,12 +231,12 @@ def _file_synced(scene: Scene, actor: int, row: Row) -> Caption:
 
 
 @_of(Ev.ROLL)
-def _rolled(scene: Scene, actor: int, row: Row) -> Caption:
+def _rolled(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     reason, new, old, size = _roll(row)
-    store = scene.store(actor)
+    store = me.store
     scene.set(FILE, f"{store}/{old}", (*scene.file(store, old)[:4], ""))
     scene.set(FILE, f"{store}/{new}", (0, 0, 0, 0, "current"))
-    scene.set(STORE, store, (actor, new))
+    scene.set(STORE, store, (me.number, new))
     unhandled = scene.stores[store].unhandled
     for key in list(scene.tables[CACHE]):
         kept, _, message = str(key).partition("/")
@@ -249,28 +252,28 @@ def _rolled(scene: Scene, actor: int, row: Row) -> Caption:
 
 
 @_of(Ev.READ)
-def _body_read(scene: Scene, actor: int, row: Row) -> Caption:
+def _body_read(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     source, file, offset, size = _read(row)
-    name, message = scene.name(actor), scene.about
+    name, message = me.name, scene.about
     if source == ReadFrom.FROM_CACHE:
         scene.spend("reads from the cache")
         store = "t" if f"t/{message}" in scene.tables[CACHE] else "p"
-        scene.move = f"cache/{store}/{message}", f"box/{actor}"
+        scene.move = f"cache/{store}/{message}", me.anchor
         return (
             "{0} finds {m1} in the current-file cache: it asks neither the store nor the disk.",
             name,
             message,
         )
     scene.spend("reads from disk")
-    store = scene.store(actor) or scene.store(e.Read.of(row).store)
+    store = me.store or scene.actor(e.Read.of(row).store).store
     if f"{store}/{file}/{offset}" in scene.tables[REC]:
-        scene.move = f"rec/{store}/{file}/{offset}", f"box/{actor}"
+        scene.move = f"rec/{store}/{file}/{offset}", me.anchor
     who = " by itself" if source == ReadFrom.DIRECT else " for a queue"
     return "{0} reads {m1} from {n2}.rdq" + who + ", {n3:byte} at {n4}.", name, message, file, size, offset
 
 
 @_of(Ev.DEFER)
-def _deferred(scene: Scene, actor: int, row: Row) -> Caption:
+def _deferred(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     return "{m0} waits: its file {n1}.rdq is with the garbage collector.", scene.about, e.Defer.of(row).file
 
 
@@ -278,24 +281,24 @@ def _deferred(scene: Scene, actor: int, row: Row) -> Caption:
 
 
 @_of(Ev.LOCK)
-def _locked(scene: Scene, actor: int, row: Row) -> Caption:
-    file, store = e.Lock.of(row).file, scene.store(actor)
+def _locked(scene: Scene, me: ActorNotes, row: Row) -> Caption:
+    file, store = e.Lock.of(row).file, me.store
     scene.set(FILE, f"{store}/{file}", (*scene.file(store, file)[:4], "locked"))
     scene.cause = scene.landmarks.get(("garbage", store, file), scene.cause)
     return "{n0}.rdq is handed to the garbage collector: from now on only that may write to it.", file
 
 
 @_of(Ev.UNLOCK)
-def _unlocked(scene: Scene, actor: int, row: Row) -> Caption:
-    file, store = e.Unlock.of(row).file, scene.store(actor)
+def _unlocked(scene: Scene, me: ActorNotes, row: Row) -> Caption:
+    file, store = e.Unlock.of(row).file, me.store
     scene.set(FILE, f"{store}/{file}", (*scene.file(store, file)[:4], ""))
     return "{n0}.rdq comes back from the garbage collector.", file
 
 
 @_of(Ev.FILE_DELETE)
-def _deleted(scene: Scene, actor: int, row: Row) -> Caption:
+def _deleted(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     file, size = _file_delete(row)
-    store = scene.store(actor)
+    store = me.store
     forget_places(scene, store, file)
     scene.cut_file(store, file, 0)
     scene.set(FILE, f"{store}/{file}", None)
@@ -314,9 +317,9 @@ def forget_places(scene: Scene, store: str, file: int, begin: int = 0) -> None:
 
 
 @_of(Ev.FILE_STATE)
-def _file_told(scene: Scene, actor: int, row: Row) -> Caption:
+def _file_told(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     file, valid, size = _file_state(row)
-    store = scene.store(actor)
+    store = me.store
     old = scene.file(store, file)
     current = (scene.tables[STORE].get(store) or (0, -1))[1]
     scene.cut_file(store, file, size)
@@ -326,7 +329,7 @@ def _file_told(scene: Scene, actor: int, row: Row) -> Caption:
     if file > current:
         if (before := scene.tables[FILE].get(f"{store}/{current}")) is not None:
             scene.set(FILE, f"{store}/{current}", (*before[:4], ""))
-        scene.set(STORE, store, (actor, file))
+        scene.set(STORE, store, (me.number, file))
     return "File summary: {n0}.rdq has {n1:byte}, {n2} of them alive.", file, size, valid
 
 
@@ -334,10 +337,10 @@ def _file_told(scene: Scene, actor: int, row: Row) -> Caption:
 
 
 @_of(Ev.STORE_RECOVERED)
-def _recovered(scene: Scene, actor: int, row: Row) -> Caption:
+def _recovered(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     messages, files, damaged = _store_recovered(row)
-    store = scene.store(actor)
-    scene.set(STORE, store, (actor, -1))
+    store = me.store
+    scene.set(STORE, store, (me.number, -1))
     if not messages:
         return "The {0} store is there, and empty.", _name_of(store)
     scene.mark = RECOVERY
@@ -348,21 +351,21 @@ def _recovered(scene: Scene, actor: int, row: Row) -> Caption:
 
 
 @_of(Ev.REF_RECOVERED)
-def _record_found(scene: Scene, actor: int, row: Row) -> Caption:
+def _record_found(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     references, file, offset, size = _ref_recovered(row)
-    store, message = scene.store(actor), scene.about
+    store, message = me.store, scene.about
     before = scene.stores[store].asleep.pop(message, None)
     if before is not None and scene.tables[REC].get(before, ("",))[-1] == "asleep":
         scene.set(REC, before, None)  # it may have been moved, and the process ended before it could say so
     scene.put_record(store, file, offset, (message, size, references, "found"))
     scene.stores[store].where[message] = file, offset
-    scene.move = f"box/{actor}", f"rec/{store}/{file}/{offset}"
+    scene.move = me.anchor, f"rec/{store}/{file}/{offset}"
     return (
         "Found {m0} in {n1}.rdq at byte {n2}, with {n3:reference}.", message, file, offset, references,
     )  # fmt: skip
 
 
 @_of(Ev.STORE_CLOSED)
-def _closed(scene: Scene, actor: int, row: Row) -> Caption:
+def _closed(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     messages, files = e.StoreClosed.getter("messages", "files")(row)
     return "The store stops in good order with {n0:message} in {n1:file}.", messages, files

@@ -17,6 +17,7 @@ from typing import Protocol
 from warrenmq.errors import CallerError
 from warrenmq.trace.catalog import FOREVER, Chunk, Run
 from warrenmq.trace.events import Ev, message_ids_of, seq_ids_of
+from warrenmq.trace.index import rows_of
 from warrenmq.trace.reader import Trace
 from warrenmq.trace.schema import Row
 
@@ -102,7 +103,7 @@ def rows_in_order(
             if chunk.t_first < begin:
                 first = bisect_left(columns[0], begin)
                 columns = [column[first:] for column in columns]
-            rows = map(Row._make, zip(*columns, strict=True))
+            rows = iter(rows_of(columns))
             heappush(begun, (next(rows), order, rows))
         yield from ((number, row) for row in _until(begun, FOREVER))
 
