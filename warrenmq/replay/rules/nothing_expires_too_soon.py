@@ -152,7 +152,7 @@ SELECT d.run, d.actor, d.seq FROM expired AS d JOIN limits AS e
 WHERE (e.run < d.run OR (e.run = d.run AND (e.actor < d.actor OR (e.actor = d.actor AND e.seq < d.seq))))
 UNION
 SELECT d.run, d.actor, d.seq FROM expired AS d JOIN steps AS p ON p.run = d.run AND p.actor = d.actor AND p.id = d.id AND p.event = 20
-WHERE NOT EXISTS (SELECT 1 FROM limits AS e WHERE e.run = d.run AND e.actor = d.actor AND e.id = d.id)
+WHERE NOT EXISTS (SELECT 1 FROM limits AS e WHERE e.run = d.run AND e.actor = d.actor AND e.id = d.id AND e.seq > p.seq)
 """
 
 RULE = Rule(
