@@ -116,7 +116,7 @@ def start(timeout: float = 60, poll: float = 0.02) -> float:
     epmd_port = p - 1100
     if not listening(epmd_port):
         ep = subprocess.Popen(
-            ["epmd", "-address", "127.0.0.1", "-port", str(epmd_port)],
+            ["epmd", "-address", "127.0.0.1", "-port", str(epmd_port)],  # noqa: S607 - of the PATH, as RabbitMQ takes it
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

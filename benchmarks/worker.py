@@ -8,6 +8,7 @@ import os
 import sys
 import time
 import traceback
+from contextlib import suppress
 
 from benchmarks import workloads
 from benchmarks.adapters import load
@@ -103,11 +104,9 @@ def main() -> None:
         res["runq_wait_s"] = wait / 1e9
     except Exception as e:
         traceback.print_exc()
-        try:
+        with suppress(Exception):
             if hasattr(a, "destroy"):
                 a.destroy()
-        except Exception:
-            pass
         res = {"error": f"{type(e).__name__}: {e}"[:300]}
     print(json.dumps(res), flush=True)
     os._exit(0)

@@ -16,6 +16,7 @@ import socket
 import struct
 import threading
 import time
+from contextlib import suppress
 
 import pika
 import pika.exceptions
@@ -146,11 +147,9 @@ class Blocking(RabbitBase):
     def close(self):
         for v in list(self.tls.__dict__.values()):
             c = v[0] if isinstance(v, tuple) else v
-            try:
+            with suppress(Exception):
                 if isinstance(c, pika.BlockingConnection):
                     c.close()
-            except Exception:
-                pass
 
 
 class _SelectLoop:

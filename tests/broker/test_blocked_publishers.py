@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from warrenmq.broker.broker import Broker
+import itertools
+
 from warrenmq.broker.broker import QueueHandle
 
 TOTAL = 10_000
@@ -58,7 +60,7 @@ def publish_beside(host: SimulatedHost, queue: QueueHandle, count: int) -> list[
 
 
 def gaps(times: list[float]) -> list[float]:
-    return [round(later - earlier, 1) for earlier, later in zip(times, times[1:], strict=False)]
+    return [round(later - earlier, 1) for earlier, later in itertools.pairwise(times)]
 
 
 def test_publishers_wait_consumers_drain_the_alarm_clears_and_they_go_on(host: SimulatedHost) -> None:

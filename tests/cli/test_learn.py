@@ -195,7 +195,10 @@ async def use(app):
         assert forked["rows"] < run["rows"]
         (again,) = (await post("again", links=[run["link"]]))["runs"]
         assert (again["rows"], again["link"]) == (run["rows"], run["link"])
-        whole = lambda tape: [json.loads(each)["n"] for each in tape.split("\n")[1:]]
+
+        def whole(tape):
+            return [json.loads(each)["n"] for each in tape.split("\n")[1:]]
+
         assert sum(whole((await client.get("/drive/view/modern/tape")).text)) == sum(whole(before))
         both = (await post("beside", profiles=["classic", "modern"]))["runs"]
         assert [each["profile"] for each in both] == ["classic", "modern"]

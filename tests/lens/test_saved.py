@@ -87,7 +87,10 @@ def test_the_page_shows_the_state_and_the_caption_of_any_row(trace, saved, watch
 
 def test_the_page_goes_on_and_back_by_keys(trace, saved, watched):
     shown = watched.open(saved)
-    at = lambda: shown.evaluate("lens.state.at")
+
+    def at():
+        return shown.evaluate("lens.state.at")
+
     shown.keyboard.press("ArrowRight")
     assert at() == 2
     shown.keyboard.press("End")
@@ -101,7 +104,10 @@ def test_the_page_goes_on_and_back_by_keys(trace, saved, watched):
     shown.keyboard.press("w")
     assert shown.locator(".why li").count() == 1 + len(shown.evaluate("lens.tape.why(lens.state.at)"))
     shown.keyboard.press("Escape")
-    focus = lambda where: shown.evaluate(f"document.activeElement === document.querySelector({where!r})")
+
+    def focus(where):
+        return shown.evaluate(f"document.activeElement === document.querySelector({where!r})")
+
     shown.focus(".ask")  # from the keyboard: a dialog takes the focus, and gives it back to what opened it
     shown.keyboard.press("Enter")
     assert focus(".why")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import repeat
+from itertools import pairwise, repeat
 from threading import Lock
 from typing import Any, cast
 
@@ -126,7 +126,7 @@ def test_acks_name_one_delivery_or_all_up_to_it_and_each_only_once() -> None:
 def test_runs_cover_the_numbers_they_were_made_of(numbers: set[int]) -> None:
     found = list(runs(sorted(numbers)))
     assert [n for first, count in found for n in range(first, first + count)] == sorted(numbers)
-    assert all(a + n < b for (a, n), (b, _) in zip(found, found[1:], strict=False)), "no two runs touch"
+    assert all(a + n < b for (a, n), (b, _) in pairwise(found)), "no two runs touch"
 
 
 @given(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 
 import pytest
@@ -103,7 +104,7 @@ def test_the_course_is_what_happened(all_lives):
     found = list(spans(summed(steps), until))
     assert at_ends(found, until) == true_levels(steps, until)
     assert sum(span.ns for span in found) == time_under(steps, until)
-    assert all(one.end <= other.first for one, other in zip(found, found[1:], strict=False))
+    assert all(one.end <= other.first for one, other in itertools.pairwise(found))
 
 
 @given(lives)

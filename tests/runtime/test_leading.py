@@ -134,8 +134,7 @@ def test_a_long_row_of_messages_does_not_hold_the_loop_up(pool, in_loop):
 
     one, other = pool.start(Helpable), pool.start(Helpable)
     lent(pool, in_loop, one, lambda server: bounce(server, other, one))
-    for _ in range(20):
-        turns.append(turn(in_loop))
+    turns += [turn(in_loop) for _ in range(20)]
     ends.set()
     assert all(turns)
 

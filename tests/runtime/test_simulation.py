@@ -197,7 +197,7 @@ def test_the_run_waits_for_work_that_a_background_actor_found():
     with Simulation(1) as sim:
         found = sim.event()
         sim.start(Finder, [], name="finder")
-        sim.run(lambda: found.wait())
+        sim.run(found.wait)
 
 
 def test_a_killed_actor_never_runs_again_not_even_its_finally():

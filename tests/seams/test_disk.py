@@ -256,9 +256,8 @@ def test_a_full_disk_refuses_what_does_not_fit_and_gets_space_back() -> None:
     disk.free_bytes = 5
     file = disk.open("/d/f", create=True)
     file.append(b"1234")
-    with pytest.raises(OSError) as error:
+    with pytest.raises(OSError, match="No space left"):
         file.append(b"56")
-    assert error.value.errno == errno.ENOSPC
     assert file.size() == 4
     file.truncate(1)
     file.append(b"5678")

@@ -82,12 +82,12 @@ def cluster(spark, work):
         address = f"spark://127.0.0.1:{started[0].address().port()}"
         masters = spark.sparkContext._gateway.new_array(java.java.lang.String, 1)
         masters[0] = address
-        for number in (1, 2):
-            started.append(
-                deploy.worker.Worker.startRpcEnvAndEndpoint(
-                    "127.0.0.1", 0, 0, 1, 1024, masters, str(work / f"work{number}"), none, conf, none
-                )
+        started += [
+            deploy.worker.Worker.startRpcEnvAndEndpoint(
+                "127.0.0.1", 0, 0, 1, 1024, masters, str(work / f"work{number}"), none, conf, none
             )
+            for number in (1, 2)
+        ]
         yield address
     finally:
         for each in reversed(started):

@@ -22,7 +22,7 @@ class FakeBuilder:
         self.masters = []
         self.stopped = 0
 
-    def appName(self, _name):
+    def appName(self, _name):  # noqa: N802 - as pyspark names it
         return self
 
     def config(self, key, value):
@@ -33,7 +33,7 @@ class FakeBuilder:
         self.masters.append(master)
         return self
 
-    def getOrCreate(self):
+    def getOrCreate(self):  # noqa: N802
         return self
 
     def stop(self):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -90,7 +91,7 @@ def test_rows_of_a_slab_are_found_again_after_they_moved(tmp_path):
         places.append(Tail(str(tmp_path)).look(places[-1]))
     recorder.close()
     later = Tail(str(tmp_path))
-    seqs = [[row[2] for row in read(later, one, two)] for one, two in zip(places, places[1:], strict=False)]
+    seqs = [[row[2] for row in read(later, one, two)] for one, two in itertools.pairwise(places)]
     assert seqs == [list(range(at, at + 9)) for at in range(1, 46, 9)]
 
 
