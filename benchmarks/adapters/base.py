@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 #: durability classes, in the words of the tables
 FSYNC = "fsync"  # confirmed => the bytes were fsync'ed: survives power loss
@@ -30,76 +29,37 @@ AUTO = "no-ack"  # taking the message removes it (at most once)
 CUM = "cum-ack"  # ack persists a position: everything before it is acked
 
 Delivery = tuple[Any, bytes]  # (tag, body)
+_GROUP = 4096  # publishes that one commit takes at the most
 
 
-@runtime_checkable
-class Adapter(Protocol):
-    name: str
-    durability: str  # FSYNC | OS | NONE
-    ack_mode: str  # ACK | AUTO | CUM
-    notes: str  # what "confirmed" means for this peer, one line
-
-    def open(self, path: str, queues: Sequence[str] = ("q",)) -> None:
-        """Open (create or recover) the store under directory ``path``."""
-
-    def publish_confirmed(self, body: bytes, queue: str = "q") -> None:
-        """Publish one message; return when the peer says it is safe."""
-
-    def publish_pipelined(self, bodies: Iterable[bytes], queue: str = "q", window: int = 4096) -> int:
-        """Publish every body, with at most ``window`` unconfirmed; return the
-        count once ALL of them are confirmed.
-        """
-
-    def publish_nowait(self, body: bytes, queue: str = "q") -> None:
-        """Make one message visible to consumers as soon as the peer can.
-
-        The confirmation may come later.  (Default: publish_confirmed.)
-        """
-
-    def publish_fanout(self, body: bytes, queues: Sequence[str]) -> None:
-        """One message to every queue, without waiting if the peer can
-        pipeline; ``settle()`` waits.
-        """
-
-    def settle(self) -> None:
-        """Wait until everything from nowait/fanout publishing is confirmed."""
-
-    def consume(self, max_n: int, timeout: float, queue: str = "q") -> list[Delivery]:
-        """Up to ``max_n`` deliveries; [] when none came within ``timeout``."""
-
-    def ack(self, tags: Sequence[Any], queue: str = "q") -> None:
-        """Acknowledge deliveries (a no-op where taking removes)."""
-
-    def close(self) -> None:
-        """Clean shutdown."""
-
-
-def batched(it: Iterator[bytes], n: int, max_bytes: int = 8 << 20) -> Iterator[list[bytes]]:
-    """Chunks of at most n bodies / about max_bytes."""
+def batched(it: Iterator[bytes], n: int) -> Iterator[list[bytes]]:
+    """Chunks of at most n bodies and about 8 MiB."""
     while True:
         chunk = list(islice(it, 1))
         if not chunk:
             return
-        step = max(1, min(n, max_bytes // max(1, len(chunk[0]))))
+        step = max(1, min(n, (8 << 20) // max(1, len(chunk[0]))))
         chunk.extend(islice(it, step - 1))
         yield chunk
 
 
 class BaseAdapter:
-    """Defaults: everything in terms of publish_confirmed."""
+    """What an adapter has; everything has a default in terms of publish_confirmed, consume and ack."""
 
     name = "?"
-    durability = NONE
-    ack_mode = AUTO
-    notes = ""
+    durability = NONE  # FSYNC | OS | NONE
+    ack_mode = AUTO  # ACK | AUTO | CUM
+    notes = ""  # what "confirmed" means for this peer, one line
     native_batch = False  # has a way to confirm many messages at once
     native_fanout = False  # stores one body for many queues
     server = False  # the store lives in another process
 
     def open(self, path: str, queues: Sequence[str] = ("q",)) -> None:
+        """Open (create or recover) the store under directory ``path``."""
         raise NotImplementedError
 
     def publish_confirmed(self, body: bytes, queue: str = "q") -> None:
+        """Publish one message; return when the peer says it is safe."""
         raise NotImplementedError
 
     def publish_batch(self, chunk: list[bytes], queue: str) -> None:
@@ -108,57 +68,40 @@ class BaseAdapter:
             self.publish_confirmed(body, queue)
 
     def publish_pipelined(self, bodies: Iterable[bytes], queue: str = "q", window: int = 4096) -> int:
+        """Publish every body, with at most ``window`` unconfirmed; return the count once ALL of them are confirmed."""
         n = 0
-        if not self.native_batch:
-            put = self.publish_confirmed
-            for body in bodies:
-                put(body, queue)
-                n += 1
-            return n
         for chunk in batched(iter(bodies), window):
             self.publish_batch(chunk, queue)
             n += len(chunk)
         return n
 
     def publish_nowait(self, body: bytes, queue: str = "q") -> None:
+        """Make one message visible to consumers as soon as the peer can; the confirmation may come later."""
         self.publish_confirmed(body, queue)
 
     def publish_fanout(self, body: bytes, queues: Sequence[str]) -> None:
+        """One message to every queue, without waiting if the peer can pipeline; ``settle()`` waits."""
         for q in queues:
             self.publish_confirmed(body, q)
 
     def settle(self) -> None:
-        pass
+        """Wait until everything from nowait/fanout publishing is confirmed."""
 
     def consume(self, max_n: int, timeout: float, queue: str = "q") -> list[Delivery]:
+        """Up to ``max_n`` deliveries; [] when none came within ``timeout``."""
         raise NotImplementedError
 
     def ack(self, tags: Sequence[Any], queue: str = "q") -> None:
-        pass
+        """Acknowledge deliveries (a no-op where taking removes)."""
 
     def close(self) -> None:
-        pass
+        """Clean shutdown."""
 
     # --- what the harness measures around the adapter -------------------
     def disk_bytes(self, path: str) -> int:
         return du(path)
 
     def server_pids(self) -> list[int]:
-        return []
-
-    # --- helper for peers that have no blocking get ----------------------
-    @staticmethod
-    def poll(take, max_n: int, timeout: float, idle: float = 0.0005) -> list:
-        """Call take(max_n) until it returns something or timeout passes."""
-        got = take(max_n)
-        if got or timeout <= 0:
-            return got
-        end = time.monotonic() + timeout
-        while time.monotonic() < end:
-            time.sleep(idle)
-            got = take(max_n)
-            if got:
-                return got
         return []
 
 
@@ -202,21 +145,16 @@ class GroupCommitter:
     of that group is released after it returns.
     """
 
-    def __init__(self, commit, setup=None, teardown=None, max_group: int = 4096) -> None:
-        self._commit, self._setup, self._teardown = commit, setup, teardown
-        self._max = max_group
+    def __init__(self, commit) -> None:
+        self._commit = commit
         self._cond = threading.Condition()
         self._pending: list = []  # (queue, body, event-or-None)
         self._outstanding = 0
         self._done = threading.Condition()
         self._stop = False
         self._error: BaseException | None = None
-        self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-        self._ready.wait()
-        if self._error:
-            raise self._error
 
     def submit(self, queue: str, body: bytes, wait: bool) -> None:
         lock = None
@@ -241,20 +179,14 @@ class GroupCommitter:
             raise self._error
 
     def _run(self) -> None:
-        try:
-            if self._setup:
-                self._setup()
-        except BaseException as e:
-            self._error = e
-        self._ready.set()
         while True:
             with self._cond:
                 while not self._pending and not self._stop:
                     self._cond.wait()
                 if not self._pending:
                     break
-                group = self._pending[: self._max]
-                del self._pending[: self._max]
+                group = self._pending[:_GROUP]
+                del self._pending[:_GROUP]
             try:
                 self._commit([(q, b) for q, b, _ in group])
             except BaseException as e:
@@ -266,8 +198,6 @@ class GroupCommitter:
                 with self._cond:
                     self._outstanding -= len(group)
                 self._done.notify_all()
-        if self._teardown:
-            self._teardown()
 
     def close(self) -> None:
         with self._cond:
