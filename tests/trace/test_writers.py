@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from tests.support.kept_rows import KeptRows
-from warrenmq.trace.events import Ack, Confirm, Drop
+from warrenmq.trace.events import Ack, Confirm, Drop, is_checked
 from warrenmq.trace.schema import EVENTS, STORED, Column, row_of
 from warrenmq.trace.writers import writer
 
@@ -68,3 +68,10 @@ def test_a_traceback_shows_the_text_of_a_writer():
         frame.filename == "<writer of CONFIRM>" and "trace.write_unsigned(" in (frame.line or "")
         for frame in traceback.extract_tb(raised.value.__traceback__)
     )
+
+
+@pytest.mark.parametrize("count", [1, 7, 64, 65, 500, 512, 1024, 5000])
+def test_a_sixteenth_of_all_messages_are_in_rows_with_a_checksum(count):
+    rows = range(0, 1 << 21, count)
+    assert 0.05 < sum(is_checked(first, count) for first in rows) / len(rows) < 0.08
+    assert is_checked(0, count)

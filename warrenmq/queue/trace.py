@@ -25,7 +25,6 @@ from warrenmq.trace.events import (
     MOST_BODY_SIZE,
     MULTIPLE,
     NO_ACK,
-    NOT_CHECKED,
     OVERFLOW_DROP_HEAD,
     OVERFLOW_REJECT,
     OVERFLOW_REJECT_DLX,
@@ -34,6 +33,7 @@ from warrenmq.trace.events import (
     RETURNED,
     WANTS_CONFIRM,
     WRITTEN,
+    is_checked,
 )
 from warrenmq.trace.writers import writer
 
@@ -133,7 +133,7 @@ class QueueTrace:
             | (WANTS_CONFIRM if answered else 0)
             | (IN_STORE if in_store else 0)
         )
-        checksum = 0 if first & NOT_CHECKED else checksum_of(taken(first, count))
+        checksum = checksum_of(taken(first, count)) if is_checked(first, count) else 0
         body_size = 0 if in_store else min(size // count, MOST_BODY_SIZE)
         _write_publish(self._trace, flag, msg, sender, send, first, count, body_size, checksum, sends)
 
@@ -159,7 +159,7 @@ class QueueTrace:
         for place, run in delivery_runs(fetched):
             first, _, _, redelivered, _ = run[0]
             checksum = 0
-            if not first & NOT_CHECKED:
+            if is_checked(first, len(run)):
                 checksum = checksum_of([(seq, payload, in_store) for seq, payload, _, _, in_store in run])
             _write_deliver(
                 self._trace,

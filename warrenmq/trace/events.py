@@ -429,6 +429,17 @@ NOT_CHECKED = 15 << 6
 """Bits that the sequence ids of messages with a checksum do not have, nor the ids of messages whose records have one: 64 of 1,024, the first ones
 among them.  A random number in each row would make a trace a tenth larger; a broker that mixes bodies up does so there, too.
 """
+_CHECKED_TOGETHER = 64
+"""The most messages of which a row has a checksum as often as a row of one: a row of 512 has one if its first id is among the first 512 of 8,192."""
+
+
+def is_checked(first_seq_id: int, count: int) -> bool:
+    """True if a row of these messages has a checksum, which a sixteenth of all messages are in, whether they come singly or in large batches."""
+    if count > _CHECKED_TOGETHER:
+        first_seq_id >>= (count - 1).bit_length() - (_CHECKED_TOGETHER - 1).bit_length()
+    return not first_seq_id & NOT_CHECKED
+
+
 _LOW = 4
 """Bits of a flag that hold a reason; above them is one more bit."""
 _CONSUMER_SHIFT, _CONSUMER_BITS, _TAG_BITS = 32, 31, 32
@@ -533,7 +544,8 @@ class Publish(
     """Messages entered the queue; the row is also the receive of their SENDs when `send` is above 0.
 
     The checksum, here and of a delivery, is one more than the sum of what each message is stored with as its CRC-32, times one more than
-    its sequence id, modulo 65,535: it tells when bodies are exchanged, and those of rows add up.  Rows whose first sequence id is among the first 64 of 1,024 have one.
+    its sequence id, modulo 65,535: it tells when bodies are exchanged, and those of rows add up.  Rows whose first sequence id is among the first 64 of 1,024 have one,
+    rows of more than 64 messages as large a part of them (is_checked).
     """
 
     flags: T = in_flag(PublishFlag, "what was asked for, and where the bodies are")
