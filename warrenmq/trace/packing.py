@@ -1,20 +1,26 @@
-"""Packs the rows of a frame: sorted by event, as byte planes, in less than five bytes a row.
+"""Packs the rows of a frame in less than five bytes each: sorted by event, turned into planes, compressed.
 
-    |0           |9                                                      |-rows
-    +------------+-------------------------------------------------------+-------------------+
-    | which      | zlib level 1 of: steps | events | the other planes    | lowest plane of t |
-    +------------+-------------------------------------------------------+-------------------+
+Rows that follow each other are of different events; those of one event resemble each other.  So all but the times are sorted by
+event, those of one event in their order.  A plane is one byte of each row, the lowest of `msg`, say; where rows resemble each other,
+so do its bytes, and most planes are all zeros and left out:
 
-A plane is one byte of each row: the lowest of `msg`, the one above it, and so on.  Rows that follow each other are of different
-events, but those of one event resemble each other; so all but the times are sorted by event, those of one event in their order.
-`events` has the event of each row as it was written, from which a reader sorts back.
+    as written             sorted                as planes
+    t   msg a event        msg a event           events    S C S C    as written, from which a reader sorts back
+    10   7  1 SEND          7  1 SEND            msg       7 8 7 8
+    11   7  0 CONFIRM       8  2 SEND            a         1 2 0 0
+    12   8  2 SEND          7  0 CONFIRM         t      10 11 12 13    as written
+    13   8  0 CONFIRM       8  0 CONFIRM
 
-`which` has a bit for each byte of a row: 1 if its plane is there, the others are all zeros.  `seq`, which rises by one, the actor
-and the check of a row have no planes.  The lowest plane of t is random: compressed it takes more room, and a seventh of the time.
+Planes of numbers that mostly rise are stored as differences, which zlib finds more alike: 7 8 9 10 as 7 1 1 1.  The lowest plane of
+t is noise and not compressed.  `seq`, which rises by one, the actor and the check of a row have no planes.
 
-`steps` are the planes of numbers that rise, joined, each byte as the difference to the one before it.  Read as one large number,
-lowest byte first, the planes times 256 are the planes one byte further; so the differences are 255 times the number, and a
-division brings the planes back.  Both run in C, as everything here that touches each row but one loop in either direction.
+    |0           |9                                                                         |-rows
+    +------------+--------------------------------------------------------------------------+-------------------+
+    | which      | zlib of: differences of rising planes, one byte, events, the other planes | lowest plane of t |
+    +------------+--------------------------------------------------------------------------+-------------------+
+
+`which` has a bit for each byte of a row: 1 if its plane is there.  Everything that touches each row, but one loop in either
+direction, runs in C.
 """
 
 from __future__ import annotations
@@ -30,77 +36,60 @@ from warrenmq.trace.schema import COLUMNS
 
 _ROW_BYTES = 8 * len(COLUMNS)
 _START = {name: 8 * number for number, name in enumerate(COLUMNS)}
+"""The first byte in a row of each column; a plane is known by the place of its byte."""
 _FLAG = _START["who"]
 _EVENT = _FLAG + 1
 _WHICH_BYTES = 9
 
-_FIRST, _SORTED_BYTES = _START["msg"], _FLAG + 1 - _START["msg"]
-_SORTED = f"{_FIRST}x{_SORTED_BYTES}s{_ROW_BYTES - _FIRST - _SORTED_BYTES}x"
-"""The bytes of a row that are sorted, for struct: from `msg` up to the flag."""
 _TIMES = range(1, 8)
 """The planes of t that are compressed."""
-_STEPS = (1, 2, _START["msg"], _START["pseq"], _START["a"])
-"""The planes that are stored as steps: two of t, and the lowest of columns that hold ids, rows and sequence ids."""
-_STEP = 255
-"""The factor that leaves the differences between the bytes of a number."""
-_OTHERS = [byte for byte in (*_TIMES, *range(_FIRST, _FLAG + 1)) if byte not in _STEPS]
+_SORTED = range(_START["msg"], _FLAG + 1)
+"""The planes that are sorted by event."""
+_RISING = (1, 2, _START["msg"], _START["pseq"], _START["a"])
+"""The planes that are stored as differences: two of t, and the lowest of columns that hold ids, rows and sequence ids."""
+_OTHERS = [byte for byte in (*_TIMES, *_SORTED) if byte not in _RISING]
+
+_PIECE = f"{_SORTED.start}x{len(_SORTED)}s{_ROW_BYTES - _SORTED.stop}x"
+"""What is sorted of a row, for struct."""
 
 Columns = list[memoryview]
 
 
-@lru_cache(8)
-def _splitter(rows: int, form: str) -> Callable[[bytes | bytearray], tuple[bytes, ...]]:
-    """Cut the bytes of rows into one piece a row, or into what `form` keeps of each."""
-    return struct.Struct(form * rows).unpack
-
-
 def pack(raw: bytes) -> bytes:
     """Pack rows as they are in a slab: of one actor, without a gap in seq."""
-    rows = len(raw) // _ROW_BYTES
     events = raw[_EVENT::_ROW_BYTES]
-    of_event: dict[int, list[bytes]] = {event: [] for event in sorted(set(events))}
-    for event, row in zip(events, _splitter(rows, _SORTED)(raw), strict=True):
-        of_event[event].append(row)
-    ordered = b"".join([b"".join(some) for some in of_event.values()])
+    ordered = _sorted_by_event(raw, events)
     planes = {byte: raw[byte::_ROW_BYTES] for byte in _TIMES}
-    planes |= {_FIRST + byte: ordered[byte::_SORTED_BYTES] for byte in range(_SORTED_BYTES)}
-    zeros = bytes(rows)
-    steps = [byte for byte in _STEPS if planes[byte] != zeros]
+    planes |= {byte: ordered[place :: len(_SORTED)] for place, byte in enumerate(_SORTED)}
+    zeros = bytes(len(events))
+    rising = [byte for byte in _RISING if planes[byte] != zeros]
     others = [byte for byte in _OTHERS if planes[byte] != zeros]
-    which = sum([1 << byte for byte in steps + others])
-    rising = b"".join([planes[byte] for byte in steps])
-    stepped = (int.from_bytes(rising, "little") * _STEP).to_bytes(len(rising) + 1, "little")
-    joined = b"".join([stepped, events, *[planes[byte] for byte in others]])
-    return b"".join((which.to_bytes(_WHICH_BYTES, "little"), zlib.compress(joined, 1), raw[::_ROW_BYTES]))
+    which = sum([1 << byte for byte in rising + others])
+    differences = _differences(b"".join([planes[byte] for byte in rising]))
+    compressed = _compressed(b"".join([differences, events, *[planes[byte] for byte in others]]))
+    return b"".join((which.to_bytes(_WHICH_BYTES, "little"), compressed, raw[::_ROW_BYTES]))
 
 
 def unpack(payload: memoryview, rows: int, actor: int, seq_first: int, wanted: Collection[str]) -> Columns:
     """The nine columns of packed rows, as block.decode_columns returns them."""
     which = int.from_bytes(payload[:_WHICH_BYTES], "little")
-    steps = [byte for byte in _STEPS if which >> byte & 1]
-    others = [byte for byte in _OTHERS if which >> byte & 1]
+    rising, others = ([byte for byte in some if which >> byte & 1] for some in (_RISING, _OTHERS))
     data = zlib.decompress(payload[_WHICH_BYTES:-rows])
-    size = len(steps) * rows
-    rising = (int.from_bytes(data[: size + 1], "little") // _STEP).to_bytes(size, "little")
-    planes = rising + data[size + 1 + rows :]
-    events = data[size + 1 : size + 1 + rows]
+    end = len(rising) * rows + 1
+    events, planes = data[end : end + rows], _undone(data[:end]) + data[end + rows :]
 
     names = [name for name in COLUMNS if name in wanted and name not in ("t", "seq")]
     places = {COLUMNS.index(name): 8 * number for number, name in enumerate(names)}
-    width = 8 * len(names)
-    counts = {event: rows - len(events.translate(None, bytes([event]))) for event in sorted(set(events))}
-    who_bytes = 8 if "who" in wanted else 0
-    ordered = bytearray().join(
-        [(bytes(width - who_bytes) + _who(actor, event)[:who_bytes]) * n for event, n in counts.items()]
-    )
+    counts = {event: events.count(event) for event in _distinct(events)}
+    ordered = bytearray().join([_blank_row(names, actor, event) * n for event, n in counts.items()])
     times = bytearray(8 * rows)
     times[::8] = payload[-rows:]
-    for number, byte in enumerate(steps + others):
+    for number, byte in enumerate(rising + others):
         column, above = divmod(byte, 8)
         if column == 0:
             times[above::8] = planes[number * rows : (number + 1) * rows]
         elif column in places:
-            ordered[places[column] + above :: width] = planes[number * rows : (number + 1) * rows]
+            ordered[places[column] + above :: 8 * len(names)] = planes[number * rows : (number + 1) * rows]
     found = {"t": memoryview(int64s(times))}
     if "seq" in wanted:
         found["seq"] = memoryview(int64s(_consecutive(seq_first, rows)))
@@ -110,9 +99,13 @@ def unpack(payload: memoryview, rows: int, actor: int, seq_first: int, wanted: C
     return [found.get(name, nothing) for name in COLUMNS]
 
 
-def _who(actor: int, event: int) -> bytes:
-    """The bytes of `who` with the flag 0."""
-    return (actor << 16 | event << 8).to_bytes(8, "little")
+def _sorted_by_event(raw: bytes, events: bytes) -> bytes:
+    """The bytes _SORTED of each row; the only loop over rows."""
+    of_event: dict[int, list[bytes]] = {event: [] for event in _distinct(events)}
+    keep = {event: some.append for event, some in of_event.items()}
+    for event, piece in zip(events, _splitter(len(events), _PIECE)(raw), strict=True):
+        keep[event](piece)
+    return b"".join([b"".join(some) for some in of_event.values()])
 
 
 def _as_written(ordered: bytearray, events: bytes, counts: dict[int, int], columns: int) -> Columns:
@@ -132,8 +125,42 @@ def _as_written(ordered: bytearray, events: bytes, counts: dict[int, int], colum
     return [memoryview(words[number::columns]) for number in range(columns)]
 
 
+def _distinct(events: bytes) -> list[int]:
+    """The events that occur, ascending; a set of all bytes would take three times as long."""
+    found: list[int] = []
+    while events:
+        found.append(events[0])
+        events = events.replace(events[:1], b"")
+    return sorted(found)
+
+
+def _blank_row(names: Collection[str], actor: int, event: int) -> bytes:
+    """A row of these columns in which all planes are zeros."""
+    blank = bytes(8 * len(names))
+    return blank[8:] + (actor << 16 | event << 8).to_bytes(8, "little") if "who" in names else blank
+
+
+def _differences(data: bytes) -> bytes:
+    """Each byte less the one before, with what it borrows from the next; one byte longer.
+
+    Read as a number, lowest byte first, `data` moved on by a byte is 256 times itself; that less itself is 255 times itself.
+    """
+    return (int.from_bytes(data, "little") * 255).to_bytes(len(data) + 1, "little")
+
+
+def _undone(differences: bytes) -> bytes:
+    """The bytes of which these are the _differences."""
+    return (int.from_bytes(differences, "little") // 255).to_bytes(len(differences) - 1, "little")
+
+
+def _compressed(data: bytes) -> bytes:
+    """Compress at level 1.  With its usual 256 KB, malloc gives pages back to the system after each frame, and has 20 faults with the next."""
+    packer = zlib.compressobj(1, wbits=14, memLevel=7)
+    return packer.compress(data) + packer.flush()
+
+
 def _consecutive(first: int, rows: int) -> bytes:
-    """Numbers from `first` on as int64s, four times as quickly as array("q", range(...)) makes them."""
+    """Numbers from `first` on as int64s, all at once as one large number: four times as quick as array("q", range(...))."""
     ones, counted = _of_rows(rows)
     return (first * ones + counted).to_bytes(8 * rows, "little")
 
@@ -143,6 +170,12 @@ def _of_rows(rows: int) -> tuple[int, int]:
     """So many int64s that are all 1, and 0, 1, 2, ..., each as one large number."""
     ones, counted = struct.pack(f"<{rows}q", *[1] * rows), struct.pack(f"<{rows}q", *range(rows))
     return int.from_bytes(ones, "little"), int.from_bytes(counted, "little")
+
+
+@lru_cache(8)
+def _splitter(rows: int, form: str) -> Callable[[bytes | bytearray], tuple[bytes, ...]]:
+    """Cut the bytes of rows into one piece a row, or into what `form` keeps of each."""
+    return struct.Struct(form * rows).unpack
 
 
 def int64s(data: bytes | bytearray) -> array[int]:
