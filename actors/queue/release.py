@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from warrenmq.actors.queue.recovery import QueueSpec
-    from warrenmq.backing_queue.delayed import Due
+    from warrenmq.backing_queue.delayed import DueMessage
     from warrenmq.log import Log
     from warrenmq.message.properties import Properties
     from warrenmq.message.queue_message import Publication
@@ -89,7 +89,7 @@ class Releases:
             process.runtime, spec.ids, Flow, credit, process.trace, spec.address, forward
         )
 
-    def publish(self, messages: list[Due]) -> None:
+    def publish(self, messages: list[DueMessage]) -> None:
         """Publish messages whose time has come."""
         for each in messages:
             self._publish(each)
@@ -121,7 +121,7 @@ class Releases:
                 (failed if seq_id in self._refused else done).append(seq_id)
         return done, failed
 
-    def _publish(self, due: Due) -> None:
+    def _publish(self, due: DueMessage) -> None:
         message = decode(due.stored)
         headers: Mapping[str, Any] = message.properties.headers or {}
         delay, back_to = delay_of_headers(headers), headers.get(X_DELAYED_TO)

@@ -14,7 +14,7 @@ from warrenmq.cli import main
 from warrenmq.latency import delay_class
 from warrenmq.replay.report.measures import measure_trace
 from warrenmq.replay.report.totals import totals
-from warrenmq.replay.what_if.store import CHECK_INTERVAL, Store
+from warrenmq.replay.what_if.store import CHECK_INTERVAL, StoreModel
 from warrenmq.replay.what_if.syncs import SyncRows, with_interval
 from warrenmq.replay.what_if.what_if import MODEL, RECORDED, REPLAYED, Question, _Walk, what_if
 from warrenmq.settings import Settings
@@ -141,7 +141,7 @@ class StoreRows:
         )
 
     def walk(self, *, limit=1_000, threshold=0.5, in_place=True, flying=True):
-        store = Store(limit, threshold, 70, in_place=in_place, flying=flying)
+        store = StoreModel(limit, threshold, 70, in_place=in_place, flying=flying)
         for row in self.rows:
             store.take(row)
         return store.work

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable, Iterable, Sequence
 
-    from warrenmq.backing_queue.parts import Store
+    from warrenmq.backing_queue.parts import StoreClient
     from warrenmq.message.queue_message import Message
     from warrenmq.queue_index.protocol import Index
     from warrenmq.settings import Settings
@@ -35,7 +35,7 @@ _SEQ_BITS = 64
 _SEQ = (1 << _SEQ_BITS) - 1
 
 
-class Due(NamedTuple):
+class DueMessage(NamedTuple):
     """A message that is due."""
 
     seq_id: int
@@ -47,7 +47,7 @@ class Due(NamedTuple):
 class DelayedQueue(VariableQueue):
     """A backing queue ordered by due time; a fetched message is pending until `ack` or `postpone`."""
 
-    def __init__(self, index: Index, persistent_store: Store, transient_store: Store, settings: Settings,
+    def __init__(self, index: Index, persistent_store: StoreClient, transient_store: StoreClient, settings: Settings,
                  clock: Callable[[], int], trace: ActorTrace | None = None) -> None:  # fmt: skip
         super().__init__(index, persistent_store, transient_store, settings, clock, trace)
         self._times: list[int] = []
@@ -83,7 +83,7 @@ class DelayedQueue(VariableQueue):
 
     # -- out
 
-    def fetch_due(self, now: int, most: int) -> list[Due]:
+    def fetch_due(self, now: int, most: int) -> list[DueMessage]:
         """Fetch up to `most` due messages, earliest first; each is pending then.
 
         A message whose body is damaged is left out, acked, and listed by `take_lost`.
@@ -107,7 +107,7 @@ class DelayedQueue(VariableQueue):
             self.next_deliver_seq_id = max(self.next_deliver_seq_id, taken[-1][0] + 1)
         self.tell_paged()
         found = {
-            each.seq_id: Due(
+            each.seq_id: DueMessage(
                 each.seq_id,
                 each.payload if each.in_store else each.payload[HEADER_BYTES:],
                 bool(self._pending[each.seq_id][2] & PERSISTENT),

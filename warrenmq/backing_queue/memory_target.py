@@ -51,7 +51,7 @@ from warrenmq.trace.writers import writer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from warrenmq.backing_queue.parts import Store
+    from warrenmq.backing_queue.parts import StoreClient
     from warrenmq.message.queue_message import Message
     from warrenmq.queue_index.protocol import Index
     from warrenmq.settings import Settings
@@ -72,7 +72,7 @@ class MemoryTargetQueue(VariableQueue):
 
     has_ram_duration = True
 
-    def __init__(self, index: Index, persistent_store: Store, transient_store: Store, settings: Settings,
+    def __init__(self, index: Index, persistent_store: StoreClient, transient_store: StoreClient, settings: Settings,
                  clock: Callable[[], int], trace: ActorTrace | None = None) -> None:  # fmt: skip
         super().__init__(index, persistent_store, transient_store, settings, clock, trace)
         self.q1: deque[Message] = deque()

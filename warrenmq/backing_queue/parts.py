@@ -35,7 +35,7 @@ class Wanted(Enum):
     """The headers of their records: everything leaves."""
 
 
-class Store(Protocol):
+class StoreClient(Protocol):
     """A message store, as a backing queue uses it (MsgStoreClient)."""
 
     name: str

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable, Iterator, Sequence
 
-    from warrenmq.backing_queue.parts import Store
+    from warrenmq.backing_queue.parts import StoreClient
     from warrenmq.message.queue_message import Message
     from warrenmq.queue_index.protocol import Index
     from warrenmq.settings import Settings
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 class ReadAheadQueue(VariableQueue):
     """The backing queue with a head and a tail (the record vqstate since 3.12)."""
 
-    def __init__(self, index: Index, persistent_store: Store, transient_store: Store, settings: Settings,
+    def __init__(self, index: Index, persistent_store: StoreClient, transient_store: StoreClient, settings: Settings,
                  clock: Callable[[], int], trace: ActorTrace | None = None) -> None:  # fmt: skip
         super().__init__(index, persistent_store, transient_store, settings, clock, trace)
         self.q_head = self._head

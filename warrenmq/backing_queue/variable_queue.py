@@ -56,7 +56,7 @@ from warrenmq.message.stored import body_size as size_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from warrenmq.backing_queue.parts import QueueMemory, Store
+    from warrenmq.backing_queue.parts import QueueMemory, StoreClient
     from warrenmq.directory.recovery_terms import Terms
     from warrenmq.message.queue_message import Message, Publication
     from warrenmq.queue_index.protocol import Index
@@ -72,7 +72,7 @@ PURGE_BATCH = 2_048
 class VariableQueue(ABC):
     """One queue's messages.  It belongs to its queue process and is not thread-safe."""
 
-    def __init__(self, index: Index, persistent_store: Store, transient_store: Store, settings: Settings,
+    def __init__(self, index: Index, persistent_store: StoreClient, transient_store: StoreClient, settings: Settings,
                  clock: Callable[[], int], trace: ActorTrace | None = None) -> None:  # fmt: skip
         """`clock` gives nanoseconds; `recovered` must be called before anything else."""
         self.index = index
@@ -215,11 +215,11 @@ class VariableQueue(ABC):
         self.index.publish_many(first, records, persistent)
 
     @staticmethod
-    def _write_bodies(records: list[bytes], stored: dict[int, bytes], store: Store) -> None:
+    def _write_bodies(records: list[bytes], stored: dict[int, bytes], store: StoreClient) -> None:
         for position, body in stored.items():
             store.write(records[position][:16], body)
 
-    def _store(self, persistent: int) -> Store:
+    def _store(self, persistent: int) -> StoreClient:
         return self._persistent_store if persistent else self._transient_store
 
     # -- out

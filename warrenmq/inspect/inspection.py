@@ -33,7 +33,7 @@ from warrenmq.inspect.entries import Entry, Where
 from warrenmq.inspect.layout import PERSISTENT, TRANSIENT, Layout, QueueFolder, Vhost, recognise
 from warrenmq.inspect.queue import QueueIndex
 from warrenmq.inspect.reading import Findings
-from warrenmq.inspect.store import Store
+from warrenmq.inspect.store import InspectedStore
 from warrenmq.inspect.terms import recovery_terms
 from warrenmq.message.stored import SEALED, bound_to
 from warrenmq.message_store.dump import CLEAN
@@ -100,17 +100,17 @@ class VhostInspection:
         ]
 
     @cached_property
-    def stores(self) -> dict[str, Store]:
+    def stores(self) -> dict[str, InspectedStore]:
         """Stores by name; read at the first use."""
         wanted: dict[str, dict[bytes, int]] = {PERSISTENT: {}, TRANSIENT: {}}
         for path in self.referring:
             for entry in self._indexes[path].entries():
                 if entry.where == Where.STORE:
                     wanted[PERSISTENT if entry.persistent else TRANSIENT][entry.msg_id] = -1
-        found: dict[str, Store] = {}
+        found: dict[str, InspectedStore] = {}
         for path in self.vhost.stores:
             kind = PERSISTENT if basename(path) not in {PERSISTENT, TRANSIENT} else basename(path)
-            found[kind] = Store(self._findings, path, wanted[kind])
+            found[kind] = InspectedStore(self._findings, path, wanted[kind])
         return found
 
     @property
@@ -262,7 +262,7 @@ class Inspection:
             for queue in vhost.queues:
                 yield vhost, queue
 
-    def stores(self) -> Iterator[tuple[VhostInspection, Store]]:
+    def stores(self) -> Iterator[tuple[VhostInspection, InspectedStore]]:
         """Every store that was asked for."""
         for vhost in self.vhosts:
             if self.layout.kind != "queue":

@@ -72,7 +72,7 @@ class FileSummary(NamedTuple):
     damaged: int
 
 
-class Store:
+class InspectedStore:
     """The files of one store; `wanted` are the ids that queues refer to."""
 
     def __init__(self, findings: Findings, path: str, wanted: dict[bytes, int]) -> None:
@@ -258,7 +258,7 @@ def _number(name: str) -> tuple[int, str]:
     return (int(stem) if stem.isdecimal() else -1, name)
 
 
-def summary(findings: Findings, store: Store) -> dict[str, Any]:
+def summary(findings: Findings, store: InspectedStore) -> dict[str, Any]:
     """A store's numbers, as `check --json` has them."""
     sums = [sum(getattr(file, name) for file in store.files) for name in FileSummary._fields[1:]]
     return {

@@ -37,7 +37,7 @@ from warrenmq.seams.disk import RealDisk
 if TYPE_CHECKING:
     from warrenmq.inspect.inspection import VhostInspection
     from warrenmq.inspect.reading import Findings
-    from warrenmq.inspect.store import Store
+    from warrenmq.inspect.store import InspectedStore
     from warrenmq.message_store.gc_jobs import Survivor
     from warrenmq.seams.disk import Disk
 
@@ -111,7 +111,7 @@ def _refuse_uncertain(inspection: Inspection, part: VhostInspection, path: str) 
         )
 
 
-def _compact_store(disk: Disk, findings: Findings, store: Store, root: str) -> StoreSize:
+def _compact_store(disk: Disk, findings: Findings, store: InspectedStore, root: str) -> StoreSize:
     changes = Changes(disk, root, "compact", backup=False)
     changes.tidy(store.path)
     names = [name for name in disk.listdir(store.path) if name.endswith(EXTENSION)]
@@ -133,7 +133,7 @@ def _compact_store(disk: Disk, findings: Findings, store: Store, root: str) -> S
     return StoreSize(findings.relative(store.path), sum(before.values()), after, len(names), len(left))
 
 
-def _survivors(findings: Findings, store: Store, name: str) -> list[Survivor]:
+def _survivors(findings: Findings, store: InspectedStore, name: str) -> list[Survivor]:
     """The records of a file that are the best copy of a message that some queue refers to, in its order."""
     file = findings.open(f"{store.path}/{name}")
     if file is None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from warrenmq.queue.returns import Returns
     from warrenmq.queue.trace import QueueTrace
 
-AT_ONCE = 256
+MOST_DROPPED_AT_ONCE = 256
 """Messages that are fetched, sent on and acked together."""
 
 _FLAGS = {REJECTED: DROP_REJECTED, EXPIRED: DROP_EXPIRED, MAXLEN: DROP_MAXLEN}
@@ -64,7 +64,7 @@ class QueueDrops:
         self.damaged = 0
 
     def drop_head(self, count: int, reason: str, now: int = 0) -> None:
-        """Drop `count` messages at the front, AT_ONCE at most; `now` is the time at which they were found to have expired."""
+        """Drop `count` messages at the front, MOST_DROPPED_AT_ONCE at most; `now` is the time at which they were found to have expired."""
         flag = _FLAGS[reason]
         if self._has_exchange():
             fetched = self._vq.fetch(count, ack_required=True)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 WINDOW = 1_024
 """Messages that are released and not answered yet."""
-AT_ONCE = 64
+MOST_RELEASED_AT_ONCE = 64
 """Messages that are read together."""
 RETRY = 1.0
 """Seconds until a message is released again that a queue did not take."""
@@ -68,7 +68,7 @@ class Delays(ExpiryAndLimits):
             return
         now, released = self._now(), self.released
         while (room := WINDOW - len(released)) > 0 and (
-            due := self._delayed.fetch_due(now, min(room, AT_ONCE))
+            due := self._delayed.fetch_due(now, min(room, MOST_RELEASED_AT_ONCE))
         ):
             released.update((each.seq_id, now) for each in due)
             self._effects.append(Release(due))

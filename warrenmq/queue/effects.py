@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pykka import ActorRef
 
-    from warrenmq.backing_queue.delayed import Due
+    from warrenmq.backing_queue.delayed import DueMessage
     from warrenmq.errors import Error, PreconditionFailed
     from warrenmq.queue.messages import Deliveries, DeliveryChannel, Holder, Publisher
     from warrenmq.queue.unconfirmed import Promise, Publication
@@ -78,7 +78,7 @@ class DeadLetter:
 class Release:
     """Publish delayed messages to the queues that they go to now; an Answered follows."""
 
-    messages: list[Due]
+    messages: list[DueMessage]
 
 
 @dataclass(slots=True)

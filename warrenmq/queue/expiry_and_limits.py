@@ -19,7 +19,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from warrenmq.message.queue_message import expiry_of
-from warrenmq.queue.drops import AT_ONCE
+from warrenmq.queue.drops import MOST_DROPPED_AT_ONCE
 from warrenmq.queue.effects import StartTimer
 from warrenmq.queue.limits import (
     Limits,
@@ -130,9 +130,11 @@ class ExpiryAndLimits:
         now = self._now()
         self._drop_expired(now)
         while too_many := self._surplus():
-            front = islice(vq.front(), AT_ONCE)
+            front = islice(vq.front(), MOST_DROPPED_AT_ONCE)
             # as one message at a time would go: an expired one at the front does not count towards the limit
-            self._drops.drop_head(min(too_many, fresh(front, now) if self.may_expire else AT_ONCE), MAXLEN)
+            self._drops.drop_head(
+                min(too_many, fresh(front, now) if self.may_expire else MOST_DROPPED_AT_ONCE), MAXLEN
+            )
             self._drop_expired(now)
         if not self.may_expire:
             return
@@ -168,7 +170,7 @@ class ExpiryAndLimits:
         return surplus(self._limits, vq.ready, vq.ready_bytes or 0, sizes)
 
     def _drop_expired(self, now: int) -> None:
-        while self.may_expire and (count := expired(islice(self._vq.front(), AT_ONCE), now)):
+        while self.may_expire and (count := expired(islice(self._vq.front(), MOST_DROPPED_AT_ONCE), now)):
             self._drops.drop_head(count, EXPIRED, now)
 
     def _ensure_timer(self, expiry: int, now: int) -> None:

@@ -82,7 +82,7 @@ if TYPE_CHECKING:
 
     from pykka import ActorRef
 
-    from warrenmq.backing_queue.parts import Store
+    from warrenmq.backing_queue.parts import StoreClient
     from warrenmq.backing_queue.protocol import BackingQueue
     from warrenmq.log import Log
     from warrenmq.message.queue_message import Publication as PublishedTogether
@@ -122,7 +122,7 @@ class QueueSetting:
     disk: Disk
     directory: str
     """The folder whose disk is asked for free space."""
-    stores: Mapping[str, Store]
+    stores: Mapping[str, StoreClient]
     """The queue's ends of its message stores, by name."""
     rooms: Sequence[StoreRoom]
     has_dead_letter_exchange: Callable[[], bool]

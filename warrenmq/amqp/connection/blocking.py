@@ -73,11 +73,11 @@ class Blocking:
         if was and not self._throttle.blocked:
             self._go_on()
 
-    def set_all(self, reasons: Iterable[str], standing: Iterable[str]) -> None:
-        """Set several reasons at once: those in `standing` hold, the others do not."""
-        standing = list(standing)
+    def set_all(self, reasons: Iterable[str], in_force: Iterable[str]) -> None:
+        """Set several reasons at once: those in `in_force` hold, the others do not."""
+        in_force = list(in_force)
         for reason in reasons:
-            self.set(reason, reason in standing)
+            self.set(reason, reason in in_force)
 
     def give_up(self) -> None:
         """The connection is closing: read from now on, and ignore what comes."""

@@ -51,7 +51,7 @@ States = list[State]
 
 
 @dataclass(slots=True)
-class Store:
+class StoreActivity:
     """The time of a store's last activity, and its FILE_STATE rows."""
 
     last: int = 0
@@ -85,14 +85,14 @@ class Garbage(Machine):
         """`summarise` for arrays."""
         yield from fold_garbage(self.runs, piece, rows)
 
-    def start(self, key: Key) -> Store:
-        return Store()
+    def start(self, key: Key) -> StoreActivity:
+        return StoreActivity()
 
-    def absorb(self, state: Store, summary: tuple[int, States]) -> None:
+    def absorb(self, state: StoreActivity, summary: tuple[int, States]) -> None:
         state.last = max(state.last, summary[0])
         state.states += summary[1]
 
-    def finish(self, key: Key, state: Store, context: TraceContext) -> Outcome:
+    def finish(self, key: Key, state: StoreActivity, context: TraceContext) -> Outcome:
         who = int(key[0]), int(key[1])
         outcome = Outcome()
         told = _of_the_end(sorted(state.states))

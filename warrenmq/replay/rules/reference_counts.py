@@ -85,7 +85,7 @@ _counts_one, _moves_one = cache(_counts), cache(_moves_by_one)
 
 
 @dataclass(slots=True)
-class Store:
+class StoreCounts:
     """The counts of 4,096 messages in one store incarnation."""
 
     counts: dict[int, int] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class Store:
 class Messages:
     """4,096 messages in all stores of all runs."""
 
-    stores: dict[Who, Store] = field(default_factory=dict)
+    stores: dict[Who, StoreCounts] = field(default_factory=dict)
     written: set[int] = field(default_factory=set)
     """Messages whose first record this trace saw."""
     held: Counter[tuple[int, int]] = field(default_factory=Counter)
@@ -149,7 +149,7 @@ class References(Machine):
         if isinstance(told, int):
             state.held[who[0], told] += 1
             return
-        state.stores.setdefault(who, Store()).take(told)
+        state.stores.setdefault(who, StoreCounts()).take(told)
         state.written.update(msg for word, msg in zip(told[::5], told[1::5], strict=True) if word == _NEW)
 
     def finish(self, key: Key, state: Messages, context: TraceContext) -> Outcome:

@@ -86,7 +86,7 @@ class _File:
         return self.size - self.valid
 
 
-class Store:
+class StoreModel:
     """One store, from its recovery to its end."""
 
     def __init__(self, limit: int, threshold: float, mean_size: int, *, in_place: bool, flying: bool) -> None:

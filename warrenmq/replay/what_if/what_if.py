@@ -21,7 +21,7 @@ from warrenmq.latency import class_middle, percentile
 from warrenmq.replay.report.measures import Measures, measure_trace
 from warrenmq.replay.report.totals import MB, totals
 from warrenmq.replay.rules.passes.files import limits
-from warrenmq.replay.what_if.store import GARBAGE_FRACTION, RECORDS, Store, StoreWork
+from warrenmq.replay.what_if.store import GARBAGE_FRACTION, RECORDS, StoreModel, StoreWork
 from warrenmq.replay.what_if.syncs import SyncRows, Syncs, with_interval
 from warrenmq.trace.events import (
     CONFIRM_DURABLE,
@@ -163,7 +163,7 @@ class _Walk:
         self._question = question
         self._queues: dict[tuple[int, int], _Queue] = {}
         self._store_syncs: dict[tuple[int, int], _StoreSyncs] = {}
-        self._stores: dict[tuple[int, int], tuple[Store, Store]] = {}
+        self._stores: dict[tuple[int, int], tuple[StoreModel, StoreModel]] = {}
         self._trace = trace
         self._in_place = not any(key.event == Ev.GC_DONE for key in measures.tallies)
         self._mean = _mean_record(measures)
@@ -188,13 +188,13 @@ class _Walk:
             for store in self._stores.get(who) or self._begin(who):
                 store.take(row)
 
-    def _begin(self, who: tuple[int, int]) -> tuple[Store, Store]:
+    def _begin(self, who: tuple[int, int]) -> tuple[StoreModel, StoreModel]:
         limit, _ = limits(self._trace.catalog.runs[who[0]])
         question = self._question
         asked = GARBAGE_FRACTION if question.gc_threshold is None else question.gc_threshold
         stores = self._stores[who] = (
-            Store(limit, GARBAGE_FRACTION, self._mean, in_place=self._in_place, flying=True),
-            Store(limit, asked, self._mean, in_place=self._in_place, flying=question.flying),
+            StoreModel(limit, GARBAGE_FRACTION, self._mean, in_place=self._in_place, flying=True),
+            StoreModel(limit, asked, self._mean, in_place=self._in_place, flying=question.flying),
         )
         return stores
 
