@@ -49,7 +49,7 @@ class ClearAlarm:
 
 @dataclass(slots=True)
 class Register:
-    """Call: have `who` told of every change from now on; the reply is the alarms that are set."""
+    """Call: `who` receives every change from now on; the reply is the alarms that are set."""
 
     who: ActorRef[Any]
 
@@ -61,7 +61,7 @@ class GetAlarms:
 
 @dataclass(frozen=True, slots=True)
 class ResourceAlert:
-    """rabbit_alarm -> who registered: an alarm changed."""
+    """rabbit_alarm -> each registered process: an alarm changed."""
 
     source: Source
     is_set: bool
@@ -70,7 +70,7 @@ class ResourceAlert:
 
 
 class RabbitAlarm(Server):
-    """rabbit_alarm; its state is who registered (alertees), the alarms are in the table."""
+    """rabbit_alarm; its state is the registered processes (alertees); the alarms are in the table."""
 
     helpable = True
     background = True

@@ -340,7 +340,7 @@ class QueueProcess(Server):
         self._sleep_if_unused()
 
     def _sleep_if_unused(self) -> None:
-        """Sleep unless somebody needs the process."""
+        """Sleep unless the process has messages, consumers or mail to serve."""
         if self._forwarded or self.actor_inbox.length():
             return
         vq = self._state.vq

@@ -46,7 +46,7 @@ class Sample:
     """Actors, stores."""
     troubles: tuple[str, ...]
     syncs: int | None
-    """Syncs of the disk; None where nobody counts them."""
+    """Syncs of the disk; None where they are not counted."""
     queues: tuple[Depth, ...]
     """All of them, the deepest first."""
 

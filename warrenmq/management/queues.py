@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from warrenmq.queue.messages import QueueFigures
 
 SOON_COUNTED = 10_000
-"""Messages whose bytes are counted even if nobody names their columns: some milliseconds of the queue's time, once."""
+"""Messages whose bytes are counted even if no column of theirs is asked for: some milliseconds of the queue's time, once."""
 MOST_MESSAGES = 10_000
 """Messages of one get."""
 ACK_MODES = {

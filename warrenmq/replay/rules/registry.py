@@ -13,7 +13,7 @@ from warrenmq.replay.rules.rule import Rule
 from warrenmq.trace.catalog import Run
 
 _ORDER = "TCQXASDERW"
-"""The order of the ids' letters in tables: mail and clocks first, then queues, the store, the whole."""
+"""The order of the ids' letters in tables: mail and clocks first, then queues, the store, the whole; then other letters."""
 
 
 def _found() -> list[Rule]:
@@ -21,7 +21,7 @@ def _found() -> list[Rule]:
         import_module(f"{folder.__name__}.{each.name}") for each in pkgutil.iter_modules(folder.__path__)
     )
     rules = [rule for module in modules if isinstance(rule := getattr(module, "RULE", None), Rule)]
-    return sorted(rules, key=lambda rule: (_ORDER.index(rule.id[0]), rule.id))
+    return sorted(rules, key=lambda rule: (len(_ORDER.partition(rule.id[0])[0]), rule.id))
 
 
 RULES: dict[str, Rule] = {rule.id: rule for rule in _found()}
