@@ -59,7 +59,7 @@ class Rows:
         if self._places is None:
             return self._whole[name]
         if name not in self._made:
-            self._made[name] = self._whole[name][self._places]
+            self._made[name] = self._whole[name].take(self._places)
         return self._made[name]
 
     def __getitem__(self, index: int) -> Ints:
@@ -73,7 +73,7 @@ class Rows:
 
     def at(self, places: Places) -> Rows:
         """The rows at these indices."""
-        return Rows(self._whole, places if self._places is None else self._places[places])
+        return Rows(self._whole, places if self._places is None else self._places.take(places))
 
     def between(self, first: int, end: int) -> Rows:
         """The rows of a range of indices."""

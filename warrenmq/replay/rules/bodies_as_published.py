@@ -10,7 +10,7 @@ two of them are apart:
 A row that says otherwise than those before it is a violation, whatever rows are missing: no process gives a sequence id twice.  What an earlier
 process of the queue took in has no PUBLISH here, and says nothing.
 
-Array form: a delivery that has the same messages as a PUBLISH of the same piece of rows, and the same checksum, is fine; both are left out.
+Array form: a delivery whose messages were published in the same piece of rows, and whose checksum theirs add up to, is fine; both sides are left out.
 
 Of a store, by StoredBodies; key: (run,).  APPEND and READ have a checksum of their message, which tells that of the PUBLISH as soon as the sequence
 id is known.  So a finding says where a body was exchanged: on its way to the file, in the file or on the way from it, or, where only the
@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple
 
-from warrenmq.replay.drive.columns import Ints, Rows, np
-from warrenmq.replay.drive.machines import EXERCISED, Finding, Key, Machine, Outcome
+from warrenmq.replay.drive.columns import Ints, Rows, expand, look_up, np
+from warrenmq.replay.drive.machines import EXERCISED, Figures, Finding, Key, Machine, Outcome
 from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.explain.evidence import OfMessage
 from warrenmq.replay.explain.story import Chain, Story, event_of, links_of
@@ -110,16 +110,33 @@ class Bodies(Machine):
             yield (piece.run, piece.actor), (parts, deliveries)
 
     def fold(self, piece: Chunk, rows: Rows) -> Iterator[tuple[Key, Parts]]:
-        """Leave everything out if each delivery says the same as a publish."""
-        published, delivered = (_table(event, rows).tolist() for event in (Publish, Deliver))
-        into, out = ({tuple(each[2:]) for each in table} for table in (published, delivered))
-        wanted = (
-            [*published, *delivered]
-            if out - into
-            else [each for each in published if tuple(each[2:]) not in out]
-        )
-        if wanted or delivered:
-            yield (piece.run, piece.actor), ([Part(*each) for each in wanted], len(delivered))
+        """Leave out deliveries that publishes add up to, and those publishes, unless another delivery has some of their messages."""
+        published, delivered = (_table(event, rows) for event in (Publish, Deliver))
+        published = published.take(np.argsort(published[:, 2], kind="stable"), axis=0)
+        _, _, firsts, messages, checksums = published.T
+        _, _, begins, delivers, said = delivered.T
+        ends = firsts + messages
+        if np.all(ends[:-1] <= firsts[1:]):
+            counted, total = (np.concatenate(([0], np.cumsum(each))) for each in (messages, checksums - 1))
+            (first, has_first), (last, has_last) = look_up(firsts, begins), look_up(ends, begins + delivers)
+            same = has_first & has_last & (first <= last)
+            same[same] = (counted[last[same] + 1] - counted[first[same]] == delivers[same]) & (
+                (total[last[same] + 1] - total[first[same]] - said[same] + 1) % _MODULUS == 0
+            )
+            others = delivered[~same]
+            met = np.zeros(len(published) + 1, np.int64)
+            np.add.at(met, first[same], 1)
+            np.add.at(met, last[same] + 1, -1)
+            _, _, from_, many, _ = others.T
+            touched = np.searchsorted(np.sort(from_), ends) > np.searchsorted(
+                np.sort(from_ + many), firsts, side="right"
+            )
+            left = published[(np.cumsum(met)[:-1] == 0) | touched]
+        else:
+            left, others = published, delivered
+        parts = [Part(*each) for each in np.concatenate((left, others)).tolist()]
+        if parts or len(delivered):
+            yield (piece.run, piece.actor), (parts, len(delivered))
 
     def absorb(self, state: list[Parts], summary: Parts) -> None:
         state.append(summary)
@@ -175,30 +192,38 @@ class StoredBodies(Machine):
         if found:
             yield (piece.run,), found
 
-    def fold(self, piece: Chunk, rows: Rows) -> Iterator[tuple[Key, list[Stored]]]:
-        """Fold the rows; only those with a checksum become tuples."""
-        found: list[Stored] = []
+    def fold(self, piece: Chunk, rows: Rows) -> Iterator[tuple[Key, list[Ints]]]:
+        """`summarise` for arrays: one table."""
+        tables = []
         for event in (Publish, Append, Read):
             its = rows.where(rows.event == event.number)
             view: Any = event.of(its)
-            names = ("message", "checksum") + (("first_seq_id", "count") if event is Publish else ())
-            parts = np.stack((its.t, its.seq, *(getattr(view, name) for name in names)), axis=1)
-            wanted = parts[:, 3] != 0
+            nothing = np.zeros(len(its), np.int64)
+            spans = (view.first_seq_id, view.count) if event is Publish else (nothing, nothing)
+            columns = (its.t, its.actor, its.seq, its.event, view.message, view.checksum, *spans)
+            wanted = view.checksum != 0
             if event is Publish:
                 wanted &= view.flags & IN_STORE != 0
-            found += [
-                Stored(t, piece.actor, seq, event.number, *rest) for t, seq, *rest in parts[wanted].tolist()
-            ]
-        if found:
-            yield (piece.run,), found
+            tables.append(np.stack(columns, axis=1).compress(wanted, axis=0))
+        if any(map(len, tables)):
+            yield (piece.run,), [np.concatenate(tables)]
 
-    def absorb(self, state: list[Stored], summary: list[Stored]) -> None:
+    def absorb(self, state: list[Any], summary: list[Any]) -> None:
         state += summary
 
-    def finish(self, key: Key, state: list[Stored], context: TraceContext) -> Outcome:
-        run, outcome = int(key[0]), Outcome()
+    def finish(self, key: Key, state: list[Any], context: TraceContext) -> Outcome:
+        tables = [each for each in state if not isinstance(each, Stored)]
+        rows = [each for each in state if isinstance(each, Stored)]
+        if tables and not rows and (cases := _all_fine(np.concatenate(tables))) is not None:
+            return Outcome(figures=Figures({(EXERCISED, "Q6"): cases}))
+        rows += [Stored(*each) for table in tables for each in table.tolist()]
+        return self._compare(int(key[0]), rows, context)
+
+    @staticmethod
+    def _compare(run: int, rows: list[Stored], context: TraceContext) -> Outcome:
+        outcome = Outcome()
         written: dict[int, Stored] = {}
-        for each in sorted(each for each in state if each.event == Ev.APPEND):
+        for each in sorted(each for each in rows if each.event == Ev.APPEND):
             written.setdefault(each.message, each)
 
         def wrong(each: Stored, text: str, *writes: Stored) -> None:
@@ -207,7 +232,7 @@ class StoredBodies(Machine):
             subject, about = context.name((run, each.actor)), (each.message, each.event)
             outcome.findings.append(Finding("Q6", subject, text, rows, evidence[-1].t, (), about))
 
-        for each in sorted(state):
+        for each in sorted(rows):
             if each.event == Ev.PUBLISH:
                 known = [
                     one for n in range(each.messages) if (one := written.get(each.message + n)) is not None
@@ -222,6 +247,28 @@ class StoredBodies(Machine):
                 done = "written again" if each.event == Ev.APPEND else "read"
                 wrong(each, f"the body that was {done} is not the one that was written of this message")
         return outcome
+
+
+def _all_fine(table: Ints) -> int | None:
+    """Rows as Stored has them: the number of publishes whose bodies were all written, if each body is what it was before."""
+    written = table.compress(table[:, 3] == Ev.APPEND, axis=0)
+    written = written.take(np.lexsort((written[:, 2], written[:, 1], written[:, 0], written[:, 4])), axis=0)
+    messages, checksums = written[:, 4], written[:, 5]
+    at, known = look_up(messages, table[:, 4])
+    of_one = (table[:, 3] != Ev.PUBLISH) & known
+    if np.any(checksums.take(at[of_one]) != table[of_one, 5]):
+        return None
+    published = table.compress(table[:, 3] == Ev.PUBLISH, axis=0)
+    _, _, _, _, first, said, first_id, count = published.T
+    row, message = expand(first, count)
+    at, known = look_up(messages, message)
+    whole = np.bincount(row[~known], minlength=len(published)) == 0
+    parts = whole.take(row)
+    row, message, at = row[parts], message[parts], at[parts]
+    sums = np.zeros(len(published), np.int64)
+    place = (first_id.take(row) + message - first.take(row) + 1) % _MODULUS
+    np.add.at(sums, row, (checksums.take(at) - 1) * place)
+    return None if np.any(whole & ((sums - said + 1) % _MODULUS != 0)) else int(whole.sum())
 
 
 def _table(event: type[Publish[Any] | Deliver[Any]], rows: Rows) -> Ints:

@@ -33,7 +33,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from warrenmq.replay.drive.columns import Bools, Ints, Rows, Unit, doubles, look_up, np, parts_of
+from warrenmq.replay.drive.columns import Bools, Ints, Rows, Unit, codes, doubles, look_up, np, parts_of
 from warrenmq.replay.drive.machines import Finding, Key, Machine, Outcome
 from warrenmq.replay.drive.precheck import OpenRows, Precheck, joined
 from warrenmq.replay.drive.trace_context import TraceContext, Who
@@ -146,6 +146,51 @@ class Synced(Machine):
             folded.early.append((confirms, (-1, 0)))
         yield (piece.run, piece.actor), folded
 
+    def fold(self, piece: Chunk, rows: Rows) -> Iterator[tuple[Key, Unsynced]]:
+        """`summarise` for arrays, without the confirms of records that the piece itself appended and synced before."""
+        word = rows.who & 0xFFFF
+        confirmed = np.flatnonzero(word == _WRITTEN_CONFIRM)
+        appended, synced = (np.flatnonzero(word >> 8 == event) for event in (_APPEND, _FILE_SYNC))
+        append, sync = Append.of(rows.at(appended)), FileSync.of(rows.at(synced))
+        messages = StoreConfirm.of(rows.at(confirmed)).message
+        ends, safe = codes((append.file, sync.file), (append.offset + append.size, sync.synced_to))
+        by_message = np.argsort(append.message, kind="stable")
+        records = append.message.take(by_message)
+        # of each confirm the last record before it: both as (the first place of the message, where the row stands)
+        of_records, of_confirms = codes(
+            (np.searchsorted(records, records), np.searchsorted(records, messages)),
+            (appended.take(by_message), confirmed),
+        )
+        last = np.searchsorted(of_records, of_confirms) - 1
+        known = last >= 0
+        known[known] = records.take(last[known]) == messages[known]
+        reached = np.concatenate(([-1], safe))  # behind so many syncs, the place up to which all is safe
+        covered = reached.take(np.searchsorted(synced, confirmed[known])) >= ends.take(
+            by_message.take(last[known])
+        )
+        in_order = (
+            np.all(np.diff(ends) > 0)
+            and np.all(np.diff(safe) >= 0)
+            and np.all(reached.take(np.searchsorted(synced, appended)) < ends)
+        )
+        if not (in_order and np.all(covered)):
+            yield from self.summarise(piece, rows.tuples())
+            return
+        folded = Unsynced()
+        older = confirmed[~known]
+        confirms = _tuples(messages[~known], rows.seq.take(older), rows.t.take(older))
+        until = [*np.searchsorted(older, synced).tolist(), len(confirms), len(confirms)]
+        first = 0
+        for number, place in enumerate([*_tuples(sync.file, sync.synced_to), (-1, 0)]):
+            # of syncs that no such confirm comes between, the last one says all
+            if first < until[number] or number == len(synced) - 1 or until[number] < until[number + 1]:
+                folded.early.append((confirms[first : until[number]], place))
+                first = until[number]
+        left = ends > reached[-1]
+        places = _tuples(append.file[left], (append.offset + append.size)[left])
+        folded.records = dict(zip(append.message[left].tolist(), places, strict=True))
+        yield (piece.run, piece.actor), folded
+
     def start(self, key: Key) -> Unsynced:
         return Unsynced()
 
@@ -164,6 +209,11 @@ class Synced(Machine):
             text = "the store confirmed it before its record was synced"
             outcome.findings.append(Finding("C1", subject, text, ((*who, seq),), t, (who,)))
         return outcome
+
+
+def _tuples(*columns: Ints) -> list[Any]:
+    """The rows of these columns."""
+    return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 BatchSummary = tuple[int, list[tuple[int, ...]]]

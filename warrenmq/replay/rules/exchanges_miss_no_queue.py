@@ -10,23 +10,30 @@ is there, and UNBOUND before it goes, so nothing is asked for that may not have 
     fanout, amq.fanout                all that are bound
     of another type, or not known     none: headers and patterns are not in rows
 
-More may be chosen: by other exchanges that are bound, by alternates, by bindings of the same time.  Such rows are few, so they need no arrays.
+More may be chosen: by other exchanges that are bound, by alternates, by bindings of the same time.
+
+Array form: ROUTED rows go on as columns, and those with the same exchange, key and number of queues are decided in one go, if no binding came or went
+between them.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from typing import ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from operator import attrgetter
+from typing import Any, ClassVar, NamedTuple
 
+from warrenmq.replay.drive.columns import Ints, Rows, np
 from warrenmq.replay.drive.machines import EXERCISED, Finding, Key, Machine, Outcome
 from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.explain.evidence import Near
 from warrenmq.replay.explain.story import Chain, Story, links_of
 from warrenmq.replay.rules.rule import Exercised, Rule
-from warrenmq.trace.catalog import Chunk
+from warrenmq.trace.catalog import FOREVER, Chunk
 from warrenmq.trace.events import BindingGone, BindingMade, Bound, Ev, ExchangeDeclared, ExchangeType, Routed
 from warrenmq.trace.index import Row
+from warrenmq.trace.schema import COLUMNS
 
 _ends = {
     int(Ev.BOUND): BindingMade.getter("to", "exchange", "destination", "routing_key"),
@@ -35,6 +42,27 @@ _ends = {
 _routed = Routed.getter("since", "exchange", "queues", "routing_key")
 _declared = ExchangeDeclared.getter("type", "exchange")
 _PREDECLARED = {"amq.direct": ExchangeType.DIRECT, "amq.fanout": ExchangeType.FANOUT}
+
+
+class Asked(NamedTuple):
+    """A ROUTED row; `since` is said by it, or by the one before."""
+
+    t: int
+    actor: int
+    seq: int
+    since: int
+    exchange: int
+    queues: int
+    routing_key: int
+
+
+class Binding(NamedTuple):
+    """A queue that was bound, from when to when."""
+
+    began: int
+    ended: int
+    queue: int
+    routing_key: int
 
 
 class Routes(Machine):
@@ -46,53 +74,40 @@ class Routes(Machine):
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, list[Row]]]:
         yield (piece.run,), rows
 
-    def finish(self, key: Key, state: list[Row], context: TraceContext) -> Outcome:
+    def fold(self, piece: Chunk, rows: Rows) -> Iterator[tuple[Key, list[Any]]]:
+        """`summarise` for arrays: ROUTED rows as one table."""
+        routed = rows.event == Ev.ROUTED
+        yield (piece.run,), [*rows.where(~routed).tuples(), rows.where(routed).table()]
+
+    def finish(self, key: Key, state: list[Any], context: TraceContext) -> Outcome:
         run, outcome = int(key[0]), Outcome()
-        types = self._types(run, state)
-        bound: defaultdict[int, dict[tuple[int, int], int]] = defaultdict(dict)
-        """Exchange -> (queue, routing key) -> since when."""
-        binders = {row.actor for row in state if row.event == Ev.BOUND}
-        before: dict[int, int] = {}
-        for row in sorted(state):
-            if (event := row.event) in _ends:
-                to, exchange, *ends = _ends[event](row)
-                if to == Bound.QUEUE and event == Ev.BOUND:
-                    bound[exchange].setdefault((ends[0], ends[1]), row.t)
-                elif to == Bound.QUEUE:
-                    bound[exchange].pop((ends[0], ends[1]), None)
-            elif event == Ev.ROUTED:
-                since, exchange, queues, routing_key = _routed(row)
-                since = since or before.get(row.actor, 0)
-                before[row.actor] = row.t
-                type_ = types.get(exchange)
-                any_key = type_ == ExchangeType.FANOUT
-                must = {
-                    destination
-                    for (destination, with_key), t in bound[exchange].items()
-                    if t < since and (any_key or (type_ == ExchangeType.DIRECT and with_key == routing_key))
-                }
-                outcome.figures[EXERCISED, "X1"] += bool(queues and must)
-                if 0 < queues < len(must):
-                    name = self.runs[run].texts.get(exchange, "")
-                    text = f"exchange {name} chose {queues} queues, where {len(must)} are bound"
-                    needs = {
-                        (run, row.actor),
-                        *(
-                            each
-                            for one in binders
-                            for each in context.namesakes(context.name((run, one)), run)
-                        ),
-                    }
-                    outcome.findings.append(
-                        Finding(
-                            "X1",
-                            context.name((run, row.actor)),
-                            text,
-                            ((run, row.actor, row.seq),),
-                            row.t,
-                            tuple(sorted(needs)),
-                        )
-                    )
+        rows = sorted(each for each in state if isinstance(each, Row))
+        tables = [each for each in state if not isinstance(each, Row) and len(each)]
+        if any(row.event == Ev.ROUTED for row in rows):  # of a piece that is no table, like those before it
+            rows = sorted([*rows, *(Row._make(each) for table in tables for each in table.tolist())])
+            tables = []
+        bindings, types = _bindings(rows), self._types(run, rows)
+        binders = {row.actor for row in rows if row.event == Ev.BOUND}
+        for alike in [*([asked] for asked in _asked(rows)), *_alike(tables, bindings)]:
+            asked = Asked(*map(int, alike[0]))
+            must = {
+                each.queue
+                for each in bindings.get(asked.exchange, ())
+                if each.began < asked.since
+                and asked.t < each.ended
+                and _leads(types.get(asked.exchange, 0), each, asked)
+            }
+            if asked.queues and must:
+                outcome.figures[EXERCISED, "X1"] += len(alike)
+            if 0 < asked.queues < len(must):
+                name = self.runs[run].texts.get(asked.exchange, "")
+                text = f"exchange {name} chose {asked.queues} queues, where {len(must)} are bound"
+                namesakes = [context.namesakes(context.name((run, one)), run) for one in binders]
+                for t, actor, seq, *_ in (map(int, each) for each in alike):
+                    who = run, actor
+                    needs = tuple(sorted({who, *chain.from_iterable(namesakes)}))
+                    outcome.findings.append(Finding("X1", context.name(who), text, ((*who, seq),), t, needs))
+        outcome.findings.sort(key=attrgetter("t"))
         return outcome
 
     def _types(self, run: int, rows: list[Row]) -> dict[int, int]:
@@ -104,6 +119,54 @@ class Routes(Machine):
                 type_, exchange = _declared(row)
                 found[exchange] = type_ if found.get(exchange, type_) == type_ else 0
         return found
+
+
+def _leads(type_: int, binding: Binding, asked: Asked) -> bool:
+    is_direct = type_ == ExchangeType.DIRECT and binding.routing_key == asked.routing_key
+    return is_direct or type_ == ExchangeType.FANOUT
+
+
+def _bindings(rows: Sequence[Row]) -> dict[int, list[Binding]]:
+    """The queues that were bound to each exchange."""
+    found: defaultdict[int, list[Binding]] = defaultdict(list)
+    began: dict[tuple[int, int, int], int] = {}
+    for row in rows:
+        if (ends := _ends.get(row.event)) is not None:
+            to, *which = ends(row)
+            exchange, *bound = whose = (which[0], which[1], which[2])
+            if to == Bound.QUEUE and row.event == Ev.BOUND:
+                began.setdefault(whose, row.t)
+            elif to == Bound.QUEUE and (since := began.pop(whose, None)) is not None:
+                found[exchange].append(Binding(since, row.t, *bound))
+    for (exchange, *bound), since in began.items():
+        found[exchange].append(Binding(since, FOREVER, *bound))
+    return found
+
+
+def _asked(rows: Sequence[Row]) -> Iterator[Asked]:
+    before: dict[int, int] = {}
+    for row in rows:
+        if row.event == Ev.ROUTED:
+            since, *rest = _routed(row)
+            yield Asked(row.t, row.actor, row.seq, since or before.get(row.actor, 0), *rest)
+            before[row.actor] = row.t
+
+
+def _alike(tables: Sequence[Ints], bindings: Mapping[int, Sequence[Binding]]) -> list[Any]:
+    """ROUTED rows, as Asked has them, those together that ask for the same."""
+    if not tables:
+        return []
+    rows = Rows(dict(zip(COLUMNS, np.concatenate(tables).T, strict=True)))
+    rows = rows.at(np.lexsort((rows.seq, rows.actor)))
+    since, *rest = _routed(rows)
+    before = np.where(np.diff(rows.actor, prepend=-1) == 0, np.roll(rows.t, 1), 0)
+    since = np.where(since > 0, since, before)
+    changes = np.array(sorted({t for its in bindings.values() for each in its for t in each[:2]}), np.int64)
+    asked = np.stack((rows.t, rows.actor, rows.seq, since, *rest), axis=1)
+    case = np.stack((*rest, np.searchsorted(changes, since), np.searchsorted(changes, rows.t, side="right")))
+    order = np.lexsort(case)
+    case, asked = case.take(order, axis=1), asked.take(order, axis=0)
+    return np.split(asked, np.flatnonzero(np.any(np.diff(case, axis=1) != 0, axis=0)) + 1)
 
 
 def _missed(story: Story) -> Chain:

@@ -6,7 +6,7 @@ from warrenmq.replay.drive.columns import np
 from warrenmq.replay.drive.machines import EXERCISED, Finding, Outcome
 from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.replay.explain.story import restart_chain
-from warrenmq.replay.rules.passes.message_life import RECOVER, WORD, Life
+from warrenmq.replay.rules.passes.message_life import RECOVER, Life
 from warrenmq.replay.rules.passes.queue_ledger import (
     NO_IDS,
     WAS_DELIVERED,
@@ -53,8 +53,8 @@ def _are_flagged(alone: Alone, context: TraceContext, outcome: Outcome) -> bool:
     if not _was_dirty(alone.who, context):
         return True
     walked = alone.walked
-    recovered = (walked.entries[walked.begins, WORD] >> 8 == RECOVER) & (walked.delivery >= 0)
-    flags = walked.entries[walked.delivery[recovered], WORD]
+    recovered = (walked.entries.word.take(walked.begins) >> 8 == RECOVER) & (walked.delivery >= 0)
+    flags = walked.entries.word.take(walked.delivery[recovered])
     outcome.figures[EXERCISED, "Q4"] = int(np.count_nonzero(recovered))
     return bool(np.all(flags & REDELIVERED))
 

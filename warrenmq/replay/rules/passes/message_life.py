@@ -8,8 +8,8 @@
 A rule is asked of each step, `fine(event << 8 | flag, state before, mark before)`; what is not fine is kept as it was met (Odd).
 A message costs some 34 bytes, in arrays as long as the largest id met.
 
-Array form: entries are rows of single messages.  Sorted by message, and as they came within each, the state before an entry is what
-the entry before it left; so no state is kept, and all messages are judged in one go.
+Array form: entries are rows of single messages, as columns.  Sorted by message, and as they came within each, the state before an entry is
+what the entry before it left; so no state is kept, and all messages are judged in one go.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from warrenmq.replay.drive.columns import Bools, Ints, Places, group_starts, np
+from warrenmq.replay.drive.columns import Bools, Bytes, Ints, Places, group_starts, np
 from warrenmq.replay.rules.rule import Answers, Judge, questions
 from warrenmq.trace.events import (
     CONFIRM_DURABLE,
@@ -63,7 +63,7 @@ def by_word(value: Callable[[int, int], int], default: int) -> bytes:
 
 def value_of(table: bytes, word: Any) -> Any:
     """A table's value for a number, or its values for an array of numbers."""
-    return table[word] if isinstance(word, int) else np.frombuffer(table, np.uint8)[word]
+    return table[word] if isinstance(word, int) else np.frombuffer(table, np.uint8).take(word)
 
 
 def _left(event: int, flag: int) -> int:
@@ -236,23 +236,36 @@ def _mark_of(word: int) -> int:
     return PUBLISHED | (DURABLE if word & PERSISTENT else 0) | (STORED if word & IN_STORE else 0)
 
 
-WIDTH = 6
-ACTOR, ID, WORD, MSG, SEQ, TIME = range(WIDTH)
-"""The columns of entries."""
+class Entries(NamedTuple):
+    """Rows of single messages; `event << 8 | flag` is the word of a row."""
+
+    actor: Ints
+    id: Ints
+    word: Ints
+    message: Ints
+    seq: Ints
+    t: Ints
+
+    def at(self, places: Places) -> Entries:
+        """The entries at these indices."""
+        return Entries._make(column.take(places) for column in self)
+
+    def table(self) -> Ints:
+        """The same as rows of an array."""
+        return np.stack(self, axis=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Walked:
     """Outcome of a walk through the entries of many messages; the lists have one value a message."""
 
-    entries: Ints
-    """Sorted by message."""
+    entries: Entries
     starts: Places
     sizes: Places
     """The first entry of each message, and the number of its entries."""
     fine: Bools
     """True if from PUBLISH or RECOVERED on every step is as it should be; if its body was damaged, it was published here, and no confirm promised it."""
-    state: Ints
+    state: Bytes
     """The last."""
     confirmed: Bools
     """Or it does not want a confirm."""
@@ -269,66 +282,72 @@ class Walked:
     """The DELIVER before each of `acks`."""
 
 
-def walk(entries: Ints, code: Ints, judges: Mapping[str, Judge]) -> Walked:
-    """Entries, of each message in the order of its rows; `code` is equal for equal messages."""
-    order = np.argsort(code, kind="stable")
-    entries, code = entries[order], code[order]
+def walk(entries: Entries, code: Ints, judges: Mapping[str, Judge]) -> Walked:
+    """Entries by message, of each in the order of its rows; `code` rises, and is equal for equal messages."""
     starts = group_starts(code)
+    messages = len(starts)
     sizes = np.diff(np.append(starts, len(code)))
-    owner = np.repeat(np.arange(len(starts)), sizes)
-    word = entries[:, WORD]
-    event = word >> 8
-    leaves = value_of(_LEAVES, word).astype(np.int64)
+    owner = np.repeat(np.arange(messages), sizes)
+    word = entries.word.astype(
+        np.int32
+    )  # as wide as the words of rules need, and half of what has to be moved
+    event = (word >> 8).astype(np.uint8)
+    leaves = value_of(_LEAVES, word)
 
     steps = np.flatnonzero(leaves != _NO_STEP)
-    whose = owner[steps]
+    whose, words, left = owner.take(steps), word.take(steps), leaves.take(steps)
     is_first = np.ones(len(steps), np.bool_)
     is_first[1:] = whose[1:] != whose[:-1]
-    before = np.empty(len(steps), np.int64)
-    before[1:] = leaves[steps[:-1]]
+    before = np.empty(len(steps), np.uint8)
+    before[1:] = left[:-1]
     before[is_first] = NONE
-    begins = _first_of(steps[is_first], whose[is_first], len(starts))
-    was_published = event[begins] == PUBLISH
+    begins = _first_of(steps[is_first], whose[is_first], messages)
+    begun = word.take(begins)
+    was_published = begun >> 8 == PUBLISH
 
     delivers = np.flatnonzero(event == DELIVER)
+    to = owner.take(delivers)
     again = np.zeros(len(delivers), np.bool_)
-    again[1:] = owner[delivers[1:]] == owner[delivers[:-1]]
-    delivery = _first_of(delivers[~again], owner[delivers[~again]], len(starts))
+    again[1:] = to[1:] == to[:-1]
+    delivery = _first_of(delivers[~again], to[~again], messages)
 
     # of the marks those that decide about the step: whether a delivery is the first one, and a time to live where one was over
-    mark = np.where(was_published[whose], PUBLISHED, 0)
-    mark[np.flatnonzero(event[steps] == DELIVER)[again]] |= DELIVERED
-    expired = np.flatnonzero(is_expired(word[steps]))
+    mark = np.where(was_published, PUBLISHED, 0).astype(np.uint8).take(whose)
+    mark[np.flatnonzero(words >> 8 == DELIVER)[again]] |= DELIVERED
+    expired = np.flatnonzero(is_expired(words))
     if len(expired):
         limits = np.flatnonzero(event == EXPIRY)
-        limit = _first_of(limits, owner[limits], len(starts))[whose[expired]]
+        limit = _first_of(limits, owner[limits], messages)[whose[expired]]
         mark[expired[(limit > begins[whose[expired]]) & (limit < steps[expired])]] |= MORTAL
     right = np.ones(len(steps), np.bool_)
     for question in questions(judges):
-        right &= question(word[steps], before, mark)
-    fine = (np.bincount(whose[~right], minlength=len(starts)) == 0) & (begins >= 0)
+        right &= question(words, before, mark)
+    fine = begins >= 0
+    fine[whose[~right]] = False
 
-    state = np.full(len(starts), NONE, np.int64)
+    state = np.full(messages, NONE, np.uint8)
     is_last = np.ones(len(steps), np.bool_)
     is_last[:-1] = is_first[1:]
-    state[whose[is_last]] = leaves[steps[is_last]]
+    state[whose[is_last]] = left[is_last]
 
     confirms = np.flatnonzero(event == CONFIRM)
-    confirm = _first_of(confirms, owner[confirms], len(starts))
-    fine &= np.bincount(owner[confirms], minlength=len(starts)) <= 1
+    confirmed = owner.take(confirms)
+    confirm = _first_of(confirms, confirmed, messages)
+    fine[confirmed[1:][confirmed[1:] == confirmed[:-1]]] = False
     fine &= (confirm < 0) | (was_published & (confirm > begins))
-    damaged = np.bincount(owner[word == LOSES], minlength=len(starts)) > 0
-    owed = (confirm >= 0) & (word[confirm] & 0xFF != CONFIRM_NACK) & (word[begins] & PERSISTENT != 0)
+    damaged = np.zeros(messages, np.bool_)
+    damaged[owner[word == LOSES]] = True
+    owed = (confirm >= 0) & (word.take(confirm) & 0xFF != CONFIRM_NACK) & (begun & PERSISTENT != 0)
     # only an earlier incarnation can say if a message that was recovered had been confirmed
     fine &= ~damaged | (was_published & ~owed)
 
-    acks = np.flatnonzero(event == Ev.ACK)
+    acks = np.flatnonzero(event == ACK)
     if len(delivers) and len(acks):
         at = np.searchsorted(delivers, acks) - 1
-        last_delivery = np.where((at >= 0) & (owner[delivers[at]] == owner[acks]), delivers[at], -1)
+        last_delivery = np.where((at >= 0) & (to.take(at) == owner.take(acks)), delivers.take(at), -1)
     else:
         last_delivery = np.full(len(acks), -1, np.intp)
-    waits = was_published & (word[begins] & WANTS_CONFIRM != 0) & (confirm < 0)
+    waits = was_published & (begun & WANTS_CONFIRM != 0) & (confirm < 0)
     return Walked(
         entries, starts, sizes, fine, state, ~waits, begins, confirm, delivery, damaged, acks, last_delivery
     )

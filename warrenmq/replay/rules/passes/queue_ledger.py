@@ -50,26 +50,20 @@ from warrenmq.replay.drive.machines import STATE, Key, Machine, Outcome
 from warrenmq.replay.drive.precheck import NEEDS_FULL_CHECK, OpenRows, Precheck
 from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext, Who
 from warrenmq.replay.rules.passes.message_life import (
-    ACTOR,
     CONFIRMED,
     DELIVERED,
     DURABLE,
     GONE,
-    ID,
     LOST,
-    MSG,
     NONE,
     PUBLISHED,
     READY,
     RECOVERED,
-    SEQ,
     SHIFT,
     SIZE,
     STORED,
-    TIME,
     UNACKED,
-    WIDTH,
-    WORD,
+    Entries,
     Life,
     Walked,
     walk,
@@ -94,7 +88,7 @@ class _Moved(Shared[T], of=COUNTED):
 
 _moved = _Moved.getter("t", "seq", "msg", "who", "first_seq_id", "count")
 
-Entries = tuple[Who, list[int]]
+Told = tuple[Who, list[int]]
 """The queue's actor; its rows as Life.take wants them."""
 
 
@@ -138,7 +132,7 @@ class Ledger(Machine):
         super().__init__(runs, judges)
         self._fine = Answers(self.judges)
 
-    def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Entries]]:
+    def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Told]]:
         found: dict[int, list[int]] = {}
         for t, seq, msg, who, lo, n in map(_moved, rows):
             at = lo
@@ -158,7 +152,7 @@ class Ledger(Machine):
     def start(self, key: Key) -> Lives:
         return Lives(int(key[2]) << SHIFT)
 
-    def absorb(self, state: Lives, summary: Entries) -> None:
+    def absorb(self, state: Lives, summary: Told) -> None:
         who, entries = summary
         life = state.lives.get(who)
         if life is None:
@@ -273,8 +267,7 @@ def without(one: bytes, two: bytes) -> bytes:
 _LONGEST_ROW = 1 << 20
 """Messages in one row that are looked at one by one."""
 _DELAYS = ("confirm", "deliver", "ack")
-_WHICH = 20
-"""Bits of a class number; above it stands which delay it is."""
+"""The delays of a message: a number of a delay's class times three, and which of these it is, tell both."""
 
 
 class Alone(NamedTuple):
@@ -301,24 +294,23 @@ class LedgerPrecheck(Precheck):
             actor = who >> 16
             for bucket in range(first >> SHIFT, (first + n - 1 >> SHIFT) + 1):
                 yield self._key(unit.run, actor, bucket), NEEDS_FULL_CHECK
-        entries = _entries(rows.where(~large))
-        if not len(entries):
+        entries, code = _entries(rows.where(~large))
+        if not len(code):
             return
-        (code,) = codes((entries[:, ACTOR],), (entries[:, ID],))
         walked = walk(entries, code, self.judges)
         delays, measurable = _delays(walked)
         published = (
-            walked.entries[walked.begins, WORD] >> 8 == Ev.PUBLISH
+            entries.word.take(walked.begins) >> 8 == Ev.PUBLISH
         )  # of others, earlier incarnations matter
         over = (
             walked.fine & (walked.state == GONE) & walked.confirmed & measurable & published & ~walked.damaged
         )
-        heads = walked.entries[walked.starts]
+        actors, ids = entries.actor.take(walked.starts), entries.id.take(walked.starts)
         tables = (
-            walked.entries[~np.repeat(over, walked.sizes)],
-            _ranges(heads[over]),
-            _counts(walked.entries),
-            _classes(heads, over, delays),
+            entries.at(np.flatnonzero(~np.repeat(over, walked.sizes))).table(),
+            _ranges(actors[over], ids[over]),
+            _counts(entries),
+            _classes(actors, ids, over, delays),
         )
         numbers = codes([each[:, 0] for each in tables], [each[:, 1] >> SHIFT for each in tables])
         for _, (left, ranges, *sums) in parts_of(*zip(numbers, tables, strict=True)):
@@ -349,26 +341,27 @@ class LedgerPrecheck(Precheck):
     ) -> Outcome | None:
         name, bucket = (str(key[0]), str(key[1])), int(key[2])
         title = context.title(name)
-        entries, ranges = (
+        table, ranges = (
             np.concatenate([each[part].reshape(-1, width) for each in open_rows])
-            for part, width in ((1, WIDTH), (2, 3))
+            for part, width in ((1, len(Entries._fields)), (2, 3))
         )
-        actors = np.unique(np.concatenate((entries[:, ACTOR], ranges[:, 0])))
+        entries = Entries(*np.ascontiguousarray(table.T))
+        actors = np.unique(np.concatenate((entries.actor, ranges[:, 0])))
         runs = {int(each[0][0]) for each in open_rows}
         if len(actors) != 1 or len(runs) != 1:
             return None
         who = runs.pop(), int(actors[0])
-        entries = entries[np.argsort(entries[:, SEQ], kind="stable")]
-        walked = walk(entries, entries[:, ID], self.judges)
+        entries = entries.at(np.lexsort((entries.seq, entries.id)))
+        walked = walk(entries, entries.id, self.judges)
         delays, measurable = _delays(walked)
-        heads = walked.entries[walked.starts]
-        if not (np.all(walked.fine & measurable) and _are_apart(ranges, heads[:, ID])):
+        ids = entries.id.take(walked.starts)
+        if not (np.all(walked.fine & measurable) and _are_apart(ranges, ids)):
             return None
         outcome = Outcome()
         incarnations = [
             each for each in context.incarnations(name) if counts_as_life(context.actor_summary(each))
         ]
-        alone = Alone(who, incarnations, walked, len(heads) + int((ranges[:, 2] - ranges[:, 1]).sum()))
+        alone = Alone(who, incarnations, walked, len(ids) + int((ranges[:, 2] - ranges[:, 1]).sum()))
         if not all(judge.proves(alone, context, outcome) for judge in self.judges.values()):
             return None
         if who in incarnations and context.ended_cleanly(who[0]):
@@ -381,7 +374,7 @@ class LedgerPrecheck(Precheck):
                 outcome.figures[STATE, *who, "recovered"] = n
         found = [each[4].reshape(-1, 2) for each in open_rows]
         for number, n in _sums(np.concatenate([*found, _in_classes(delays)])).items():
-            which, kind = number >> _WHICH, number & (1 << _WHICH) - 1
+            kind, which = divmod(number, len(_DELAYS))
             outcome.figures["delay", title, _DELAYS[which], class_of(kind)] = n
         return outcome
 
@@ -390,49 +383,49 @@ class LedgerPrecheck(Precheck):
         outcome.figures[STATE, *who, "ready"] = int(np.count_nonzero(walked.state == READY))
         outcome.figures[STATE, *who, "unacked"] = int(np.count_nonzero(walked.state == UNACKED))
         if not base >> PRIORITY_SHIFT:
-            tops = chain(ranges[:, 2].tolist(), (walked.entries[:, ID] + 1).tolist())
+            tops = chain(ranges[:, 2].tolist(), (walked.entries.id + 1).tolist())
             outcome.largest[STATE, *who, "next_seq_id"] = max(tops)
 
     @staticmethod
     def _tell_holdings(scope: str, who: Who, walked: Walked, outcome: Outcome) -> None:
         """Tell `references` what is there at the clean end."""
-        begun = walked.entries[walked.begins[walked.state != GONE]]
-        word = begun[:, WORD]
-        stored = (word >> 8 == Ev.PUBLISH) & (word & PERSISTENT != 0) & (word & IN_STORE != 0)
+        begun = walked.entries.at(walked.begins[walked.state != GONE])
+        stored = (
+            (begun.word >> 8 == Ev.PUBLISH) & (begun.word & PERSISTENT != 0) & (begun.word & IN_STORE != 0)
+        )
         outcome.facts += [
-            ("references", (scope, msg >> SHIFT), (who, msg)) for msg in begun[stored, MSG].tolist()
+            ("references", (scope, msg >> SHIFT), (who, msg)) for msg in begun.message[stored].tolist()
         ]
 
 
-def _entries(rows: Rows) -> Ints:
-    """A row of n messages as n entries."""
+def _entries(rows: Rows) -> tuple[Entries, Ints]:
+    """A row of n messages as n entries, sorted by message; and the codes of the messages."""
     first = _Moved.of(rows).first_seq_id
     row, ids = expand(first, _Moved.of(rows).count)
+    actor = rows.actor
+    (code,) = codes((actor.take(row),), (ids,))
+    order = np.argsort(code, kind="stable")
+    row, ids = row.take(order), ids.take(order)
     messages = np.where(rows.event == Ev.PUBLISH, Publish.of(rows).message - first, 0)
-    columns = (
-        rows.actor[row],
-        ids,
-        (rows.who & 0xFFFF)[row],
-        messages[row] + ids,
-        rows.seq[row],
-        rows.t[row],
-    )
-    return np.stack(columns, axis=1)
+    columns = (actor, None, rows.who & 0xFFFF, messages, rows.seq, rows.t)
+    entries = Entries._make(ids if column is None else column.take(row) for column in columns)
+    return entries._replace(message=entries.message + ids), code.take(order)
 
 
 def _delays(walked: Walked) -> tuple[list[tuple[Ints, Ints]], Bools]:
     """The delays of each kind (messages, ns), and which messages all have a length that has a class."""
-    times = walked.entries[:, TIME]
-    begun = times[walked.begins]
-    published = walked.entries[walked.begins, WORD] >> 8 == Ev.PUBLISH
-    owner = np.repeat(np.arange(len(walked.starts)), walked.sizes)
+    times = walked.entries.t
+    begun = times.take(walked.begins)
+    published = walked.entries.word.take(walked.begins) >> 8 == Ev.PUBLISH
     found = []
     measurable = np.ones(len(walked.starts), np.bool_)
     for ends in (walked.confirm, walked.delivery):
         whose = np.flatnonzero(published & (ends >= 0))
-        found.append((whose, times[ends[whose]] - begun[whose]))
+        found.append((whose, times.take(ends.take(whose)) - begun.take(whose)))
     acked = walked.last_delivery >= 0
-    found.append((owner[walked.acks[acked]], times[walked.acks[acked]] - times[walked.last_delivery[acked]]))
+    acks = walked.acks[acked]
+    whose = np.searchsorted(walked.starts, acks, side="right") - 1
+    found.append((whose, times.take(acks) - times.take(walked.last_delivery[acked])))
     for whose, delay in found:
         measurable[whose[(delay < 0) | (delay >= LONGEST)]] = False
     return found, measurable
@@ -440,7 +433,7 @@ def _delays(walked: Walked) -> tuple[list[tuple[Ints, Ints]], Bools]:
 
 def _in_classes(delays: list[tuple[Ints, Ints]]) -> Ints:
     """(which and class, how many)."""
-    numbers = [which << _WHICH | class_numbers(delay) for which, (_, delay) in enumerate(delays)]
+    numbers = [class_numbers(delay) * len(_DELAYS) + which for which, (_, delay) in enumerate(delays)]
     return np.stack(np.unique(np.concatenate(numbers), return_counts=True), axis=1)
 
 
@@ -452,39 +445,50 @@ def _sums(counted: Ints) -> dict[int, int]:
     return dict(zip(numbers.tolist(), sums.tolist(), strict=True))
 
 
-def _classes(heads: Ints, over: Bools, delays: list[tuple[Ints, Ints]]) -> Ints:
-    """(actor, an id of the bucket, which and class, how many) of the messages that are over."""
-    whose = [messages[over[messages]] for messages, _ in delays]
-    numbers = [
-        which << _WHICH | class_numbers(delay[over[messages]])
-        for which, (messages, delay) in enumerate(delays)
-    ]
-    return _tally(heads, np.concatenate(whose), np.concatenate(numbers))
+def _classes(actor: Ints, ids: Ints, over: Bools, delays: list[tuple[Ints, Ints]]) -> Ints:
+    """(actor, an id of the bucket, class and which, how many) of the messages that are over."""
+    whose, numbers = [], []
+    for which, (messages, delay) in enumerate(delays):
+        counted = over.take(messages)
+        whose.append(messages[counted])
+        numbers.append(class_numbers(delay[counted]) * len(_DELAYS) + which)
+    return _tally(actor, ids, np.concatenate(whose), np.concatenate(numbers))
 
 
-def _counts(entries: Ints) -> Ints:
+def _counts(entries: Entries) -> Ints:
     """(actor, an id of the bucket, event, how many)."""
-    return _tally(entries, np.arange(len(entries)), entries[:, WORD] >> 8)
+    return _tally(entries.actor, entries.id, None, entries.word >> 8)
 
 
-def _tally(sorted_rows: Ints, places: Places, numbers: Ints) -> Ints:
-    """Count each number (below 2 ** 32) in each bucket; a number belongs to the row at the same index of `places`."""
-    buckets = sorted_rows[:, ID] >> SHIFT
+_BINS = 8
+"""Bins for each number up to which counting in bins is quicker than sorting."""
+
+
+def _tally(actor: Ints, ids: Ints, places: Places | None, numbers: Ints) -> Ints:
+    """Count each number in each bucket of these sorted ids; a number belongs to the id at the same index of `places`, None = of its own."""
+    buckets = ids >> SHIFT
     begins = np.ones(len(buckets), np.bool_)
-    begins[1:] = (buckets[1:] != buckets[:-1]) | (sorted_rows[1:, ACTOR] != sorted_rows[:-1, ACTOR])
+    begins[1:] = (buckets[1:] != buckets[:-1]) | (actor[1:] != actor[:-1])
     group = np.cumsum(begins) - 1
-    found, n = np.unique(group[places] << 32 | numbers, return_counts=True)
-    heads = sorted_rows[np.flatnonzero(begins)[found >> 32]]
-    return np.stack((heads[:, ACTOR], heads[:, ID], found & 0xFFFFFFFF, n), axis=1)
+    width = int(numbers.max(initial=0)) + 1
+    which = (group if places is None else group.take(places)) * width + numbers
+    firsts = np.flatnonzero(begins)
+    if len(firsts) * width <= _BINS * len(which):
+        in_bins = np.bincount(which)
+        found = np.flatnonzero(in_bins)
+        n = in_bins[found]
+    else:
+        found, n = np.unique(which, return_counts=True)
+    heads = firsts.take(found // width)
+    return np.stack((actor.take(heads), ids.take(heads), found % width, n), axis=1)
 
 
-def _ranges(heads: Ints) -> Ints:
+def _ranges(actor: Ints, ids: Ints) -> Ints:
     """Messages, sorted -> (actor, first id, end), none across the end of a bucket."""
-    actor, ids = heads[:, ACTOR], heads[:, ID]
-    begins = np.ones(len(heads), np.bool_)
+    begins = np.ones(len(ids), np.bool_)
     begins[1:] = (actor[1:] != actor[:-1]) | (ids[1:] != ids[:-1] + 1) | (ids[1:] & (1 << SHIFT) - 1 == 0)
     first = np.flatnonzero(begins)
-    last = np.append(first, len(heads))[1:] - 1
+    last = np.append(first, len(ids))[1:] - 1
     return np.stack((actor[first], ids[first], ids[last] + 1), axis=1)
 
 
