@@ -77,6 +77,10 @@ def unpack(payload: memoryview, rows: int, actor: int, seq_first: int, wanted: C
     data = zlib.decompress(payload[_WHICH_BYTES:-rows])
     end = len(rising) * rows + 1
     events, planes = data[end : end + rows], _undone(data[:end]) + data[end + rows :]
+    if "numpy" in sys.modules:  # loaded by what reads the rows; a broker does not load it for this
+        kept = {COLUMNS.index(name) for name in wanted} | {0}
+        which_bytes = [(number, byte) for number, byte in enumerate(rising + others) if byte // 8 in kept]
+        return _by_arrays(planes, which_bytes, events, payload[-rows:], actor, seq_first)
 
     names = [name for name in COLUMNS if name in wanted and name not in ("t", "seq")]
     places = {COLUMNS.index(name): 8 * number for number, name in enumerate(names)}
@@ -108,15 +112,36 @@ def _sorted_by_event(raw: bytes, events: bytes) -> bytes:
     return b"".join([b"".join(some) for some in of_event.values()])
 
 
+def _by_arrays(
+    planes: bytes,
+    which_bytes: list[tuple[int, int]],
+    events: bytes,
+    lowest: memoryview,
+    actor: int,
+    seq_first: int,
+) -> Columns:
+    """`unpack` with numpy, of some planes: their numbers, and which byte of a row each is."""
+    import numpy as np  # noqa: PLC0415 - see `unpack`
+
+    rows = len(events)
+    of_events, of_planes = np.frombuffer(events, "u1"), np.frombuffer(planes, "u1").reshape(-1, rows)
+    places = np.empty(rows, "i8")
+    places[of_events.argsort(kind="stable")] = counted = np.arange(rows)
+    found = np.zeros((len(COLUMNS), rows), "<i8")
+    np.add(counted, seq_first, out=found[COLUMNS.index("seq")])
+    found[COLUMNS.index("who")] = actor << 16
+    in_bytes = found.view("u1").reshape(len(COLUMNS), rows, 8)
+    in_bytes[0, :, 0] = np.frombuffer(lowest, "u1")
+    in_bytes[COLUMNS.index("who"), :, 1] = of_events
+    for number, byte in which_bytes:
+        column, above = divmod(byte, 8)
+        plane = of_planes[number]
+        in_bytes[column, :, above] = plane.take(places) if column else plane  # times are not sorted
+    return [column.astype("i8", copy=False).data.cast("B").cast("q") for column in found]
+
+
 def _as_written(ordered: bytearray, events: bytes, counts: dict[int, int], columns: int) -> Columns:
     """The columns of rows that are sorted by event, in the order in which they were written."""
-    if "numpy" in sys.modules:  # loaded by what reads the rows; a broker does not load it for this
-        import numpy as np  # noqa: PLC0415 - see above
-
-        places = np.frombuffer(events, "u1").argsort(kind="stable")
-        rows = np.empty((len(events), columns), "i8")
-        rows[places] = np.frombuffer(ordered, "<i8").reshape(-1, columns)
-        return [column.data.cast("B").cast("q") for column in rows.T.copy()]
     pieces, following, at = _splitter(len(events), f"{8 * columns}s")(ordered), {}, 0
     for event, n in counts.items():
         following[event] = iter(pieces[at : at + n])
