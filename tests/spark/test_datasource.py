@@ -123,7 +123,7 @@ def test_no_trace_is_said_when_it_is_loaded(source, clean_trace, tmp_path):
         source().load(str(tmp_path / "missing"))
     with pytest.raises(Exception, match="mounted on every worker"):
         source().load("s3a://bucket/trace")
-    with pytest.raises(Exception, match="rows and damage"):
+    with pytest.raises(Exception, match="rows, damage, stretches"):
         source().option("report", "everything").load(clean_trace)
 
 
@@ -140,6 +140,15 @@ def test_damage_is_a_table_and_never_an_error(source, tmp_path):
     found = {row.what for row in source().option("report", "damage").load(trace).collect()}
     assert {"damaged", "torn tail", "no header", "missing rows"} <= found
     assert source().load(trace).count() > 0
+
+
+def test_stretches_are_the_rows_that_are_there(source, tmp_path):
+    runs = consistent_trace(5)
+    actor, rows = next((actor, rows) for actor, rows in runs[0].rows.items() if len(rows) > 8)
+    runs[0].rows[actor] = [row for row in rows if row.seq not in {3, 4}]
+    trace = write_directory(tmp_path / "trace", runs)
+    found = source().option("report", "stretches").load(trace).where(f"actor_id = {actor}").collect()
+    assert [(row.first, row.last) for row in found if row.run == found[0].run] == [(1, 2), (5, rows[-1].seq)]
 
 
 def test_events_and_columns_of_a_later_version_do_not_fail(spark, source, tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from warrenmq.replay.drive.columns import Ints, Rows, Unit, expand, group_starts, np
@@ -22,7 +22,6 @@ from warrenmq.replay.report.measures import (
     SUMMED,
     TIMED,
     WAIT_DELAY,
-    Measures,
     Tally,
     TallyKey,
     delays,
@@ -31,6 +30,8 @@ from warrenmq.replay.report.store_files import OF_FILES
 from warrenmq.trace.events import CONFIRM_NACK, REDELIVERED, Decision, Ev, Publish, QiSync
 from warrenmq.trace.schema import EVENTS, Row
 
+TALLIES = (*TallyKey._fields, *(each.name for each in fields(Tally)))
+LEVELS = (*LevelKey._fields, "rises", "falls", "ns")
 CHUNK_BITS = 16
 _NEVER = (1 << 63) - 1
 _TALLIED = frozenset(SUMMED)
@@ -61,7 +62,11 @@ class BodyTimes(NamedTuple):
 class UnitMeasures:
     """See the module."""
 
-    sums: Measures
+    rare: list[Placed]
+    tallies: Ints
+    """A row for each, with the columns of TALLIES."""
+    levels: Ints
+    """A row for each, with the columns of LEVELS."""
     timed: list[tuple[int, int, int, TimedRows]]
     """(queue, chunk, seq of the first row, rows)"""
     bodies: list[tuple[int, int, BodyTimes]]
@@ -71,13 +76,20 @@ class UnitMeasures:
 
 def measure_unit(unit: Unit, slice_ns: int) -> UnitMeasures:
     """The measures of one unit."""
-    sums = Measures(
-        tallies=_tallies(unit, slice_ns),
-        rare=[Placed(unit.run, row) for row in unit.of(RARE).tuples()],
-        levels=_levels(unit, slice_ns),
-        slice_ns=slice_ns,
+    return UnitMeasures(
+        [Placed(unit.run, row) for row in unit.of(RARE).tuples()],
+        _tallies(unit, slice_ns),
+        _levels(unit, slice_ns),
+        list(_timed(unit)),
+        list(_bodies(unit)),
+        unit.of(OF_FILES).tuples(),
     )
-    return UnitMeasures(sums, list(_timed(unit)), list(_bodies(unit)), unit.of(OF_FILES).tuples())
+
+
+def summed(tables: Sequence[Ints], keys: int) -> Ints:
+    """One table of these: rows whose first columns are equal, so many of them, as one with the sums of the others."""
+    columns = list(np.concatenate(tables).T)
+    return np.stack(_summed(columns[:keys], columns[keys:]), axis=1)
 
 
 def _column(rows: Rows, event: int, name: str) -> Ints:
@@ -85,23 +97,26 @@ def _column(rows: Rows, event: int, name: str) -> Ints:
     return found
 
 
-def _summed(keys: Sequence[Ints], values: Sequence[Ints]) -> Iterator[tuple[list[int], list[int]]]:
-    """Each combination of keys, with the sums of its values."""
+def _summed(keys: Sequence[Ints], values: Sequence[Ints]) -> list[Ints]:
+    """Each combination of keys, with the sums of its values: as columns."""
     if not len(keys[0]):
-        return
+        return [*keys, *values]
     order = np.lexsort(keys[::-1])
-    ordered = [key[order] for key in keys]
+    ordered = [key.take(order) for key in keys]
     new = np.zeros(len(order), np.bool_)
     for key in ordered:
         new[1:] |= key[1:] != key[:-1]
     new[0] = True
     starts = np.flatnonzero(new)
-    found = [key[starts].tolist() for key in ordered]
-    totals = [np.add.reduceat(value[order], starts).tolist() for value in values]
-    yield from zip(map(list, zip(*found, strict=True)), map(list, zip(*totals, strict=True)), strict=True)
+    totals = [np.add.reduceat(value.take(order), starts) for value in values]
+    return [*(key.take(starts) for key in ordered), *totals]
 
 
-def _tallies(unit: Unit, slice_ns: int) -> dict[TallyKey, Tally]:
+def _tuples(columns: Sequence[Ints]) -> Iterator[tuple[int, ...]]:
+    return zip(*(column.tolist() for column in columns), strict=True)
+
+
+def _tallies(unit: Unit, slice_ns: int) -> Ints:
     rows = unit.of(_TALLIED)
     bits, count, size = (np.zeros(len(rows), np.int64) for _ in range(3))
     events = rows.event
@@ -113,14 +128,12 @@ def _tallies(unit: Unit, slice_ns: int) -> dict[TallyKey, Tally]:
                 (count if place == 1 else size)[at] += _column(chosen, event, name)
             if event == Ev.QI_SYNC:
                 bits[at] = np.frexp(np.maximum(QiSync.of(chosen).records, 0).astype(np.float64))[1]
-    keys = [rows.who, bits, rows.t // slice_ns]
-    return {
-        TallyKey(unit.run, who >> 16, who >> 8 & 0xFF, who & 0xFF, bit, slice_): Tally(*sums)
-        for (who, bit, slice_), sums in _summed(keys, [np.ones(len(rows), np.int64), count, size])
-    }
+    who, *rest = _summed([rows.who, bits, rows.t // slice_ns], [np.ones(len(rows), np.int64), count, size])
+    runs = np.full(len(who), unit.run, np.int64)
+    return np.stack((runs, who >> 16, who >> 8 & 0xFF, who & 0xFF, *rest), axis=1)
 
 
-def _levels(unit: Unit, slice_ns: int) -> dict[LevelKey, tuple[int, int, int]]:
+def _levels(unit: Unit, slice_ns: int) -> Ints:
     """`levels.step` for columns."""
     parts: list[tuple[Ints, ...]] = []
     for table, sign in ((RISES, 1), (FALLS, -1)):
@@ -143,16 +156,12 @@ def _levels(unit: Unit, slice_ns: int) -> dict[LevelKey, tuple[int, int, int]]:
                 tuple(each[counts] for each in (np.full(len(rows), int(kind)), actor, peer, rows.t, by))
             )
     if not parts:
-        return {}
+        return np.zeros((0, len(LEVELS)), np.int64)
     kinds, actors, peers, t, by = (np.concatenate(each) for each in zip(*parts, strict=True))
     slices = t // slice_ns
     values = [np.maximum(by, 0), np.maximum(-by, 0), by * ((slices + 1) * slice_ns - t)]
-    found: dict[LevelKey, tuple[int, int, int]] = {}
-    for (which, whose, towards, slice_), (rises, falls, ns) in _summed(
-        [kinds, actors, peers, slices], values
-    ):
-        found[LevelKey(which, unit.run, whose, towards, slice_)] = rises, falls, ns
-    return found
+    kinds, *rest = _summed([kinds, actors, peers, slices], values)
+    return np.stack((kinds, np.full(len(kinds), unit.run, np.int64), *rest), axis=1)
 
 
 def _timed(unit: Unit) -> Iterator[tuple[int, int, int, TimedRows]]:
@@ -206,9 +215,8 @@ def chunk_delays(
         known = (ids[at] == wanted) & (begins[at] < ends)
         begins, ends = begins[at][known], ends[known]
         classes = _classes(timed.t[ends] - timed.t[begins])
-        for (slice_, cls), (n,) in _summed(
-            [timed.t[ends] // slice_ns, classes], [np.ones(len(ends), np.int64)]
-        ):
+        counted = _summed([timed.t[ends] // slice_ns, classes], [np.ones(len(ends), np.int64)])
+        for slice_, cls, n in _tuples(counted):
             found[what, run, slice_][cls] = n
     return found
 
@@ -277,4 +285,5 @@ def bytes_gained(bodies: BodyTimes, slice_ns: int) -> dict[int, int]:
     known, gone = whole.size >= 0, (whole.size >= 0) & (whole.went >= 0)
     slices = np.concatenate([whole.came[known], whole.went[gone]]) // slice_ns
     gained = np.concatenate([whole.size[known], -whole.size[gone]])
-    return {slice_: total for (slice_,), (total,) in _summed([slices], [gained])}
+    in_slices, totals = _summed([slices], [gained])
+    return dict(zip(in_slices.tolist(), totals.tolist(), strict=True))

@@ -3,6 +3,7 @@
     spark.read.format("warrenmq-trace").load(["a/", "b/"])                     the public rows (arrow_rows.py)
     spark.read.schema("t long, ev string").format(...).load("a/")              only these columns are unpacked
     spark.read.format(...).option("report", "damage").load("a/")               what is missing or damaged (damage.py)
+    spark.read.format(...).option("report", "stretches").load("a/")            which rows of each actor are there (stretches.py)
 
 It reads with Python's own `open`, so on a cluster a path must be mounted on every worker; `warrenmq.replay.read` reads whatever
 Spark itself can.  A task takes some hundred blocks, so a large segment is many tasks.
@@ -16,7 +17,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -32,18 +33,23 @@ from pyspark.sql.datasource import (
 )
 
 from warrenmq.errors import CallerError
-from warrenmq.replay.drive import damage
+from warrenmq.replay.drive import damage, stretches
 from warrenmq.replay.spark.arrow_rows import DDL, TYPES, Names, Piece, named_batches, names_of, stored_columns
 from warrenmq.replay.spark.only import Only
 from warrenmq.replay.spark.source import local_name
 from warrenmq.trace.block import Kind, decode_columns, next_frame, raw_columns
-from warrenmq.trace.catalog import Chunk
+from warrenmq.trace.catalog import Catalog, Chunk
 from warrenmq.trace.reader import open_trace, trace_files
 
 PART_PIECES = 512
 """Pieces in one partition: half a million rows."""
 
-_REPORTS = ("rows", "damage")
+_TABLES: dict[str, tuple[str, Callable[[Catalog, list[str]], Iterable[tuple[Any, ...]]]]] = {
+    "damage": (damage.DDL, damage.damage_rows),
+    "stretches": (stretches.DDL, lambda catalog, _: stretches.stretches_of(catalog)),
+}
+"""Small tables that the driver makes of a whole trace: their columns, and their rows from its catalogue and the names of its files."""
+_REPORTS = ("rows", *_TABLES)
 
 
 class FrameRange(NamedTuple):
@@ -66,10 +72,10 @@ class FilePart(InputPartition):
 
 
 @dataclass
-class DamagePart(InputPartition):
-    """The whole table of damage: the driver has made it."""
+class TablePart(InputPartition):
+    """A whole table that the driver has made."""
 
-    rows: list[damage.Row]
+    rows: list[tuple[Any, ...]]
 
 
 class TraceSource(DataSource):
@@ -82,12 +88,12 @@ class TraceSource(DataSource):
     def schema(self) -> str:
         for path in self._paths():
             trace_files(path)  # NotATrace here is said by `load` already
-        return DDL if self._report() == "rows" else damage.DDL
+        return DDL if (report := self._report()) == "rows" else _TABLES[report][0]
 
     def reader(self, schema: Any) -> DataSourceReader:
         paths = self._paths()
-        if self._report() == "damage":
-            return DamageReader(paths)
+        if (report := self._report()) in _TABLES:
+            return TableReader(paths, report)
         return TraceReader(paths, columns_of(schema), Only.from_option(self.options.get("only", "{}")))
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
@@ -119,7 +125,7 @@ class TraceSource(DataSource):
     def _report(self) -> str:
         report = self.options.get("report", "rows")
         if report not in _REPORTS:
-            raise CallerError(f'option("report", ...) is one of {" and ".join(_REPORTS)}, not {report!r}.')
+            raise CallerError(f'option("report", ...) is one of {", ".join(_REPORTS)}, not {report!r}.')
         return str(report)
 
 
@@ -166,19 +172,20 @@ class TraceReader(DataSourceReader):
         return _batches(partition, self._columns, self._only)
 
 
-class DamageReader(DataSourceReader):
-    """Reads the damage of a trace as rows."""
+class TableReader(DataSourceReader):
+    """Reads one of the tables of a trace."""
 
-    def __init__(self, paths: Sequence[str]) -> None:
+    def __init__(self, paths: Sequence[str], report: str) -> None:
         self._paths = paths
+        self._report = report
 
     def partitions(self) -> Sequence[InputPartition]:
         with open_trace(*self._paths) as trace:
             files = [name for path in self._paths for name in trace_files(path)]
-            return [DamagePart(list(damage.damage_rows(trace.catalog, files)))]
+            return [TablePart(list(_TABLES[self._report][1](trace.catalog, files)))]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        assert isinstance(partition, DamagePart)
+        assert isinstance(partition, TablePart)
         return iter(partition.rows)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
+from typing import NamedTuple
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -14,6 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from warrenmq.errors import CallerError
+from warrenmq.replay.drive.stretches import DDL as DDL_OF_STRETCHES
+from warrenmq.replay.drive.stretches import stretches_of
 from warrenmq.replay.spark.arrow_rows import COLUMNS, DDL, TYPES, Names, named_batches, names_of
 from warrenmq.replay.spark.datasource import TraceSource
 from warrenmq.replay.spark.only import EVERYTHING, Conditions, Only
@@ -38,6 +41,15 @@ Scan = Callable[[Sequence[str], Only], DataFrame]
 """Reads some columns of the rows that fulfil conditions."""
 
 
+class Read(NamedTuple):
+    """How a DataFrame is read, and from where."""
+
+    scan: Scan
+    only: Only
+    paths: list[str]
+    stretches: Callable[[], DataFrame]
+
+
 def read(
     spark: SparkSession,
     *paths: str | os.PathLike[str],
@@ -52,14 +64,19 @@ def read(
     names = [os.fspath(path) for path in paths]
     chosen = Only.of(only or {})
     scan: Scan
+    table: Callable[[], DataFrame]
     if all(urlsplit(name).scheme in {"", "file"} for name in names):
         require_header(file for name in names for file in trace_files(local_name(name)))
         register(spark)
-        scan = partial(_scan_files, spark, [os.path.abspath(local_name(name)) for name in names])
+        files = [os.path.abspath(local_name(name)) for name in names]
+        scan = partial(_scan_files, spark, files)
+        table = partial(spark.read.format(TraceSource.name()).option("report", "stretches").load, files)
     else:
-        scan = partial(scan_through_spark, spark, index_trace(spark, *names))
+        trace = index_trace(spark, *names)
+        scan = partial(scan_through_spark, spark, trace)
+        table = partial(spark.createDataFrame, list(stretches_of(trace.catalog)), DDL_OF_STRETCHES)
     rows = scan(columns or COLUMNS, chosen)
-    _scans[rows] = scan, chosen, names
+    _scans[rows] = Read(scan, chosen, names, table)
     return rows
 
 
@@ -71,7 +88,7 @@ def narrowed(rows: DataFrame, columns: Collection[str], events: Collection[int] 
     """
     ordered = [name for name in COLUMNS if name in columns]
     if _is_as_read(rows) and set(ordered) <= set(rows.columns):
-        scan, only, _ = _scans[rows]
+        scan, only, *_ = _scans[rows]
         return scan(
             ordered, only if events is None else only.of_events(EVENTS[each].name for each in sorted(events))
         )
@@ -82,16 +99,23 @@ def whole_trace(rows: DataFrame) -> list[str] | None:
     """The paths of the traces that these are all rows of, as `read` gave them; else None."""
     if not _is_as_read(rows) or set(rows.columns) != set(COLUMNS):
         return None
-    _, only, paths = _scans[rows]
-    return paths if only == EVERYTHING else None
+    read_as = _scans[rows]
+    return read_as.paths if read_as.only == EVERYTHING else None
+
+
+def stretches(rows: DataFrame) -> DataFrame | None:
+    """Which rows of each actor are there (stretches.py), of a DataFrame that `read` gave without conditions; else None."""
+    if not _is_as_read(rows) or _scans[rows].only != EVERYTHING:
+        return None
+    return _scans[rows].stretches()
 
 
 def _is_as_read(rows: DataFrame) -> bool:
     return rows in _scans and rows.storageLevel == StorageLevel.NONE
 
 
-_scans: WeakKeyDictionary[DataFrame, tuple[Scan, Only, list[str]]] = WeakKeyDictionary()
-"""The DataFrames that `read` gave, with how they are read and from where."""
+_scans: WeakKeyDictionary[DataFrame, Read] = WeakKeyDictionary()
+"""The DataFrames that `read` gave."""
 
 
 def _scan_files(spark: SparkSession, paths: list[str], columns: Sequence[str], only: Only) -> DataFrame:

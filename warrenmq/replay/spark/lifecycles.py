@@ -23,7 +23,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
 from warrenmq.replay.rules.passes.queue_ledger import Ledger
-from warrenmq.replay.spark.frames import narrowed
+from warrenmq.replay.spark.frames import narrowed, stretches
 from warrenmq.replay.spark.named import PUBLIC
 from warrenmq.trace.catalog import FOREVER
 from warrenmq.trace.events import IN_STORE, NO_ACK, PERSISTENT, PRIORITY_SHIFT, REDELIVERED, WANTS_CONFIRM, Ev
@@ -33,6 +33,7 @@ STEP = 4_096
 """Ids of a row that are taken apart at once."""
 BLOCK_BITS = 14
 """Rows of an actor that are looked at together for missing ones: 16,384."""
+_QUEUE = "queue:"
 _OF_ROWS = ("run", "actor_id", "seq")
 _MESSAGE = ("run", "actor", "actor_id", "seq_id")
 
@@ -102,20 +103,24 @@ def _by_message(rows: DataFrame) -> DataFrame:
 
 def _gaps(rows: DataFrame) -> DataFrame:
     """The gaps of each actor of whom rows are missing: pairs of numbers (first, last) that enclose missing rows."""
-    numbered = narrowed(rows, {*_OF_ROWS, "actor_rows"})
-    blocks = numbered.groupBy("run", "actor_id", sf.shiftright("seq", BLOCK_BITS).alias("block")).agg(
-        sf.min("seq").alias("first"),
-        sf.max("seq").alias("last"),
-        sf.count("*").alias("n"),
-        sf.max("actor_rows").alias("total"),
-    )
-    actor = Window.partitionBy("run", "actor_id").orderBy("block")
+    blocks = stretches(rows)
+    if blocks is None:
+        numbered = narrowed(rows, {*_OF_ROWS, "actor_rows"})
+        blocks = numbered.groupBy("run", "actor_id", sf.shiftright("seq", BLOCK_BITS).alias("block")).agg(
+            sf.min("seq").alias("first"),
+            sf.max("seq").alias("last"),
+            sf.count("*").alias("n"),
+            sf.max("actor_rows").alias("actor_rows"),
+        )
+    else:  # the trace's own frames say it, no row has to be read for it
+        blocks = blocks.withColumn("n", sf.expr("last - first + 1"))
+    actor = Window.partitionBy("run", "actor_id").orderBy("first")
     between = blocks.select(
         "*",
         sf.lag("last", 1, 0).over(actor).alias("before"),
         sf.lead("last").over(actor).isNull().alias("is_last"),
     )
-    first, last, total, before = map(sf.col, ("first", "last", "total", "before"))
+    first, last, total, before = map(sf.col, ("first", "last", "actor_rows", "before"))
 
     def gap(when: Column, begin: Column, end: Column) -> Column:
         return sf.when(when, sf.struct(begin.cast("long").alias("begin"), end.cast("long").alias("end")))
@@ -176,7 +181,7 @@ def _named(lives: DataFrame) -> DataFrame:
         return sf.col("publish_flag").bitwiseAND(bit) != 0
 
     return lives.select(
-        sf.regexp_replace("actor", "^queue:", "").alias("queue"), "run", "actor_id", "seq_id",
+        sf.when(sf.col("actor").startswith(_QUEUE), sf.substring("actor", len(_QUEUE) + 1, 1 << 30)).otherwise(sf.col("actor")).alias("queue"), "run", "actor_id", "seq_id",
         sf.shiftright("seq_id", PRIORITY_SHIFT).cast("int").alias("priority"), "msg",
         _time(published).alias("published_t"), _time(sf.col("confirmed")).alias("confirmed_t"),
         _time(first).alias("delivered_t"), _time(sf.when(whole, last_delivered)).alias("last_delivered_t"),

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -24,23 +24,26 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from warrenmq.replay.drive.columns import units_of
+from warrenmq.replay.drive.columns import Ints, units_of
 from warrenmq.replay.drive.levels import LevelKey, slice_of
 from warrenmq.replay.explain.evidence import Placed
 from warrenmq.replay.report.measure_arrays import (
+    LEVELS,
+    TALLIES,
     BodyTimes,
     TimedRows,
     UnitMeasures,
     bytes_gained,
     chunk_delays,
     measure_unit,
+    summed,
 )
 from warrenmq.replay.report.measures import Measures, Tally, TallyKey
 from warrenmq.replay.report.store_files import Collected, StoreFile, StoreFiles, fold
 from warrenmq.replay.spark.jobs import described
 from warrenmq.replay.spark.partitions import ROWS_OF_KEYS, partitions
 from warrenmq.replay.spark.source import Batches, Pieces, TraceIndex, map_pieces
-from warrenmq.replay.spark.stage_columns import ROW, batches, rows_in
+from warrenmq.replay.spark.stage_columns import ROW, batches
 from warrenmq.trace.catalog import Run
 from warrenmq.trace.schema import Row
 
@@ -67,14 +70,14 @@ _DELAYS = pa.struct([
 """A histogram for each delay, run and slice of time: how many messages waited as long as each class says."""
 
 _MEASURES = pa.schema([
-    ("tallies", pa.list_(pa.struct(_longs((*TallyKey._fields, "rows", "count", "size"))))),
+    ("tallies", _columns(TALLIES)), ("levels", _columns(LEVELS)),
     ("rare", pa.list_(pa.struct([("run", pa.int64()), ("row", ROW)]))),
     ("files", pa.list_(_FILES)),
     ("delays", pa.list_(_DELAYS)),
     ("bodies", pa.list_(pa.struct(_longs(("run", "store", "slice", "bytes"))))),
-    ("levels", pa.list_(pa.struct(_longs((*LevelKey._fields, "rises", "falls", "ns"))))),
 ])  # fmt: skip
-"""The sums of a task: Measures."""
+"""The sums of a task: Measures.  Those of which there are tens of thousands are columns of numbers."""
+_OTHERS = [name for name in _MEASURES.names if name not in ("tallies", "levels")]
 
 _PARTS = pa.schema([
     *_longs(("run", "actor", "chunk", "seq")),
@@ -98,8 +101,44 @@ def measure(spark: SparkSession, trace: TraceIndex) -> Measures:
         .mapInArrow(_merge, schema)
     )
     with described(spark, "measure actors, delays, stores and mailboxes"):
-        found = _sum(row.asDict(recursive=True) for row in merged.collect())
-    return replace(found, slice_ns=slice_ns)
+        return _sum(merged.toArrow().to_batches()).measures(slice_ns)
+
+
+@dataclass(slots=True)
+class Sums:
+    """The sums of a task; tallies and levels as tables."""
+
+    others: Measures = field(default_factory=Measures)
+    tallies: list[Ints] = field(default_factory=list)
+    levels: list[Ints] = field(default_factory=list)
+
+    def add(self, struct: pa.StructScalar) -> None:
+        """Take in the sums of a task, as `struct` makes them."""
+        self.tallies.append(_table(struct["tallies"], TALLIES))
+        self.levels.append(_table(struct["levels"], LEVELS))
+        self.others.add(_measures({name: struct[name].as_py() for name in _OTHERS}))
+
+    def struct(self) -> dict[str, Any]:
+        """As _MEASURES has them."""
+        return {
+            "tallies": _as_columns(self.tallies, TallyKey, TALLIES),
+            "levels": _as_columns(self.levels, LevelKey, LEVELS),
+            **_struct(self.others),
+        }
+
+    def measures(self, slice_ns: int) -> Measures:
+        """The same, with tables as dicts."""
+        struct = self.struct()
+        tallies, levels = (
+            zip(*(each.tolist() for each in struct[name].values()), strict=True)
+            for name in ("tallies", "levels")
+        )
+        return replace(
+            self.others,
+            tallies={TallyKey(*each[:-3]): Tally(*each[-3:]) for each in tallies},
+            levels={LevelKey(*each[:-3]): each[-3:] for each in levels},
+            slice_ns=slice_ns,
+        )
 
 
 class MeasureUnits:
@@ -110,12 +149,14 @@ class MeasureUnits:
         self._unpack = unpack
 
     def __call__(self, given: Batches) -> Iterator[pa.RecordBatch]:
-        sums = Measures()
+        sums = Sums()
         for unit in units_of(self._unpack(given)):
             found = measure_unit(unit, self._slice_ns)
-            sums.add(found.sums)
+            sums.others.rare += found.rare
+            sums.tallies.append(found.tallies)
+            sums.levels.append(found.levels)
             yield from batches(_parts(unit.run, found), _PARTS)
-        yield from batches([(-1, 0, 0, 0, None, None, None, _struct(sums))], _PARTS)
+        yield from batches([(-1, 0, 0, 0, None, None, None, sums.struct())], _PARTS)
 
 
 def _parts(run: int, found: UnitMeasures) -> Iterator[tuple[Any, ...]]:
@@ -135,24 +176,23 @@ class MeasureKeys:
         self._slice_ns = slice_ns
 
     def __call__(self, given: Batches) -> Iterator[pa.RecordBatch]:
-        measures = Measures()
+        sums = Sums()
         of_files: dict[int, list[Row]] = defaultdict(list)
         for (run, actor, chunk), its in _by_key(given):
             if timed := _together(TimedRows, its, "timed"):
-                measures.add(Measures(delays=chunk_delays(run, chunk, timed, self._slice_ns)))
+                sums.others.add(Measures(delays=chunk_delays(run, chunk, timed, self._slice_ns)))
             if bodies := _together(BodyTimes, its, "bodies"):
                 gained = bytes_gained(bodies, self._slice_ns)
-                measures.add(Measures(bodies={(run, actor, slice_): n for slice_, n in gained.items()}))
+                sums.others.add(Measures(bodies={(run, actor, slice_): n for slice_, n in gained.items()}))
             for batch, at in its:
-                part = {name: batch.column(name)[at].as_py() for name in ("of_files", "sums")}
-                of_files[run] += [Row(**row) for row in part["of_files"] or ()]
-                if part["sums"]:
-                    measures.add(_measures(part["sums"]))
+                of_files[run] += [Row(**row) for row in batch.column("of_files")[at].as_py() or ()]
+                if batch.column("sums")[at].is_valid:
+                    sums.add(batch.column("sums")[at])
         for run, rows in of_files.items():
             in_time = sorted(rows, key=lambda row: (row.t, row.actor, row.seq))
             if in_time:
-                measures.files[run] = fold(self._runs[run], in_time, self._slice_ns)
-        yield from batches([tuple(_struct(measures).values())], _MEASURES)
+                sums.others.files[run] = fold(self._runs[run], in_time, self._slice_ns)
+        yield from batches([tuple(sums.struct().values())], _MEASURES)
 
 
 def _by_key(given: Batches) -> Iterator[tuple[tuple[int, int, int], list[tuple[pa.RecordBatch, int]]]]:
@@ -181,20 +221,31 @@ def _together(form: type[_Numbers], its: Sequence[tuple[pa.RecordBatch, int]], n
 
 def _merge(given: Batches) -> Iterator[pa.RecordBatch]:
     """The sums of all tasks as those of one."""
-    return batches([tuple(_struct(_sum(rows_in(given))).values())], _MEASURES)
+    return batches([tuple(_sum(given).struct().values())], _MEASURES)
 
 
-def _sum(rows: Iterable[dict[str, Any]]) -> Measures:
-    found = Measures()
-    for row in rows:
-        found.add(_measures(row))
+def _sum(given: Iterable[pa.RecordBatch]) -> Sums:
+    found = Sums()
+    for batch in given:
+        for struct in batch.to_struct_array():
+            found.add(struct)
     return found
 
 
+def _table(columns: pa.StructScalar, names: Sequence[str]) -> Ints:
+    return np.stack([columns[name].values.to_numpy() for name in names], axis=1)
+
+
+def _as_columns(tables: Sequence[Ints], key: type[Any], names: Sequence[str]) -> dict[str, Ints]:
+    """The sum of these tables."""
+    if not tables:
+        return dict.fromkeys(names, np.zeros(0, np.int64))
+    return dict(zip(names, summed(tables, len(key._fields)).T, strict=True))
+
+
 def _struct(measures: Measures) -> dict[str, list[Any]]:
-    """Measures as _MEASURES has them: structs as tuples."""
+    """Measures, but for tallies and levels, as _MEASURES has them: structs as tuples."""
     return {
-        "tallies": [(*key, tally.rows, tally.count, tally.size) for key, tally in measures.tallies.items()],
         "rare": measures.rare,
         "files": [
             (
@@ -207,7 +258,6 @@ def _struct(measures: Measures) -> dict[str, list[Any]]:
         ],
         "delays": [(*key, list(counts.items())) for key, counts in measures.delays.items()],
         "bodies": [(*key, gained) for key, gained in measures.bodies.items()],
-        "levels": [(*key, *change) for key, change in measures.levels.items()],
     }
 
 
@@ -218,8 +268,6 @@ def _measures(struct: dict[str, list[dict[str, Any]]]) -> Measures:
         return (tuple(each.values()) for each in struct[name])
 
     found = Measures()
-    for *key, rows, count, size in tuples("tallies"):
-        found.tallies[TallyKey(*key)] = Tally(rows, count, size)
     found.rare = [Placed(run, Row(**row)) for run, row in tuples("rare")]
     for run, sizes, files, collected in tuples("files"):
         found.files[run] = StoreFiles(
@@ -231,6 +279,4 @@ def _measures(struct: dict[str, list[dict[str, Any]]]) -> Measures:
         found.delays[key[0], key[1], key[2]] = Counter(dict(counts))
     for run, store, slice_, gained in tuples("bodies"):
         found.bodies[run, store, slice_] = gained
-    for *key, rises, falls, ns in tuples("levels"):
-        found.levels[LevelKey(*key)] = rises, falls, ns
     return found
