@@ -42,7 +42,7 @@ Scan = Callable[[Sequence[str], Only], DataFrame]
 
 
 class Read(NamedTuple):
-    """How a DataFrame is read, and from where."""
+    """The way in which a DataFrame is read, and from where."""
 
     scan: Scan
     only: Only
@@ -104,7 +104,7 @@ def whole_trace(rows: DataFrame) -> list[str] | None:
 
 
 def stretches(rows: DataFrame) -> DataFrame | None:
-    """Which rows of each actor are there (stretches.py), of a DataFrame that `read` gave without conditions; else None."""
+    """The rows of each actor that are there (stretches.py), of a DataFrame that `read` gave without conditions; else None."""
     if not _is_as_read(rows) or _scans[rows].only != EVERYTHING:
         return None
     return _scans[rows].stretches()

@@ -119,7 +119,7 @@ class Sums:
         self.others.add(_measures({name: struct[name].as_py() for name in _OTHERS}))
 
     def struct(self) -> dict[str, Any]:
-        """As _MEASURES has them."""
+        """The sums as a row of _MEASURES."""
         return {
             "tallies": _as_columns(self.tallies, TallyKey, TALLIES),
             "levels": _as_columns(self.levels, LevelKey, LEVELS),
