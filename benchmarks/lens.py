@@ -6,8 +6,8 @@
 The trace is a simulated broker's: fan-out and direct publishes of small and large bodies, acks, rejects, idle times in which the
 collector works, and a power cut.  Fold, its `at` for a random row, and export are processor time; what the browser does is wall time, from the start of the page's own script to
 its first picture, for each jump until the new state is drawn and laid out, for each step of the drive until its rows are drawn, and how far
-a live page is behind a broker of this machine.  `--long` writes a trace of so many rows and opens it at a row of its middle that is named as in a
-finding, as `warrenmq lens --at` does.  The browser's figures need playwright and Chromium.
+a live page is behind a broker of this machine.  `--long` writes a trace of so many rows and opens it with `warrenmq lens --at` at a row that breaks a
+rule, behind three quarters of it.  The browser's figures need playwright and Chromium.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import multiprocessing
 import os
 import random
 import shutil
+import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -32,14 +34,14 @@ from typing import Any
 from playwright.sync_api import sync_playwright
 
 import warrenmq
-from tests.support.simulated_trace import write_large
+from benchmarks.long_trace import write_long
 from warrenmq.lens.drive_site import Driven
 from warrenmq.lens.fold import Fold, Folding
 from warrenmq.lens.lesson import find_lesson, play, script_name
 from warrenmq.lens.lesson_site import lesson_site
 from warrenmq.lens.saved import save
 from warrenmq.lens.server import Site, site
-from warrenmq.lens.sources import Follower, recorded, row_of
+from warrenmq.lens.sources import Follower
 from warrenmq.replay.export.selection import rows_in_order
 from warrenmq.settings import Settings
 from warrenmq.testing import SimulatedMachine
@@ -280,7 +282,7 @@ def followed(program: str, rows_per_second: int, seconds: float, folder: str) ->
         page = browser.new_page(viewport={"width": 1280, "height": 800})
         page.goto(url)
         page.wait_for_selector("body[data-ready]")
-        while not ours.poll():
+        while not (seen and ours.poll()):
             page.wait_for_timeout(200)
             seen.append((page.evaluate("lens.state.at"), time.monotonic()))
         browser.close()
@@ -295,26 +297,36 @@ def followed(program: str, rows_per_second: int, seconds: float, folder: str) ->
     }
 
 
-def windowed(rows: int, folder: str) -> dict[str, Any]:
-    """Open the middle of a long trace."""
-    path = os.path.join(folder, "long")
-    if not os.path.isdir(path):
-        write_large(Path(path), rows)
+def windowed(rows: int, folder: str, program: str | None) -> dict[str, Any]:
+    """Open a long trace at a row that breaks a rule: from the start of the command to its address, and to the first picture."""
+    path = Path(folder, "long")
+    if not path.is_dir():
+        Path(folder, "long-row").write_text(" ".join(map(str, write_long(path, rows))))
     begin = time.process_time()
     with open_trace(path) as trace:
-        indexed = time.process_time() - begin
-        there = trace.catalog.rows
-        # a row as a finding names it: by its actor, and the actor's own number
-        chunk = trace.catalog.chunks[len(trace.catalog.chunks) // 2]
-        name = trace.catalog.runs[chunk.run].actor_name(chunk.actor)
-        feed = recorded(trace, "long", at=row_of(trace, name, chunk.seq_first + chunk.rows // 2))
-    took = time.process_time() - begin
-    return {
-        "long_rows": there,
-        "long_index_seconds": round(indexed, 2),
-        "long_open_seconds": round(took, 2),
-        "long_last": feed.last,
-    }
+        found = {
+            "long_rows": trace.catalog.rows,
+            "long_index_seconds": round(time.process_time() - begin, 2),
+        }
+    if program is None:
+        return found
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=_options())
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        command = [sys.executable, "-c", "import warrenmq.cli; warrenmq.cli.main()", "lens", str(path)]
+        began = time.monotonic()
+        with subprocess.Popen(
+            [*command, "--at", Path(folder, "long-row").read_text()], stdout=subprocess.PIPE, text=True
+        ) as served:
+            assert served.stdout is not None
+            url = served.stdout.readline().split()[1]
+            found["long_address_seconds"] = round(time.monotonic() - began, 2)
+            page.goto(url)
+            page.wait_for_selector("body[data-ready]")
+            found["long_open_seconds"] = round(time.monotonic() - began, 2)
+            served.send_signal(signal.SIGINT)
+        browser.close()
+    return found
 
 
 def main() -> int:
@@ -343,7 +355,7 @@ def main() -> int:
             found |= browsed(program, page, jumps) | stepped(program, min(jumps, 50))
             found |= followed(program, LIVE_ROWS, 5 if args.smoke else 15, scratch)
         if args.long:
-            found |= windowed(args.long, args.dir or scratch)
+            found |= windowed(args.long, args.dir or scratch, program)
     for name, value in found.items():
         print(f"{name:24} {value:>14,}")
     print(WANTED)

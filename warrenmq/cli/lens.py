@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import webbrowser
 from contextlib import ExitStack
@@ -95,6 +96,7 @@ def _recorded(path: str, title: str, wanted: str | None) -> tuple[Any, int]:
     from warrenmq.trace.reader import open_trace
 
     with open_trace(path) as trace:
+        gc.freeze()  # the pieces of a long trace are not searched for garbage while its rows are folded
         actor, _, number = (wanted or "0").rpartition(" ")
         if not number.replace(",", "").isdecimal():
             raise CallerError(f"--at is {wanted!r}; give the number of a row, or 'ACTOR NUMBER'.")

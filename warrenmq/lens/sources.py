@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from itertools import islice, repeat
+from itertools import accumulate, islice, repeat
 from operator import itemgetter
 
 from warrenmq.errors import CallerError
@@ -54,9 +54,8 @@ def recorded(trace: Trace, title: str, at: int = 0) -> Feed:
         feed = Feed(trace.catalog.runs, title, note=note, evidence=evidence)
         feed.skip(islice(rows_in_order(trace), WINDOW_ROWS + first), first)
         return feed
-    before, coming = rows_from(trace, first)
-    feed = Feed(trace.catalog.runs, title, first=before, note=f"{note}; what was there before is not shown")
-    feed.add(islice(coming, WINDOW_ROWS))
+    feed = Feed(trace.catalog.runs, title, first=first, note=f"{note}; what was there before is not shown")
+    feed.add(islice(rows_from(trace, first), WINDOW_ROWS))
     return feed
 
 
@@ -73,35 +72,33 @@ def row_of(trace: Trace, actor: str, seq: int) -> int:
 
 def row_at(trace: Trace, run: int, t: int) -> int:
     """The number of the first row of a run that has this time or a later one."""
-    return _rows_before(trace, run, t, exactly=True) + 1
+    return _rows_before(trace, run, t) + 1
 
 
-def rows_from(trace: Trace, first: int) -> tuple[int, Iterator[tuple[int, Row]]]:
-    """Read a trace from row `first`, or a little before it, without reading what is before; returns (rows skipped, rows)."""
+def rows_from(trace: Trace, first: int) -> Iterator[tuple[int, Row]]:
+    """The rows behind the first ones, of which only the pieces just before them are read."""
     chunks = sorted(trace.catalog.chunks, key=lambda chunk: (chunk.run, chunk.t_first))
-    low, high = 0, len(chunks) - 1
-    while low < high:  # the last piece at whose begin not too many rows were written
-        middle = (low + high + 1) // 2
-        if _rows_before(trace, chunks[middle].run, chunks[middle].t_first, exactly=False) <= first:
-            low = middle
-        else:
-            high = middle - 1
-    while (before := _rows_before(trace, chunks[low].run, chunks[low].t_first, exactly=True)) > first:
+    ends = sorted((chunk.run, chunk.t_last, chunk.rows) for chunk in chunks)
+    ended = [0, *accumulate(rows for _, _, rows in ends)]
+    low = begun = 0
+    for place, chunk in enumerate(chunks):  # the last piece before which not too many rows were written
+        # what has begun by then has not ended by then, so half of the difference is a guess
+        if (begun + ended[bisect_left(ends, (chunk.run, chunk.t_first))]) // 2 > first:
+            break
+        low, begun = place, begun + chunk.rows
+    while (before := _rows_before(trace, chunks[low].run, chunks[low].t_first)) > first:
         low -= 1  # the guess was too high; the first piece has none before it
     run, t = chunks[low].run, chunks[low].t_first
-    return before, rows_in_order(trace, since=(run, t))
+    return islice(rows_in_order(trace, since=(run, t)), first - before, None)
 
 
-def _rows_before(trace: Trace, run: int, t: int, *, exactly: bool) -> int:
+def _rows_before(trace: Trace, run: int, t: int) -> int:
     found = 0
     for chunk in trace.catalog.chunks:
         if chunk.run < run or (chunk.run == run and chunk.t_last < t):
             found += chunk.rows
         elif chunk.run == run and chunk.t_first < t:
-            if exactly:
-                found += sum(1 for row in trace.rows(chunk) if row[0] < t)
-            else:
-                found += chunk.rows * (t - chunk.t_first) // max(1, chunk.t_last - chunk.t_first)
+            found += bisect_left(trace.columns(chunk, ("t",))[0], t)
     return found
 
 
