@@ -86,6 +86,19 @@ def test_what_breaks_is_marked_and_nothing_confirmed_is_lost():
         assert replay_memory(drive.files()).verdict == "ok"
 
 
+def test_a_broker_that_cannot_open_says_why_and_can_be_opened_later():
+    with declared() as drive:
+        drive.do({"do": "power_cut"})
+        drive.do({"do": "disk_full", "free": 0})
+        answer = drive.do({"do": "open"})
+        assert "No space left" in answer["error"]
+        assert not answer["open"]
+        drive.do({"do": "disk_full", "free": -1})
+        assert drive.do({"do": "open"})["open"]
+        with Drive.of_link(drive.link()) as again:
+            assert again.digest() == drive.digest()
+
+
 def test_memory_above_the_watermark_blocks_publishers_and_a_bit_rots_where_it_is_said_to():
     with declared() as drive:
         drive.do({"do": "publish", **QUEUE, "size": 5_000})

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from warrenmq.errors import CallerError
+from warrenmq.lens.drive import Drive
 from warrenmq.lens.lesson import MOST_LINES, SCENARIO, find_lesson, lessons, load, play
 from warrenmq.lens.lesson_text import parse
 from warrenmq.lens.predict import condition
@@ -50,7 +51,7 @@ def folder(tmp_path):
     """Writes a lesson of one's own."""
 
     def write(text=TEXT, scene=SCENE):
-        (tmp_path / "lesson.md").write_text(text)
+        (tmp_path / "lesson.md").write_text(text, encoding="utf-8-sig")
         (tmp_path / SCENARIO).write_text(scene)
         return str(tmp_path)
 
@@ -108,7 +109,12 @@ def test_a_lesson_is_found_by_number_name_and_folder(folder):
         (TEXT.replace("stores", "moon"), SCENE, "looks at 'moon'"),
         ("no title", SCENE, "begins with '# title'"),
         (TEXT, "raise ValueError(1)", "failed: ValueError: 1"),
+        (TEXT, "raise SystemExit(3)", "failed: SystemExit: 3"),
         (TEXT, "x = 1", "no function scenario"),
+        (TEXT, "def scenario(machine):\n    pass", "opens no broker"),
+        (TEXT, "SEED = 'x'\n" + SCENE, "SEED is 'x'; give a whole number"),
+        (TEXT, "LIMITS = 5\n" + SCENE, "LIMITS is 5; give a dict of settings"),
+        (TEXT, "LIMITS = {'nope': 1}\n" + SCENE, "LIMITS has 'nope', which is no setting"),
         (TEXT, "def scenario(machine):\n    1 / 0", "failed: ZeroDivisionError"),
         (TEXT.replace("mark: there", "mark: first").replace("mark: here", "mark: there").replace("mark: first", "mark: here"), SCENE, "not in the order"),
     ],
@@ -186,6 +192,21 @@ def test_conditions_count_rows_and_sum_columns():
         "STORE_WRITE decision=IGNORE <= 0": False,
     }  # fmt: skip
     assert {text: condition(text).holds(rows) for text in cases} == cases
+
+
+@pytest.mark.parametrize(
+    ("end", "is_open"),
+    [("return 5", True), ("return None", True), ("broker.close(); return broker", False), ("machine.crash(power_cut=True)", False)],
+)  # fmt: skip
+def test_a_drive_goes_on_with_the_broker_that_is_open_whatever_the_scenario_returns(folder, end, is_open):
+    scene = (
+        f"def scenario(machine):\n    broker = machine.open()\n    broker.declare_queue('orders')\n    {end}"
+    )
+    with Drive(folder(TEXT, scene)) as drive:
+        assert drive.now()["open"] is is_open
+        answer = drive.do({"do": "publish", "queue": "orders"} if is_open else {"do": "open"})
+        assert "error" not in answer
+        assert answer["open"]
 
 
 def test_a_text_may_be_cut_into_lines_anywhere():

@@ -133,7 +133,7 @@ class Commands:
         def task() -> None:
             try:
                 answer["result"] = do(**given)
-            except (Error, ValueError, TypeError) as error:
+            except (Error, OSError, ValueError, TypeError) as error:
                 answer["error"] = str(error)
 
         self._machine.sim.spawn(task, "application", as_outside=True)

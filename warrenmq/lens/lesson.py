@@ -13,7 +13,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.resources import files
 from types import ModuleType
 
@@ -23,6 +23,7 @@ from warrenmq.lens.patience import run_code
 from warrenmq.lens.predict import Count
 from warrenmq.lens.scripts import SMALL, Script
 from warrenmq.replay.export.selection import rows_in_order
+from warrenmq.settings import Settings
 from warrenmq.testing import SimulatedMachine
 from warrenmq.trace.catalog import Run
 from warrenmq.trace.events import Ev, Mark
@@ -96,7 +97,7 @@ def load(folder: str) -> Lesson:
         if not os.path.isfile(each):
             raise CallerError(f"a lesson needs {TEXT} and {SCENARIO}; there is no {each}.")
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:  # some editors begin a text with a mark of its coding
             return parse(file.read(), path, os.path.normpath(folder))
     except (OSError, UnicodeDecodeError) as error:
         raise CallerError(f"{path} cannot be read: {error}.") from error
@@ -104,14 +105,15 @@ def load(folder: str) -> Lesson:
 
 def script(lesson: Lesson) -> Script:
     """The scenario as the beginning of a drive."""
-    module = _scenario(lesson)
-    return Script(
-        seed=getattr(module, "SEED", 0),
-        profile=getattr(module, "PROFILE", "modern"),
-        begin=module.scenario,
-        where=os.path.join(lesson.folder, SCENARIO),
-        limits={**SMALL, **getattr(module, "LIMITS", {})},
-    )
+    module, where = _scenario(lesson), os.path.join(lesson.folder, SCENARIO)
+    seed, limits = getattr(module, "SEED", 0), getattr(module, "LIMITS", {})
+    if type(seed) is not int:
+        raise CallerError(f"{where}: SEED is {seed!r}; give a whole number.")
+    if not isinstance(limits, dict):
+        raise CallerError(f"{where}: LIMITS is {limits!r}; give a dict of settings.")
+    if unknown := limits.keys() - {each.name for each in fields(Settings)}:
+        raise CallerError(f"{where}: LIMITS has {min(map(str, unknown))!r}, which is no setting.")
+    return Script(seed, getattr(module, "PROFILE", "modern"), module.scenario, where, {**SMALL, **limits})
 
 
 def script_of(name: str) -> Script:
@@ -153,6 +155,8 @@ def play(lesson: Lesson) -> Played:
         begin.run(machine)
         assert machine.sink is not None
         made = machine.sink.files()
+        if not machine.runs:
+            raise CallerError(f"{begin.where} opens no broker, so there is no trace to show.")
     with open_memory(made) as trace:
         runs = trace.catalog.runs
         rows = list(rows_in_order(trace))

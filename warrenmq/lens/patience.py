@@ -36,7 +36,7 @@ def run_code(where: str, code: Callable[[], T]) -> T:
         why = f"did not end within {MOST_SECONDS:g} s of processor time; does a loop of it wait for something that never comes?"
     except Deadlock:
         why = "waits for what never comes: nothing can run, and no timer will change that."
-    except Exception as error:  # noqa: BLE001 - it may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - it may raise anything
         why = f"failed: {type(error).__name__}: {error}."
     raise CallerError(f"{where} {why}")
 

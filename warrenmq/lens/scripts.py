@@ -31,16 +31,17 @@ class Script:
 
     seed: int = 0
     profile: str = "modern"
-    begin: Callable[[SimulatedMachine], Broker | None] = lambda machine: machine.open()
-    """The scenario; returns the broker that is open at its end, if there is one."""
+    begin: Callable[[SimulatedMachine], Any] = lambda machine: machine.open()
+    """The scenario."""
     where: str = "the empty script"
     limits: Mapping[str, Any] = field(default_factory=lambda: SMALL)
 
     def run(self, machine: SimulatedMachine, row: int | None = None) -> Broker | None:
-        """Run the scenario, or its part up to a row; CallerError, in one sentence, if it fails or does not end."""
-        return run_code(
+        """Run the scenario, or its part up to a row; returns the broker that is open then.  CallerError, in one sentence, if it fails or does not end."""
+        run_code(
             self.where, lambda: self.begin(machine) if row is None else machine.run_to_row(row, self.begin)
         )
+        return machine.broker
 
     def settings(self, profile: str) -> Settings:
         """The settings of its broker."""

@@ -65,6 +65,11 @@ class SimulatedMachine:
         """The number of rows in the trace so far."""
         return sum(recorder.rows for recorder in self._recorders)
 
+    @property
+    def broker(self) -> Broker | None:
+        """The broker that is open; None if there is none."""
+        return self._broker if self._broker is not None and self._broker.is_open else None
+
     def open(self) -> Broker:
         """A broker in a new process; what the disk holds is recovered.  The one before it was closed, or crashed."""
         self.runs += 1
