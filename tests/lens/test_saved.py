@@ -149,6 +149,12 @@ def test_the_page_fits(saved, watched, width):
     shown = watched.open(saved, row=700)
     assert shown.evaluate("document.documentElement.scrollWidth") <= width
     shown.evaluate(
+        "lens.tape.head.chapters = [1, 2, 3, 4, 5, -3, -2, -1, 0].map((row) => [row > 0 ? row : lens.tape.last + row, 'a chapter']); lens.go(700)"
+    )
+    assert shown.evaluate("document.documentElement.scrollWidth") <= width
+    sides = "[...document.querySelectorAll('.chapters button')].map((each) => each.getBoundingClientRect()).every((box) => box.left >= 0 && box.right <= innerWidth)"
+    assert shown.evaluate(sides)
+    shown.evaluate(
         "lens.go(lens.tape.next(700, 1, (row) => lens.tape.head.events[lens.tape.row(row).event] === 'APPEND'))"
     )
     shapes = "[...document.querySelectorAll('.cell.foc, .rec.foc, .chip.foc')].map((each) => getComputedStyle(each).boxShadow.includes('-5px'))"

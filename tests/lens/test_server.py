@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -15,8 +16,9 @@ import httpx
 import pytest
 
 import warrenmq
+from tests.broker.lives import long_life, trace_of
 from tests.support.limits import LIMIT
-from tests.support.simulated import SimulatedHost
+from tests.support.simulated import BOTH_PROFILES, SimulatedHost
 from tests.support.source_tree import ROOT
 from warrenmq import lens
 from warrenmq.cli import main
@@ -30,6 +32,7 @@ from warrenmq.lens.server import Site, site
 from warrenmq.lens.sources import Follower, recorded, row_of, rows_from
 from warrenmq.replay.export.selection import rows_in_order
 from warrenmq.trace.reader import open_memory, open_trace
+from warrenmq.trace.segment import decode_header, encode_header
 
 
 @pytest.fixture(scope="module")
@@ -226,6 +229,24 @@ def test_a_running_broker_is_followed(tmp_path, watched):
         follower.look()
     with open_trace(tmp_path / "trace") as whole:
         assert follower.feed.last == whole.catalog.rows
+
+
+def test_a_followed_trace_ends_with_a_sentence_where_a_run_of_a_later_version_begins(tmp_path, trace):
+    for name, content in trace_of(3, long_life, BOTH_PROFILES["modern"]).items():
+        (tmp_path / os.path.basename(name)).write_bytes(content)
+    follower = Follower(str(tmp_path), "t")
+    follower.start()
+    first = next(each for each in sorted(tmp_path.iterdir()) if each.suffix == ".wtr")
+    header, end = decode_header(memoryview(first.read_bytes()))
+    later = encode_header(header | {"v": 99, "run": "later"}) + first.read_bytes()[end:]
+    (tmp_path / "later-n-1-000001.wtr").write_bytes(later)
+    follower._thread.join(LIMIT)
+    assert "later version" in follower.feed.ended
+    answer = asked(site(follower.feed), path=f"/events?after={follower.feed.last}")
+    assert "event: ended" in answer.text
+    head, _ = lines(follower.feed.tape())
+    assert not head["live"]
+    assert "later version" in head["note"]
 
 
 def test_a_broker_without_a_trace_is_refused(tmp_path):

@@ -55,6 +55,8 @@ class Feed:
     ) -> None:
         """`runs` may grow; `first` is the number of rows before the first one added; `note` is shown beside the title."""
         self.live = live
+        self.ended = ""
+        """Why no row will come any more, of a feed that grew."""
         self._runs = runs
         self._title, self._note = title, note
         self._folding = Folding(runs, first)
@@ -77,6 +79,11 @@ class Feed:
                     self._add(run, row)
         with self._lock:
             self._cut()
+
+    def end(self, why: str) -> None:
+        """No row will come any more; `why` is shown in the place of the note."""
+        with self._lock:
+            self.live, self._note, self.ended = False, why, why
 
     def skip(self, rows: Iterable[tuple[int, Row]], count: int) -> None:
         """Add rows, but fold the first `count` only into the state that pages begin with."""

@@ -188,6 +188,9 @@ async def _events(feed: Feed, after: int) -> AsyncIterator[str]:
             for each, last in await asyncio.to_thread(feed.since, after):
                 after = last
                 yield f"id: {after}\ndata: {compact(each)}\n\n"
+        if feed.ended:
+            yield f"event: ended\ndata: {compact(feed.ended)}\n\n"
+            return
         await asyncio.sleep(_LOOK)
 
 

@@ -128,7 +128,11 @@ class Follower:
 
     def _follow(self) -> None:
         while not self._stop.wait(PAUSE):
-            self.look()
+            try:
+                self.look()
+            except CallerError as why:  # a run of a later version has begun
+                self.feed.end(str(why))
+                return
 
     def close(self) -> None:
         """Stop following."""

@@ -24,6 +24,7 @@ if (tape.head.live) {
   let gone = 0;  // a stream ends now and then and is begun again; only then the server is gone if that fails
   events.onerror = () => { gone ||= setTimeout(() => { connected = false; lens.render(false); }, 2000); };
   events.onopen = () => { clearTimeout(gone); gone = 0; if (!connected) { connected = true; lens.render(false); } };
+  events.addEventListener("ended", (event) => { events.close(); connected = false; tape.head.note = JSON.parse(event.data); lens.render(false); });
   events.onmessage = (event) => {
     const more = JSON.parse(event.data);
     if (more.anew) { location.reload(); return; }

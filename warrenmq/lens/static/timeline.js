@@ -34,7 +34,7 @@ export function strip(tape, at, pixels, scale, words, go) {
     el("g.head", { transform: `translate(${x} 0)` }, el("path", { d: `M0 0V${HEIGHT}` }), el("circle", { r: 5, cy: 26 })));
 }
 
-// of the chapters' numbers: at their rows, but never on top of each other
+// of the chapters' numbers: at their rows, but never on top of each other, and none outside the strip
 export function places(tape, width, scale) {
   const gap = Math.max(24, 19 * scale), x = tape.head.chapters.map(([row]) => (row - tape.first) / Math.max(1, tape.last - tape.first) * width);
   for (let pass = 0; pass < 40; pass++) {
@@ -42,6 +42,7 @@ export function places(tape, width, scale) {
       const lack = gap - (x[i] - x[i - 1]);
       if (lack > 0) { x[i - 1] -= lack / 2; x[i] += lack / 2; }
     }
+    if (x.length) { x[0] = Math.max(0, x[0]); x[x.length - 1] = Math.min(width, x[x.length - 1]); }
   }
   return x;
 }
