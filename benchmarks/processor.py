@@ -1,11 +1,12 @@
 """Processor time a message of this checkout, and beside it of another one, in turns in one run.
 
-    python -m benchmarks.processor --dir SCRATCH [--before CHECKOUT] [--rounds 3] [--profiles modern,classic]
+    python -m benchmarks.processor --dir SCRATCH [--before CHECKOUT] [--traced] [--rounds 3] [--profiles modern,classic]
 
 Bodies of 1 KB, one durable queue, `durability = "fsync"`, every measure in a process of its own.  The figures are processor time (user and
 system, all threads) from the first publish to the last confirm or ack: on a machine that does other work they say more
 than rates.  Prints the medians in microseconds, with those of `--before` first and the median of the pairs' ratios, and the
-least of all rounds, to which other work on the machine has added the least.
+least of all rounds, to which other work on the machine has added the least.  With `--traced` a trace is written, and what is
+compared, unless there is a `--before`, is the same without.
 """
 
 from __future__ import annotations
@@ -93,10 +94,11 @@ FILLED = {"drain", "get_and_ack"}
 """Measures that begin with a full queue."""
 
 
-def measured(name: str, profile: str, directory: str) -> float:
+def measured(name: str, profile: str, directory: str, *, traced: bool) -> float:
     """Microseconds of processor time a message."""
     settings = warrenmq.Settings(profile=profile, durability="fsync")
-    with warrenmq.open(directory, settings=settings) as broker:
+    trace = os.path.join(directory, "trace") if traced else None
+    with warrenmq.open(os.path.join(directory, "data"), settings=settings, trace=trace) as broker:
         queue = broker.declare_queue("jobs")
         if name in FILLED:
             publish_many(queue)
@@ -105,11 +107,12 @@ def measured(name: str, profile: str, directory: str) -> float:
         return (time.process_time() - start) / (LONE if name == "lone_confirm" else MESSAGES) * 1e6
 
 
-def in_a_process(checkout: Path, name: str, profile: str, scratch: str) -> float:
+def in_a_process(checkout: Path, traced: bool, name: str, profile: str, scratch: str) -> float:
     """`measured` by the warrenmq of this checkout."""
     directory = tempfile.mkdtemp(dir=scratch)
     try:
         command = [sys.executable, str(HERE), "--only", name, "--profiles", profile, "--dir", directory]
+        command += ["--traced"] * traced
         done = subprocess.run(
             command, env={**os.environ, "PYTHONPATH": str(checkout)}, cwd=checkout, check=True, capture_output=True,
         )  # fmt: skip
@@ -124,21 +127,31 @@ def main() -> None:
     )
     parser.add_argument("--dir", required=True)
     parser.add_argument("--before", type=Path, help="another checkout")
+    parser.add_argument(
+        "--traced", action="store_true", help="with a trace, beside none or the other checkout's"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--profiles", default="modern,classic")
     parser.add_argument("--measures", default=",".join(MEASURES))
     parser.add_argument("--only", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.only:
-        print(measured(arguments.only, arguments.profiles, arguments.dir))
+        print(measured(arguments.only, arguments.profiles, arguments.dir, traced=arguments.traced))
         return
-    checkouts = [arguments.before, HERE.parent.parent] if arguments.before else [HERE.parent.parent]
-    print("| measure | profile |" + (" before |" if arguments.before else "") + " here | ratio | least |")
-    print("| --- " * (4 + len(checkouts)) + "|")
+    here = HERE.parent.parent
+    ways = [(here, arguments.traced)]
+    if arguments.before or arguments.traced:
+        ways.insert(0, (arguments.before or here, arguments.traced and bool(arguments.before)))
+    print(
+        "| measure | profile |"
+        + (" before |" if arguments.before else " without |" if arguments.traced else "")
+        + " here | ratio | least |"
+    )
+    print("| --- " * (4 + len(ways)) + "|")
     for profile in arguments.profiles.split(","):
         for name in arguments.measures.split(","):
             rounds = [
-                [in_a_process(checkout, name, profile, arguments.dir) for checkout in checkouts]
+                [in_a_process(*way, name, profile, arguments.dir) for way in ways]
                 for _ in range(arguments.rounds)
             ]
             medians = [statistics.median(each) for each in zip(*rounds, strict=True)]
