@@ -88,8 +88,9 @@ class ActorSummary:
         """Take in the next rows of the actor."""
         if not self.first_t:
             self.first_t = rows[0].t
+        counts = self.counts
         for word, n in count_words(rows).items():
-            self.counts[word] += n
+            counts[word] = counts.get(word, 0) + n
         events = events_of(rows)
         if (act := events.translate(_IS_ACT).rfind(1)) >= 0:
             self.last_act = rows[act].t, rows[act].seq

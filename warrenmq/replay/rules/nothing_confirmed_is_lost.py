@@ -7,11 +7,10 @@ from warrenmq.replay.drive.incidents import LOST as INCIDENT_LOST
 from warrenmq.replay.drive.machines import EXERCISED, INCIDENT, Finding, Outcome
 from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext, Who
 from warrenmq.replay.explain.story import restart_chain
-from warrenmq.replay.rules.passes.message_life import GONE, SIZE, Life
+from warrenmq.replay.rules.passes.message_life import GONE, Life
 from warrenmq.replay.rules.passes.queue_ledger import (
     HELD,
     KNOWN,
-    NO_IDS,
     OWED,
     TRANSIENT,
     WAS_DAMAGED,
@@ -19,10 +18,8 @@ from warrenmq.replay.rules.passes.queue_ledger import (
     Alone,
     Ledger,
     Lives,
-    both,
-    either,
     ids_with,
-    without,
+    lowest,
 )
 from warrenmq.replay.rules.rule import Exercised, Judge, Rule
 from warrenmq.trace.catalog import FOREVER
@@ -33,31 +30,28 @@ def _compare_lives(
     name: str, incarnations: list[Who], state: Lives, context: TraceContext, outcome: Outcome
 ) -> None:
     """Compare each incarnation with the next."""
-    confirmed = owed = gone = settled = transient = NO_IDS
+    confirmed = owed = gone = settled = transient = 0
     for number, who in enumerate(incarnations):
         life = state.lives.get(who) or Life()
         recovered = ids_with(life.marks, WAS_RECOVERED)
         damaged, confirmed_here = ids_with(life.marks, WAS_DAMAGED), ids_with(life.marks, OWED)
-        _count(outcome, DAMAGED, without(damaged, gone))  # files of acked messages may be deleted by halves
-        damaged_here, damaged_since = (
-            both(damaged, confirmed_here),
-            both(damaged, without(owed, confirmed_here)),
-        )
-        lost = without(owed, recovered)
+        _count(outcome, DAMAGED, damaged & ~gone)  # files of acked messages may be deleted by halves
+        damaged_here, damaged_since = damaged & confirmed_here, damaged & owed & ~confirmed_here
+        lost = owed & ~recovered
         _count(outcome, INCIDENT_LOST, lost, damaged_here, damaged_since)
-        if (first := damaged_here.find(1)) >= 0:
+        if (first := lowest(damaged_here)) >= 0:
             # The rows of this one life say that they were confirmed and that they are lost: no others are needed.
             outcome.findings.append(_lost(name, who, state.base, life, damaged_here, first, ()))
-        if (first := damaged_since.find(1)) >= 0:
+        if (first := lowest(damaged_since)) >= 0:
             needs = context.namesakes(name, who[0])
             outcome.findings.append(_lost(name, who, state.base, life, damaged_since, first, needs))
         for text, ids in (
             ("confirmed, and not recovered", lost),
-            ("acked or dropped, synced, and recovered again", both(settled, recovered)),
-            ("transient, and recovered", without(both(transient, recovered), settled)),
+            ("acked or dropped, synced, and recovered again", settled & recovered),
+            ("transient, and recovered", transient & recovered & ~settled),
         ):
-            if (first := ids.find(1)) >= 0:
-                said = f"{ids.count(1)} messages from {state.base + first} on were {text}"
+            if (first := lowest(ids)) >= 0:
+                said = f"{ids.bit_count()} messages from {state.base + first} on were {text}"
                 row = context.actor_summary(who).recovered
                 evidence = ((*who, row.seq if row is not None else 1),)
                 # Any missing row of the queue could be the ack or the recovery: only whole lives convict.
@@ -65,20 +59,20 @@ def _compare_lives(
                 about = (state.base + first,)
                 outcome.findings.append(Finding("C2", f"queue {name}", said, evidence, FOREVER, needs, about))
         if number + 1 == len(incarnations):
-            outcome.figures[EXERCISED, "C2"] += damaged.count(1)
+            outcome.figures[EXERCISED, "C2"] += damaged.bit_count()
             return
-        outcome.figures[EXERCISED, "C2"] += SIZE - ids_with(life.states, KNOWN).count(0)
+        outcome.figures[EXERCISED, "C2"] += ids_with(life.states, KNOWN).bit_count()
         # An ack that was not synced may be undone by a restart: then the message is owed as before.
-        confirmed = either(confirmed_here, both(confirmed, recovered))
+        confirmed = confirmed_here | confirmed & recovered
         held, known = ids_with(life.states, HELD), ids_with(life.states, KNOWN)
-        owed = both(held, confirmed)
-        gone = without(either(gone, known), held)
-        settled = either(without(settled, known), _settled(life, context.actor_summary(who)))
-        transient = either(without(transient, known), both(known, ids_with(life.marks, TRANSIENT)))
+        owed = held & confirmed
+        gone = (gone | known) & ~held
+        settled = settled & ~known | _settled(life, context.actor_summary(who))
+        transient = transient & ~known | known & ids_with(life.marks, TRANSIENT)
         if context.actor_summary(who).count(
             Ev.QUEUE_DELETED
         ):  # it may be there again or not, and may begin anew
-            owed = settled = transient = NO_IDS
+            owed = settled = transient = 0
 
 
 def _has_no_successor(alone: Alone, _context: TraceContext, outcome: Outcome) -> bool:
@@ -96,21 +90,21 @@ def _has_no_successor(alone: Alone, _context: TraceContext, outcome: Outcome) ->
 
 
 def _lost(
-    name: str, who: Who, base: int, life: Life, ids: bytes, first: int, needs: tuple[Who, ...]
+    name: str, who: Who, base: int, life: Life, ids: int, first: int, needs: tuple[Who, ...]
 ) -> Finding:
-    said = f"{ids.count(1)} messages from {base + first} on were confirmed, and lost to damage on the disk"
+    said = f"{ids.bit_count()} messages from {base + first} on were confirmed, and lost to damage on the disk"
     evidence = ((*who, life.gone_at[first]),)
     return Finding("C2", f"queue {name}", said, evidence, FOREVER, needs, (base + first,))
 
 
-def _settled(life: Life, mark: ActorSummary) -> bytes:
+def _settled(life: Life, mark: ActorSummary) -> int:
     """The ids that were gone before the last sync, or before a clean stop, of this incarnation."""
     last = FOREVER if mark.closed is not None else mark.last_sync
-    return bytes(0 < seq < last for seq in life.gone_at).ljust(SIZE, b"\0")
+    return int.from_bytes(bytes([0 < seq < last for seq in life.gone_at]), "little")
 
 
-def _count(outcome: Outcome, what: str, *sets: bytes) -> None:
-    if n := sum(ids.count(1) for ids in sets):
+def _count(outcome: Outcome, what: str, *sets: int) -> None:
+    if n := sum(ids.bit_count() for ids in sets):
         outcome.figures[INCIDENT, what] += n
 
 

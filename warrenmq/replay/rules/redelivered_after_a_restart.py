@@ -8,14 +8,11 @@ from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.replay.explain.story import restart_chain
 from warrenmq.replay.rules.passes.message_life import RECOVER, Life
 from warrenmq.replay.rules.passes.queue_ledger import (
-    NO_IDS,
     WAS_DELIVERED,
     WAS_RECOVERED,
     Alone,
     Ledger,
     Lives,
-    both,
-    either,
     ids_with,
 )
 from warrenmq.replay.rules.rule import Exercised, Judge, Rule
@@ -25,21 +22,21 @@ from warrenmq.trace.events import DIRTY, REDELIVERED, QueueRecovered
 def _compare_flags(
     name: str, incarnations: list[Who], state: Lives, context: TraceContext, outcome: Outcome
 ) -> None:
-    before = NO_IDS
+    before = 0
     for who in incarnations:
         life = state.lives.get(who) or Life()
         recovered, delivered = ids_with(life.marks, WAS_RECOVERED), ids_with(life.marks, WAS_DELIVERED)
-        before = recovered if _was_dirty(who, context) else both(before, recovered)
-        outcome.figures[EXERCISED, "Q4"] += both(before, delivered).count(1)
+        before = recovered if _was_dirty(who, context) else before & recovered
+        outcome.figures[EXERCISED, "Q4"] += (before & delivered).bit_count()
         for place, (seq, t) in life.unflagged.items():
-            if before[place]:
+            if before >> 8 * place & 1:
                 id_ = state.base + place
                 text = f"delivered {id_} without the redelivered flag, which may have been delivered before the restart"
                 needs = context.namesakes(name, who[0])
                 outcome.findings.append(
                     Finding("Q4", f"queue {name}", text, ((*who, seq),), t, needs, (id_,))
                 )
-        before = either(before, delivered)
+        before = before | delivered
 
 
 def _was_dirty(who: Who, context: TraceContext) -> bool:

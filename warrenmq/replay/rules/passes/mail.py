@@ -89,8 +89,8 @@ class Bucket:
 
     sent: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     """Messages that were not received yet: seq -> (seq, t, receiver)."""
-    taken: array[int] = field(default_factory=lambda: array("i", bytes(4 << SHIFT)))
-    """The receivers of those that were received; ANYONE of one that did not name it."""
+    taken: array[int] = field(default_factory=lambda: array("i"))
+    """The receivers of those that were received, 0 of others, up to the last that a receive names; ANYONE of one that did not name it."""
     waiting: dict[int, list[Received]] = field(default_factory=dict)
     """Receives whose SEND has not come yet, by its seq."""
     odd: list[tuple[int, int, bool, Received]] = field(default_factory=list)
@@ -150,6 +150,9 @@ class Mail(Machine):
                 for receive in state.waiting.pop(each[0], ()):
                     self._meet(state, *receive)
         sent, taken, asked = state.sent, state.taken, self._asked
+        if receives:
+            more = (max(receives[::3]) & _MASK) + 1 - len(taken)
+            taken.frombytes(bytes(taken.itemsize * max(0, more)))
         numbers = iter(receives)
         for send, t, seq in zip(numbers, numbers, numbers, strict=True):
             found = sent.get(send)

@@ -96,7 +96,7 @@ def _bits(test: Callable[[int], bool]) -> bytes:
     return bytes(map(test, range(256)))
 
 
-# bytes.translate tables to sets: a byte for each id, 1 = in it
+# bytes.translate tables to sets (ids_with)
 HELD = _bits(lambda state: state in {READY, UNACKED})
 KNOWN = _bits(lambda state: state != NONE)
 OWED = _bits(lambda mark: mark & (CONFIRMED | DURABLE) == CONFIRMED | DURABLE)
@@ -104,7 +104,6 @@ WAS_RECOVERED = _bits(lambda mark: mark & RECOVERED != 0)
 WAS_DAMAGED = _bits(lambda mark: mark & LOST != 0)
 WAS_DELIVERED = _bits(lambda mark: mark & DELIVERED != 0)
 TRANSIENT = _bits(lambda mark: mark & (RECOVERED | DURABLE) == 0)
-NO_IDS = bytes(SIZE)
 
 
 def delay_class(delay: int) -> int:
@@ -199,7 +198,7 @@ class Ledger(Machine):
             if not is_last or not context.ended_cleanly(who[0]):
                 continue
             lives = [state.lives[each] for each in incarnations[number::-1] if each in state.lives]
-            held = ids_with(lives[0].states, HELD) if lives and who in state.lives else NO_IDS
+            held = lives[0].states.translate(HELD) if lives and who in state.lives else b""
             place = held.find(1)
             while place >= 0:
                 msg = _message_at(place, lives)
@@ -244,24 +243,17 @@ def _message_at(place: int, lives: list[Life]) -> int:
     return found
 
 
-def ids_with(values: bytearray, table: bytes) -> bytes:
-    """The ids whose state, or mark, a table has: a byte for each id, 1 = it is in the set."""
-    return bytes(values.translate(table)).ljust(SIZE, b"\0")
+def ids_with(values: bytearray, table: bytes) -> int:
+    """The ids whose state, or mark, a table has: a set as an int, whose byte at the id's place is 1 if the id is in it.
+
+    It is as long as its largest id, so that sets of few ids are cheap.
+    """
+    return int.from_bytes(values.translate(table), "little")
 
 
-def both(one: bytes, two: bytes) -> bytes:
-    """The ids that are in both sets."""
-    return (int.from_bytes(one) & int.from_bytes(two)).to_bytes(SIZE)
-
-
-def either(one: bytes, two: bytes) -> bytes:
-    """The ids that are in one of them."""
-    return (int.from_bytes(one) | int.from_bytes(two)).to_bytes(SIZE)
-
-
-def without(one: bytes, two: bytes) -> bytes:
-    """The ids that are in the first set and not in the second."""
-    return (int.from_bytes(one) & ~int.from_bytes(two)).to_bytes(SIZE)
+def lowest(ids: int) -> int:
+    """The first place in a set; -1 if it is empty."""
+    return (ids & -ids).bit_length() - 1 >> 3
 
 
 _LONGEST_ROW = 1 << 20
