@@ -136,9 +136,22 @@ class Scheduler:
         deadlines = self._deadlines
         if deadlines and deadlines[0][0] <= now:
             self._ring()
-        if self._one_turn or (self._ready and self._draw() < self._restlessness):
-            self._ready.append(task)
+        ready = self._ready
+        if self._one_turn:
+            ready.append(task)
             self._switch(task)
+        elif ready and self._draw() < self._restlessness:
+            ready.append(task)
+            if task is self.outside:
+                self._switch(task)
+                return
+            # as _switch and _pick do, without four calls: somebody can run, and no deadline is due
+            at = int(self._draw() * len(ready))
+            turn, ready[at] = ready[at], ready[-1]
+            ready.pop()
+            if turn is not task:
+                self.current = turn
+                (self._hub if turn is self.outside else turn.greenlet).switch()
 
     def wait(self, waiters: deque[Task], waits_for: object, timeout: float | None) -> bool:
         """Wait among `waiters` until woken; False when `timeout` seconds pass first."""
@@ -153,7 +166,10 @@ class Scheduler:
             due = self.now + max(0, round(timeout * 1e9))
             heappush(self._deadlines, (due, self._count, task, task.ticket))
         try:
-            self._switch(task)
+            if task is self.outside:
+                self._switch(task)
+            else:
+                self._hand_over(task)
         finally:
             task.woken_among = None
             if task in waiters:  # not woken: time is up, or something was raised here
@@ -317,8 +333,9 @@ class Scheduler:
         while not ready:
             self._jump()
         at = int(self._draw() * len(ready))
-        ready[at], ready[-1] = ready[-1], ready[at]
-        return ready.pop()
+        turn, ready[at] = ready[at], ready[-1]
+        ready.pop()
+        return turn
 
     def _ring(self) -> None:
         deadlines = self._deadlines

@@ -14,10 +14,11 @@ The limits of simulation are listed in docs/runtime.md.
 
 from __future__ import annotations
 
+from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from pykka import ActorRegistry
+from pykka import Actor, ActorRef, ActorRegistry
 
 from warrenmq.runtime.base import Runtime
 from warrenmq.runtime.life import inbox_of
@@ -29,14 +30,39 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from pykka import Actor, ActorRef
-
     from warrenmq.runtime.base import Name
     from warrenmq.runtime.scheduler import Task
     from warrenmq.trace.recorder import Recorder
 
 T = TypeVar("T")
 EPOCH_NS = 1_700_000_000_000_000_000
+
+
+class _Stopped:
+    """The flag that Pykka's loop looks at: a threading.Event has a lock, and no thread ever waits here."""
+
+    __slots__ = ("_set",)
+
+    def __init__(self) -> None:
+        self._set = False
+
+    def set(self) -> None:
+        self._set = True
+
+    def is_set(self) -> bool:
+        return self._set
+
+
+class _Begins(Actor):
+    """Pykka's beginning of an actor, with a number for a name where Pykka asks the system for a random one."""
+
+    _number = count(1).__next__
+
+    def __init__(self, *_args: Any, **_kwargs: Any) -> None:
+        self.actor_urn = f"urn:simulated:{self._number()}"
+        self.actor_inbox = self._create_actor_inbox()
+        self.actor_stopped = _Stopped()  # type: ignore[assignment]
+        self._actor_ref = ActorRef(self)
 
 
 class _Classes:
@@ -64,6 +90,11 @@ class _Classes:
         taken._future.scheduler = scheduler
         return taken
 
+    def leave(self) -> None:
+        """Leave the classes to the next simulation, and let go of this one's scheduler."""
+        del self._future.scheduler
+        _FREE.append(self)
+
     def of(self, actor: type[Actor]) -> type[Actor]:
         """The subclass of this class of actors."""
         if (known := self._made.get(actor)) is None:
@@ -80,7 +111,7 @@ class _Classes:
                 "_handle_receive": handle_receive,
                 "__module__": actor.__module__,
             }
-            known = self._made[actor] = type(actor.__name__, (actor,), members)
+            known = self._made[actor] = type(actor.__name__, (actor, _Begins), members)
         return known
 
 
@@ -282,7 +313,7 @@ class Simulation(Runtime):
         for task in self._scheduler.tasks():
             self._scheduler.unwind(task)
         if self._classes is not None:
-            _FREE.append(self._classes)
+            self._classes.leave()
             self._classes = None
 
     def __enter__(self) -> Self:
