@@ -5,34 +5,29 @@ A run that adds to the set reached something that no run before it had; its scri
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
-from operator import attrgetter
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from warrenmq.trace.block import ROW
 
-    from warrenmq.trace.reader import Trace
-
-_EVENT_BITS, _FLAG_BITS = 8, 8
-_WORD = (1 << _EVENT_BITS + _FLAG_BITS) - 1
-"""An event and its flag, in the lowest bits of `who`."""
+_FLAG_BITS = 8
 _PAIR_SHIFT = 32
+_FLAGS, _EVENTS = (slice(ROW.size - 8 + byte, None, ROW.size) for byte in range(2))
+"""The flags and the events of packed rows: `who`, their last word, begins with them."""
 
 
-def coverage_of(trace: Trace) -> frozenset[int]:
-    """Compute the coverage of a trace: `event << 8 | flag` for each that occurs, and for each pair of adjacent events one above 2**32."""
-    words: dict[tuple[int, int], list[int]] = {}
-    for chunk in sorted(trace.catalog.chunks, key=attrgetter("order")):
-        words.setdefault((chunk.run, chunk.actor), []).extend(row.who for row in trace.rows(chunk))
-    seen: set[int] = set()
-    for actor in words.values():
-        events = [word & _WORD for word in actor]
-        seen.update(events)
-        seen.update(
-            (1 + (first >> _FLAG_BITS) << _EVENT_BITS | second >> _FLAG_BITS) << _PAIR_SHIFT
-            for first, second in set(pairwise(events))
-        )
+def coverage_of(actors: Iterable[bytes]) -> frozenset[int]:
+    """Compute the coverage of the packed rows of each actor: `event << 8 | flag` for each that occurs, and for each pair of adjacent
+    events one above 2**32.
+    """
+    words: set[tuple[int, int]] = set()
+    pairs: set[tuple[int, int]] = set()
+    for rows in actors:
+        events = rows[_EVENTS]
+        words.update(zip(events, rows[_FLAGS], strict=True))
+        pairs.update(pairwise(events))
+    seen = {event << _FLAG_BITS | flag for event, flag in words}
+    seen.update((1 + first << _FLAG_BITS | second) << _PAIR_SHIFT for first, second in pairs)
     return frozenset(seen)
 
 

@@ -27,7 +27,7 @@ from warrenmq.testing import SimulatedMachine
 from warrenmq.trace.block import ROW
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from warrenmq.simulate.script import Script
     from warrenmq.trace.reader import Trace
@@ -111,19 +111,29 @@ def _run(seed: int, script: Script, machine: SimulatedMachine, profile: str) -> 
         trace = machine.trace()
     if not problem:
         problem, text = _judged_by_rules(trace, application)
+    rows = _packed_rows(trace)
     return Outcome(
         seed, profile, "\n".join(map(str, script)), "failed" if problem else "ok", problem, text, application.ends.lost,
-        _digest(trace), trace.catalog.rows, coverage_of(trace),
+        _digest(trace, rows), trace.catalog.rows, coverage_of(rows),
     )  # fmt: skip
 
 
-def _digest(trace: Trace) -> str:
-    """SHA-256 of the names and rows of a trace, in whichever files they are."""
+def _packed_rows(trace: Trace) -> list[bytes]:
+    """The rows of each actor as in a slab, in whichever files they are."""
+    found: dict[tuple[int, int], bytes] = {}
+    for chunk in sorted(trace.catalog.chunks, key=attrgetter("order")):
+        rows = chunk.raw or b"".join(starmap(ROW.pack, trace.rows(chunk)))
+        found[chunk.run, chunk.actor] = found.get((chunk.run, chunk.actor), b"") + rows
+    return list(found.values())
+
+
+def _digest(trace: Trace, rows: Iterable[bytes]) -> str:
+    """SHA-256 of the names and rows of a trace."""
     digest = hashlib.sha256()
     for run in trace.catalog.runs:
         digest.update(repr((run.name, run.actors, run.kinds, run.texts)).encode())
-    for chunk in sorted(trace.catalog.chunks, key=attrgetter("order")):
-        digest.update(chunk.raw or b"".join(starmap(ROW.pack, trace.rows(chunk))))
+    for each in rows:
+        digest.update(each)
     return digest.hexdigest()
 
 

@@ -51,11 +51,13 @@ class _Change:
         self.offset = offset
 
     def apply(self, content: bytearray) -> None:
-        if self.data is None:
-            _resize(content, self.offset)
+        data, offset = self.data, self.offset
+        if data is None:
+            _resize(content, offset)
         else:
-            _resize(content, max(len(content), self.offset))
-            content[self.offset : self.offset + len(self.data)] = self.data
+            if offset > len(content):
+                _resize(content, offset)
+            content[offset : offset + len(data)] = data
 
     def apply_torn(self, content: bytearray, rng: Random) -> None:
         """Apply a part of the bytes, then perhaps the new length without the rest."""
@@ -219,7 +221,15 @@ class SimulatedDisk:
             if path in self._files:
                 raise _os_error(errno.ENOTDIR, path)
             paths = [*self._files, *self._folders]
-        return sorted({_name(each) for each in paths if _folder(each) == path and each != path})
+        inside = path and path.rstrip("/") + "/"
+        begin = len(inside)
+        return sorted(
+            {
+                each[begin:]
+                for each in paths
+                if each.startswith(inside) and each.find("/", begin) < 0 and each[begin:]
+            }
+        )
 
     def read(self, path: str) -> bytes:
         return self.open_read(path).pread(self.size(path), 0)
@@ -428,7 +438,6 @@ def _resize(content: bytearray, size: int) -> None:
 
 _normal = lru_cache(maxsize=4096)(posixpath.normpath)
 _folder = lru_cache(maxsize=4096)(posixpath.dirname)
-_name = lru_cache(maxsize=4096)(posixpath.basename)
 """A run names few paths, each of them often."""
 
 
