@@ -164,6 +164,9 @@ FOUND = {
         "classic", 6000126, "publish_many to=d count=20 size=150 via=amqp\nhang_up how=socket\npublish to=d size=150\ncrash_at operation=21\n"
         "slow ms=38\nget queue=dead\nget queue=d via=amqp\nack\nhang_up how=socket",
     ),
+    "a publish that a second thread is sending while all others are settled may be nacked by a process that was killed": (
+        "classic", 200490, "publish to=all size=150 wait=1\nburst to=all\nkill victim=vhost_sup\nsettle",
+    ),
 }  # fmt: skip
 """What simulated runs have found: profile, seed and script."""
 

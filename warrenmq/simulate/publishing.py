@@ -150,11 +150,14 @@ class Publishing:
 
     def settle(self, _step: Step | None = None) -> None:
         """Wait for every outstanding confirm."""
-        if not self._session.faults.may_refuse:
+        is_settled = not self._session.faults.may_refuse
+        if is_settled:
             for due in list(self._due):
                 self._wait_for(due.confirm)
-            self._session.may_nack = False
         self.look()
+        # what another thread was sending meanwhile may have gone to a process that was killed
+        if is_settled and not self._due and not self._session.underway:
+            self._session.may_nack = False
 
     # -- a publish
 
