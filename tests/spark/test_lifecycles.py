@@ -153,10 +153,13 @@ def holes(runs, rng):
     return runs
 
 
-def test_where_rows_are_missing_nothing_is_guessed(spark, tmp_path, monkeypatch):
+@pytest.mark.parametrize("by_frames", [True, False], ids=["gaps from frames", "gaps from rows"])
+def test_where_rows_are_missing_nothing_is_guessed(spark, tmp_path, monkeypatch, by_frames):
     from warrenmq.replay.spark import lifecycles as spark_lifecycles
 
     monkeypatch.setattr(spark_lifecycles, "BLOCK_BITS", 3)
+    if not by_frames:  # as of files that only Spark reads
+        monkeypatch.setattr(spark_lifecycles, "stretches", lambda _rows: None)
     runs = side_by_side([consistent_trace(seed) for seed in range(4)])
     paths = (
         write_directory(tmp_path / "whole", runs),

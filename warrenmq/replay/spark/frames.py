@@ -15,8 +15,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from warrenmq.errors import CallerError
-from warrenmq.replay.drive.stretches import DDL as DDL_OF_STRETCHES
-from warrenmq.replay.drive.stretches import stretches_of
 from warrenmq.replay.spark.arrow_rows import COLUMNS, DDL, TYPES, Names, named_batches, names_of
 from warrenmq.replay.spark.datasource import TraceSource
 from warrenmq.replay.spark.only import EVERYTHING, Conditions, Only
@@ -47,7 +45,8 @@ class Read(NamedTuple):
     scan: Scan
     only: Only
     paths: list[str]
-    stretches: Callable[[], DataFrame]
+    stretches: Callable[[], DataFrame] | None
+    """None for files that only Spark reads: their index does not keep where each frame begins."""
 
 
 def read(
@@ -64,7 +63,7 @@ def read(
     names = [os.fspath(path) for path in paths]
     chosen = Only.of(only or {})
     scan: Scan
-    table: Callable[[], DataFrame]
+    table: Callable[[], DataFrame] | None
     if all(urlsplit(name).scheme in {"", "file"} for name in names):
         require_header(file for name in names for file in trace_files(local_name(name)))
         register(spark)
@@ -72,9 +71,7 @@ def read(
         scan = partial(_scan_files, spark, files)
         table = partial(spark.read.format(TraceSource.name()).option("report", "stretches").load, files)
     else:
-        trace = index_trace(spark, *names)
-        scan = partial(scan_through_spark, spark, trace)
-        table = partial(spark.createDataFrame, list(stretches_of(trace.catalog)), DDL_OF_STRETCHES)
+        scan, table = partial(scan_through_spark, spark, index_trace(spark, *names)), None
     rows = scan(columns or COLUMNS, chosen)
     _scans[rows] = Read(scan, chosen, names, table)
     return rows
@@ -107,7 +104,8 @@ def stretches(rows: DataFrame) -> DataFrame | None:
     """The rows of each actor that are there (stretches.py), of a DataFrame that `read` gave without conditions; else None."""
     if not _is_as_read(rows) or _scans[rows].only != EVERYTHING:
         return None
-    return _scans[rows].stretches()
+    table = _scans[rows].stretches
+    return None if table is None else table()
 
 
 def _is_as_read(rows: DataFrame) -> bool:
