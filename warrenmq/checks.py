@@ -24,6 +24,7 @@ SURELY_SHORT = SHORT_STRING // 4
 """Characters that are never more bytes than that."""
 LONGEST_WAIT = 1e9
 """Seconds, 31 years: a longer timeout means this one, as the system's own waits take no more than 292 years."""
+_NUMBERS = frozenset({int, float})
 _SHOWN = 60
 T = TypeVar("T")
 
@@ -103,6 +104,8 @@ def whole(what: str, value: Any, low: int, high: int) -> int:
 
 def seconds(what: str, value: Any) -> float | None:
     """Check a timeout in seconds: None = no limit, less than 0 counts as 0."""
+    if type(value) in _NUMBERS and 0 <= value <= LONGEST_WAIT:  # so it mostly is, once for each confirm
+        return value  # type: ignore[no-any-return]
     number = number_of_seconds(what, value)
     return None if number is None else max(0.0, min(number, LONGEST_WAIT))
 

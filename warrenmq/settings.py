@@ -224,11 +224,11 @@ class Settings:
     durability: str = _setting("fsync", Choice(("fsync", "os")))
     """A confirm means: fsync, the disk has it; os, the operating system has it."""
 
-    commit_log: bool = _setting(False, Switch())
+    commit_log: bool = _setting(True, Switch())
     """One sync for what many queues and stores want durable at the same time (docs/confirms.md#the-commit-log)."""
 
-    scheduler: str = _setting("threads", Choice(("threads", "pool")))
-    """The scheduler of the actors: threads, one each; pool, a few for all, and threads that wait (docs/runtime.md).  `warrenmq serve` has pool unless told otherwise."""
+    scheduler: str = _setting("pool", Choice(("threads", "pool")))
+    """The scheduler of the actors: pool, a few threads for all, and those that wait; or threads, one each (docs/runtime.md)."""
 
     msg_store_file_size_limit: int = _setting(16_777_216, Size(4_096, 1 << 40))
     """A message file that has reached this size is closed and the next one begun."""

@@ -35,7 +35,7 @@ def test_every_setting_on_its_page_is_one_and_has_the_default_that_is_said():
     table = text_of("docs/settings.md").partition("| setting | default |")[2].partition("\n\n")[0]
     rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", table, re.MULTILINE)
     defaults = {each.name: each.default for each in fields(Settings)}
-    units = {"16 MiB": 16 << 20, "25 ms": 25, "false": False}
+    units = {"16 MiB": 16 << 20, "25 ms": 25, "false": False, "true": True}
     assert rows
     for name, said in rows:
         plain = said.strip().strip("`")

@@ -163,8 +163,7 @@ def _configure_logs(args: argparse.Namespace, conf: ServerConf) -> None:
 
 def _settings(args: argparse.Namespace, conf: ServerConf) -> Settings:
     texts: dict[str, str] = {}
-    wanted = {"scheduler": "pool"} | conf.settings  # threads cost a connection twice the memory
-    for key, value in wanted.items():
+    for key, value in conf.settings.items():
         name, text = with_form(key, value)
         if ENVIRONMENT_PREFIX + name.upper() not in os.environ:
             texts[name] = text

@@ -2,7 +2,7 @@
 
     append, pwrite     to the file at once; what was written is remembered until the next sync
     sync               what was written since the last one goes into the log
-    a large round      more than 256 KiB since the last sync, or a file that was cut: the file is synced by itself
+    a large round      more than 128 KiB since the last sync, or a file that was cut: the file is synced by itself
     a file is renamed  or replaced or cut, and the log names it: first it is synced by itself, and the log forgets it
 
 Storage code does not notice.  What it may rely on is what `Disk` promises: after `datasync` the bytes survive a power cut,
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from warrenmq.commit_log.contents import Contents
     from warrenmq.seams.disk import Disk, File
 
-LARGE = 256 << 10
-"""Bytes since the last sync with which a file is synced by itself: writing them twice would take longer than a second sync."""
+LARGE = 128 << 10
+"""Bytes since the last sync with which a file is synced by itself: to write them twice costs a busy queue more than a second sync."""
 EXTENSIONS = (".qi", ".qs", ".jif", ".rdq")
 """The files that are logged: those that a confirm waits for."""
 
@@ -214,23 +214,31 @@ class LoggedDisk:
 
     def sync_files(self, files: Sequence[File]) -> None:
         """Sync files with one record in the commit log; files with large or unlogged writes get a sync of their own."""
-        mine = [file for file in files if isinstance(file, LoggedFile)]
-        if len(mine) < len(files):
-            self._disk.sync_files([file for file in files if not isinstance(file, LoggedFile)])
-        together = [file for file in mine if file.pending and file.logged and not file.alone]
-        alone = [file for file in mine if file not in together]
+        together: list[LoggedFile] = []
+        alone: list[LoggedFile] = []
+        others: list[File] = []
+        for file in files:
+            if not isinstance(file, LoggedFile):
+                others.append(file)
+            elif file.pending and file.logged and not file.alone:
+                together.append(file)
+            else:
+                alone.append(file)
+        if others:
+            self._disk.sync_files(others)
         forgets = self._sync_alone(alone) if alone else []
         if together or forgets:
             parts: list[bytes] = []
-            for file in together:
-                parts += pack_writes(file.packed, file.pending)
-            ranges = [(file.relative, file.low, file.high) for file in together]
+            ranges: list[tuple[str, int, int]] = []
+            for each in together:
+                parts += pack_writes(each.packed, each.pending)
+                ranges.append((each.relative, each.low, each.high))
             if self._log.commit(parts, ranges, forgets) is Outcome.NO_ROOM:
                 forgets += self._sync_alone(together)
                 if forgets:
                     self._forget(forgets)
-        for file in mine:
-            file.synced()
+        for each in (*together, *alone):
+            each.synced()
 
     def _sync_alone(self, files: list[LoggedFile]) -> list[str]:
         """Sync each file itself; returns the files that the log must forget, as a replay would bring old bytes back."""

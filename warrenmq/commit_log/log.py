@@ -2,7 +2,7 @@
 
     commit (any thread)      the first to come leads: it takes what others add meanwhile into one record, writes and syncs it
                              the others wait for their leader
-    two files take turns     records go to one until it is full, then to the other
+    two files take turns     records go to one until it is full, then to the other; the more files its records name, the more it takes
     before a file is used    all that its records name is synced by itself, a few files a commit, while the other one fills
       again                  up; then a record says so: "what came before me is not needed"
 
@@ -23,8 +23,9 @@ start reads it.
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from enum import Enum, auto
+from itertools import chain
 from posixpath import dirname
 from threading import Lock as ThreadLock
 from typing import TYPE_CHECKING
@@ -35,8 +36,9 @@ from warrenmq.seams.blocking import THIS_THREAD
 from warrenmq.seams.disk import is_full
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
+    from types import TracebackType
     from typing import Any, Protocol
 
     from warrenmq.commit_log.contents import Contents
@@ -57,8 +59,11 @@ if TYPE_CHECKING:
         def token_bytes(self, n: int) -> bytes: ...
 
 
-FILE_SIZE = 16 << 20
-"""Bytes of each of the two files."""
+FILE_SIZE = 32 << 20
+"""Bytes of each of the two files at the most."""
+_FULL, _FULL_PER_FILE = 1 << 20, 64 << 10
+"""Bytes with which a file is full, and bytes for each file that its records name, if that is more: each of those costs a sync of its own
+before the file is used again, so that a log of many files that took no more than one of few would sync them with every message."""
 _RESERVE = 4 * SECTOR
 """Bytes at the end of a file for the records without entries: of a change-over, of the close, and of the start after it."""
 _FIRST_GROWTH, _LAST_GROWTH = 64 << 10, 1 << 20
@@ -86,6 +91,29 @@ class _Batch:
         """(file, begin, end) of what is written."""
         self.forgets: list[str] = []
         self.outcome: Outcome | BaseException | None = None
+
+
+class _Turn:
+    """Exclusive access to the log files: `with turn:`."""
+
+    def __init__(self, lock: Lock) -> None:
+        self._lock = lock
+        self.taken = False
+        """True while a thread writes: others that want to write have to wait."""
+
+    def __enter__(self) -> None:
+        if self.taken:
+            with THIS_THREAD.blocking:
+                self._lock.acquire()
+        else:
+            self._lock.acquire()
+        self.taken = True
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.taken = False
+        self._lock.release()
 
 
 class _LogFile:
@@ -132,11 +160,9 @@ class CommitLog:
         self._first = self._number
         self._tables = ThreadLock()
         """Held for a moment around what several threads change."""
-        self._writing = lock()
-        """Held by the leader from its last look at who else wants something to the end of the sync."""
+        self._turn = _Turn(lock())
+        """Taken by the leader from its last look at who else wants something to the end of the sync."""
         self._collecting: _Batch | None = None
-        self._busy = False
-        """True while a thread writes: others that want to write have to wait."""
         self._in_doubt = False
         """True if the last write may be in the log or not."""
         self._failed: OSError | None = None
@@ -166,14 +192,20 @@ class CommitLog:
     # -- commit
 
     def commit(
-        self, parts: list[bytes], ranges: Iterable[tuple[str, int, int]] = (), forgets: Iterable[str] = ()
+        self, parts: list[bytes], ranges: Iterable[tuple[str, int, int]] = (), forgets: Sequence[str] = ()
     ) -> Outcome:
         """Make these entries durable; raises OSError when it is unknown whether they are.
 
         parts     what pack_writes made; `ranges` says the same as (file, begin, end)
         forgets   files of which nothing that was committed before is needed: they have been synced, or deleted
         """
-        forgets = list(forgets)
+        if forgets:
+            parts = [*chain.from_iterable(pack_forget(encoded(path)) for path in forgets), *parts]
+        if self._collecting is None and not self._turn.taken:  # nobody to share a record with
+            with self._turn:
+                outcome = self._write(parts, ranges, forgets)
+            self._sync_some(parts)
+            return outcome
         while True:
             with self._tables:
                 batch = self._collecting
@@ -181,8 +213,6 @@ class CommitLog:
                 if batch is None:
                     batch = self._collecting = _Batch(self._lock())
                     batch.done.acquire()
-                for path in forgets:
-                    batch.parts += pack_forget(encoded(path))
                 batch.forgets += forgets
                 batch.parts += parts
                 batch.ranges += ranges
@@ -203,49 +233,35 @@ class CommitLog:
 
     def _lead(self, batch: _Batch) -> None:
         try:
-            with self._alone():
+            with self._turn:
                 with self._tables:
                     self._collecting = None
                 try:
-                    batch.outcome = self._write(batch)
+                    batch.outcome = self._write(batch.parts, batch.ranges, batch.forgets)
                 except OSError as error:
                     batch.outcome = error
         finally:
             batch.done.release()
-        if self._files and self._other.to_sync:
-            with self._alone():
-                self._sync_some(room_for(sum(map(len, batch.parts))))
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Context manager: exclusive access to the log files."""
-        if self._busy:
-            with THIS_THREAD.blocking:
-                self._writing.acquire()
-        else:
-            self._writing.acquire()
-        self._busy = True
-        try:
-            yield
-        finally:
-            self._busy = False
-            self._writing.release()
+        self._sync_some(batch.parts)
 
     @property
     def _other(self) -> _LogFile:
         return self._files[1 - self._current]
 
-    def _write(self, batch: _Batch) -> Outcome:
+    def _write(
+        self, parts: list[bytes], ranges: Iterable[tuple[str, int, int]], forgets: Sequence[str]
+    ) -> Outcome:
         if self._failed is not None:
             raise self._failed
-        size = room_for(sum(map(len, batch.parts)))
+        size = room_for(sum(map(len, parts)))
         if size > self._size - _RESERVE:
             return Outcome.NO_ROOM
         try:
             self._open()
             if self._in_doubt:
                 self._begin_anew()
-            if self._files[self._current].position + size > self._size - _RESERVE:
+            file = self._files[self._current]
+            if file.position and file.position + size > self._full_at(file):
                 self._change_over()
             file = self._files[self._current]
             file.have(file.position + size, self._size)
@@ -253,16 +269,16 @@ class CommitLog:
             if is_full(error):
                 return Outcome.NO_ROOM
             raise
-        self._append(batch.parts)
+        self._append(parts)
         with self._tables:
-            for path in batch.forgets:
+            for path in forgets:
                 for each in self._files:
                     each.ranges.pop(path, None)
-            for path, begin, end in batch.ranges:
+            for path, begin, end in ranges:
                 file.note(path, begin, end)
         return Outcome.COMMITTED
 
-    def _append(self, parts: Iterable[bytes] = (), flags: int = 0) -> None:
+    def _append(self, parts: Sequence[bytes] = (), flags: int = 0) -> None:
         """Write one record and sync it; the caller has made room."""
         file = self._files[self._current]
         data = pack(self._id, self._number, self._first, parts, flags)
@@ -306,6 +322,10 @@ class CommitLog:
 
     # -- the turns of the two files
 
+    def _full_at(self, file: _LogFile) -> int:
+        """The size with which a log file is full; a single record may be larger."""
+        return min(max(_FULL, _FULL_PER_FILE * len(file.ranges)), self._size - _RESERVE)
+
     def _change_over(self) -> None:
         """Switch to the other log file, after syncing the files that its records name."""
         full, other = self._files[self._current], self._other
@@ -321,20 +341,25 @@ class CommitLog:
             with suppress(FileNotFoundError):
                 self._opened(path, lambda file: file.begin_sync())
 
-    def _sync_some(self, written: int) -> None:
+    def _sync_some(self, written: Iterable[bytes]) -> None:
         """Sync some of the files that the full log file names, paced to finish when the current one is three quarters full.
 
         The first quarter is the system's, which was asked to begin with them.
         """
-        file, waiting = self._files[self._current], self._other.to_sync
-        if self._failed is not None or file.position < self._size // 4:
+        if not self._files or not self._other.to_sync:
             return
-        left = max(self._size * 3 // 4 - file.position, 1)
-        for _ in range(min(len(waiting), -(-len(waiting) * written // left))):
-            self._sync_file(waiting[-1])
-            waiting.pop()
-        if not waiting:
-            self._first = file.start
+        with self._turn:
+            file, waiting = self._files[self._current], self._other.to_sync
+            full = self._full_at(file)
+            if self._failed is not None or file.position < full // 4:
+                return
+            left = max(full * 3 // 4 - file.position, 1)
+            size = room_for(sum(map(len, written)))
+            for _ in range(min(len(waiting), -(-len(waiting) * size // left))):
+                self._sync_file(waiting[-1])
+                waiting.pop()
+            if not waiting:
+                self._first = file.start
 
     def _sync_files(self, of: _LogFile) -> None:
         """Sync the remaining files that a full log file names."""
@@ -389,7 +414,7 @@ class CommitLog:
 
     def close(self) -> None:
         """Sync every file and write the clean mark; after an OSError the next start replays.  A closed log rejects commits."""
-        with self._alone():
+        with self._turn:
             try:
                 if self._files and self._failed is None:
                     if self._in_doubt:

@@ -30,7 +30,7 @@ from zlib import crc32
 from warrenmq.errors import CorruptFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 SECTOR = 512
 """Bytes that a disk writes as a whole; each record begins at a multiple of it."""
@@ -113,12 +113,14 @@ def pack_forget(path: bytes) -> list[bytes]:
     return [_ENTRY.pack(_FORGET, len(path), 0, 0), path]
 
 
-def pack(log: int, number: int, first: int, parts: Iterable[bytes] = (), flags: int = 0) -> bytes:
+def pack(log: int, number: int, first: int, parts: Sequence[bytes] = (), flags: int = 0) -> bytes:
     """Encode a record, padded to whole sectors."""
-    body = b"".join(parts)
-    fields = _FIELDS.pack(log, number, first, len(body), flags)
-    head = _HEAD.pack(MAGIC, crc32(body, crc32(fields)))
-    return b"".join((head, fields, body, _ZEROS[: -(HEADER_BYTES + len(body)) % SECTOR]))
+    size = sum(map(len, parts))
+    fields = _FIELDS.pack(log, number, first, size, flags)
+    checksum = crc32(fields)
+    for part in parts:  # one by one, so that their bytes are copied once
+        checksum = crc32(part, checksum)
+    return b"".join((_HEAD.pack(MAGIC, checksum), fields, *parts, _ZEROS[: -(HEADER_BYTES + size) % SECTOR]))
 
 
 def room_for(size: int) -> int:

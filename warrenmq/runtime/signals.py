@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import signal as _names
 from _signal import getsignal, signal  # type: ignore[import-not-found]  # those of `signal` make enums: 3 us a call
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import FrameType
+    from collections.abc import Callable
+    from types import FrameType, TracebackType
 
     Handler = Callable[[int, FrameType | None], object]
 
@@ -36,37 +35,47 @@ _MAY_RAISE = tuple(
 )
 
 
-@contextmanager
-def put_off() -> Iterator[None]:
-    """Call the handlers of signals that come in the body after it; for the main thread."""
-    came: dict[int, FrameType | None] = {}
-    replaced: list[tuple[int, Handler]] = []
+class PutOff:
+    """Calls the handlers of signals that come in the body of `with PutOff():` after it; for the main thread.
 
-    def later(number: int, frame: FrameType | None) -> None:
-        if number in came:
-            handler = dict(replaced)[number]
+    came       the signals that came, with the frame that each interrupted
+    replaced   the handlers of the application
+    """
+
+    def __init__(self) -> None:
+        self._came: dict[int, FrameType | None] = {}
+        self._replaced: list[tuple[int, Handler]] = []
+
+    def __enter__(self) -> None:
+        try:
+            for number in _MAY_RAISE:
+                handler = getsignal(number)
+                if callable(handler):
+                    self._replaced.append((number, handler))
+                    signal(number, self._later)
+        except BaseException:  # of a handler that was called between two of these lines
+            self._restore(list(self._replaced))
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._restore(list(self._replaced))
+
+    def _later(self, number: int, frame: FrameType | None) -> None:
+        if number in self._came:
+            handler = dict(self._replaced)[number]
             handler(number, frame)
-        came[number] = frame
+        self._came[number] = frame
 
-    try:
-        for number in _MAY_RAISE:
-            handler = getsignal(number)
-            if callable(handler):
-                replaced.append((number, handler))
-                signal(number, later)
-        yield
-    finally:
-        _restore(list(replaced), came)
-
-
-def _restore(replaced: list[tuple[int, Handler]], came: dict[int, FrameType | None]) -> None:
-    """Put each handler back, whatever those that are back already raise, and call it if its signal came."""
-    if not replaced:
-        return
-    number, handler = replaced.pop()
-    try:
-        signal(number, handler)
-        if number in came:
-            handler(number, came[number])
-    finally:
-        _restore(replaced, came)
+    def _restore(self, replaced: list[tuple[int, Handler]]) -> None:
+        """Put each handler back, whatever those that are back already raise, and call it if its signal came."""
+        if not replaced:
+            return
+        number, handler = replaced.pop()
+        try:
+            signal(number, handler)
+            if number in self._came:
+                handler(number, self._came[number])
+        finally:
+            self._restore(replaced)

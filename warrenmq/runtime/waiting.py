@@ -26,7 +26,7 @@ from queue import Empty
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
-from warrenmq.runtime.signals import put_off
+from warrenmq.runtime.signals import PutOff
 from warrenmq.runtime.workers import BATCH, MISSING, Cell, Helper, Runner, here, ring
 from warrenmq.seams.blocking import tell
 
@@ -75,8 +75,8 @@ def _help(thing: Awaited, helper: Helper) -> None:
         return
     if (cell := _next(thing.target, helper)) is None:
         return
-    if threading.current_thread() is threading.main_thread():
-        with put_off():
+    if helper.is_main:
+        with PutOff():
             _run_mine(cell, thing, helper)
     else:
         _run_mine(cell, thing, helper)

@@ -153,12 +153,14 @@ class Helper(Runner):
 
     mine      cells that its own sends made ready, or the actors that it ran: the ones that it may run
     may_wait  it waited after its last send: so it is expected to wait after the next one, too
+    is_main   it is the main thread, in which the handlers of signals run
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.mine: deque[Cell] = deque()
         self.may_wait = False
+        self.is_main = threading.current_thread() is threading.main_thread()
 
     def keep(self, cell: Cell) -> bool:
         if not cell.helpable:

@@ -45,9 +45,12 @@ _SMALL: dict[str, Any] = {
     "queue_ram_bytes": 3_000,
     "queue_sleep_after": 20,
 }
-SETTINGS = {profile: Settings(profile=profile, **_SMALL) for profile in ("classic", "modern")}
+PROFILES = ("classic", "modern")
+_SETTINGS = tuple(
+    {profile: Settings(profile=profile, commit_log=logged, **_SMALL) for profile in PROFILES}
+    for logged in (False, True)
+)
 """Limits so small that a dozen messages fill what overflows: files roll over and are collected, journals flushed, queues paged."""
-PROFILES = tuple(SETTINGS)
 _TOLD_AFTER_DAMAGE = ("C2",)
 """Rules that say what damage cost."""
 
@@ -80,17 +83,20 @@ _ENCODED = 16
 """One run of so many goes through the files of a trace, as every trace of a real broker does; the others keep its rows as they are."""
 
 
+def settings_of(seed: int) -> Mapping[str, Settings]:
+    """The settings of a run, by profile: two seeds without the commit log, then two with it."""
+    return _SETTINGS[seed // 2 % 2]
+
+
 def run(seed: int, script: Script, profile: str) -> Outcome:
     """Run a script, in virtual time."""
-    encoded = seed % _ENCODED == 0
-    return _run(
-        seed, script, SimulatedMachine(seed, SETTINGS[profile], traced=encoded, in_rows=not encoded), profile
-    )
+    encoded, settings = seed % _ENCODED == 0, settings_of(seed)[profile]
+    return _run(seed, script, SimulatedMachine(seed, settings, traced=encoded, in_rows=not encoded), profile)
 
 
 def run_traced(seed: int, script: Script, profile: str) -> tuple[Outcome, Mapping[str, bytes]]:
     """Run a script as `run` does; returns also the files of its trace by name."""
-    machine = SimulatedMachine(seed, SETTINGS[profile], traced=True)
+    machine = SimulatedMachine(seed, settings_of(seed)[profile], traced=True)
     outcome = _run(seed, script, machine, profile)
     assert machine.sink is not None
     return outcome, machine.sink.files()
@@ -99,7 +105,7 @@ def run_traced(seed: int, script: Script, profile: str) -> tuple[Outcome, Mappin
 def _run(seed: int, script: Script, machine: SimulatedMachine, profile: str) -> Outcome:
     problem, text = "", ""
     with silence(), machine:  # the broker's logs of intended faults are not for the terminal
-        application = Application(machine, SETTINGS)
+        application = Application(machine, settings_of(seed))
         try:
             application.do(script)
         except PromiseBroken as broken:
