@@ -428,6 +428,7 @@ class QueueProcess(Server):
     def _closed(self) -> None:
         """The files are closed, those of a durable queue with their terms."""
         state, vq = self._state, self._state.vq
+        state.drops.note_lost()  # a stop reads what it pages, and may find damage
         if not self.spec.durable:
             vq.index.delete()
         elif state.rows is not None:

@@ -6,7 +6,6 @@ How long this runs: tests/support/damage.py.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -154,13 +153,12 @@ def test_a_directory_opens_without_any_one_of_its_files(stop: str) -> None:
 
 
 def test_a_record_of_nonsense_is_put_into_quarantine() -> None:
-    settings = replace(SMALL_CLASSIC, commit_log=False)  # a start writes over it what the log has
-    made = directory(settings, "killed")
+    made = directory(SMALL_CLASSIC, "killed")
     for message in made.queues["a"].messages:
         for path, start, end in message.places:
             nonsense = b"\xff" * (end - start)
             data = made.files[path]
-            host = SimulatedHost(seed=1, settings=settings, traced=False)
+            host = SimulatedHost(seed=1, settings=SMALL_CLASSIC, traced=False)
             put(host, {**made.files, path: data[:start] + nonsense + data[end:]})
             given_back(host, ENOUGH)
             kept = files_of(host).items()

@@ -631,3 +631,20 @@ def test_what_cannot_be_cut_back_after_a_failed_write_is_passed_over(kept: str) 
     index.sync(Trigger.TIMER)
     again, found = kit.recover(disk, v2())
     assert (list(kit.everything(again)), found.damage) == ([0, 1, 2, 3, 4, 5], [])
+
+
+@pytest.mark.parametrize("operation", range(1, 9))
+def test_a_power_cut_brings_no_entries_back_without_their_bodies(operation: int) -> None:
+    for seed in range(10):
+        disk = kit.disk(seed)
+        disk.in_order = False
+        index, _ = kit.recover(disk, v2(4))
+        index.publish_many(0, records(8), persistent=True)
+        index.sync(Trigger.TIMER)
+        index.ack_range(0, 8)
+        with disk.power_fails_at(operation, reads=False):
+            index.begin_flush()
+            index.sync(Trigger.TIMER)
+        disk.power_cut()
+        left = files(disk)
+        assert all(name.replace(".qi", ".qs") in left for name in left if name.endswith(".qi"))

@@ -160,6 +160,10 @@ FOUND = {
     "what is on its way over AMQP may reach queues that a transaction declares again": (
         "modern", 2, "publish to=a.x via=amqp\npublish_many to=b via=amqp\ndelete queue=b\nkill victim=vhost_sup\ntx to=all",
     ),
+    "messages whose bodies a power cut took are told of by a queue that stops": (
+        "modern", 24, "publish via=amqp\npublish_many to=x.x\npublish\npublish_many to=all count=20 size=0\npurge queue=b\n"
+        "crash_at operation=5\nget queue=p",
+    ),
     "an ack that a channel has not handled is lost with the socket": (
         "classic", 6000126, "publish_many to=d count=20 size=150 via=amqp\nhang_up how=socket\npublish to=d size=150\ncrash_at operation=21\n"
         "slow ms=38\nget queue=dead\nget queue=d via=amqp\nack\nhang_up how=socket",

@@ -16,6 +16,7 @@ from warrenmq.trace.events import Ev
 from warrenmq.trace.reader import open_memory
 
 _SMALL: dict[str, Any] = {
+    "commit_log": False,  # so that a test may say what happens at which sync of which file; EVERY_KIND has logs
     "msg_store_file_size_limit": 4096,
     "queue_index_embed_msgs_below": 100,
     "queue_index_max_journal_entries": 12,

@@ -341,17 +341,18 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
         self._delete_done()
 
     def _delete_done(self) -> None:
-        for number in list(self._done):
-            segment = self._segments.get(number)
-            if segment is not None and not segment.unacked:
-                if segment.on_disk:
-                    self._files.delete(number)
-                    if self._trace is not None:
-                        _write_deleted(self._trace, number)
-                base = number * self.segment_entry_count
-                self._acks.difference_update(range(base, base + self.segment_entry_count))
-                del self._segments[number]
-            del self._done[number]
+        segments = self._segments
+        empty = [number for number in self._done if number in segments and not segments[number].unacked]
+        on_disk = [number for number in empty if segments[number].on_disk]
+        self._files.delete(on_disk)
+        if self._trace is not None:
+            for number in on_disk:
+                _write_deleted(self._trace, number)
+        for number in empty:
+            base = number * self.segment_entry_count
+            self._acks.difference_update(range(base, base + self.segment_entry_count))
+            del segments[number]
+        self._done.clear()
 
     # -- the end
 

@@ -27,7 +27,7 @@ from warrenmq.queue_index.v2.recovery import UNSYNCED
 from warrenmq.queue_index.v2.unpack import records_of_run, run_of
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Sequence
 
     from warrenmq.seams.disk import Disk, File, Write
 
@@ -225,13 +225,21 @@ class SegmentFiles:
         entries = qi.parse(self._disk.read(self._path(number, qi.EXTENSION))).entries
         return [(base + relative, message_number(entry.msg_id or NO_ID)) for relative, entry in entries]
 
-    def delete(self, number: int) -> None:
-        """Remove both files of a segment."""
-        if (files := self._open.pop(number, None)) is not None:
-            files.close()
-        self._unsynced.pop(number, None)
-        self._disk.unlink(self._path(number, qi.EXTENSION))
-        self._disk.unlink(self._path(number, qs.EXTENSION))
+    def delete(self, numbers: Sequence[int]) -> None:
+        """Remove both files of these segments.
+
+        The bodies go when it is safe that the entries have gone: an entry that a power cut brings back without its body is a lost message.
+        """
+        if not numbers:
+            return
+        for number in numbers:
+            if (files := self._open.pop(number, None)) is not None:
+                files.close()
+            self._unsynced.pop(number, None)
+            self._disk.unlink(self._path(number, qi.EXTENSION))
+        self._disk.sync_dir(self._directory)
+        for number in numbers:
+            self._disk.unlink(self._path(number, qs.EXTENSION))
         self.folder_changed = True
 
     def sync(self) -> None:
