@@ -164,6 +164,9 @@ FOUND = {
         "modern", 24, "publish via=amqp\npublish_many to=x.x\npublish\npublish_many to=all count=20 size=0\npurge queue=b\n"
         "crash_at operation=5\nget queue=p",
     ),
+    "a message that was sent while its queue got a time to live may have none": (
+        "modern", 4933, "publish to=a.b\nburst to=a.b\npolicy queue=b is=ttl\nsleep ms=4022\nconsume queue=b",
+    ),
     "an ack that a channel has not handled is lost with the socket": (
         "classic", 6000126, "publish_many to=d count=20 size=150 via=amqp\nhang_up how=socket\npublish to=d size=150\ncrash_at operation=21\n"
         "slow ms=38\nget queue=dead\nget queue=d via=amqp\nack\nhang_up how=socket",

@@ -30,6 +30,7 @@ class Administering:
                 return  # what expires or is dropped later would be dead-lettered, too
             session.queue("dead")
         session.changing = name
+        sent_before = {*model.copies}
         model.policy(key)
         session.may_nack |= model.rejects
         if key == "none":
@@ -38,6 +39,10 @@ class Administering:
         else:
             session.broker.set_policy(f"of {name}", f"^{name}$", POLICIES[key], apply_to="queues")
             session.policies[name] = key
+        for number in (
+            model.copies.keys() - sent_before
+        ):  # by a second thread: the queue may have taken it before
+            model.copies[number].has_ttl = False
         session.changing = ""
         model.check_length(queue.info().ready)
 
