@@ -44,7 +44,7 @@ def batched(it: Iterator[bytes], n: int) -> Iterator[list[bytes]]:
 
 
 class BaseAdapter:
-    """What an adapter has; everything has a default in terms of publish_confirmed, consume and ack."""
+    """The interface of an adapter; every method has a default in terms of publish_confirmed, consume and ack."""
 
     name = "?"
     durability = NONE  # FSYNC | OS | NONE

@@ -50,7 +50,7 @@ _RISING = (1, 2, _START["msg"], _START["pseq"], _START["a"])
 _OTHERS = [byte for byte in (*_TIMES, *_SORTED) if byte not in _RISING]
 
 _PIECE = f"{_SORTED.start}x{len(_SORTED)}s{_ROW_BYTES - _SORTED.stop}x"
-"""What is sorted of a row, for struct."""
+"""The columns of a row that are sorted, as a format of struct."""
 
 Columns = list[memoryview]
 
