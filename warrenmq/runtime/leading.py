@@ -1,4 +1,4 @@
-"""Leader and follower: the two threads of one event loop, of which one runs the loop and the actors that it made ready.
+"""Leader and followers: the two threads of one event loop, of which one runs the loop and the actors that it made ready.
 
 A loop that only casts what it reads wakes a worker for each read: two changes of thread, more than all that connection, channel
 and queue do with a message.  So the thread that reads, the leader, runs what its reads made ready itself, and what those
@@ -12,8 +12,9 @@ seconds workers have the rest as well.
 
 Source: the Leader/Followers pattern (Schmidt, Stal, Rohnert, Buschmann: Pattern-Oriented Software Architecture 2).
 
-The thread that holds `_baton` runs the loop.  While the leader runs actors it stands in `_lent`.  The thread that takes it out,
-by one atomic `pop`, decides about the baton: the leader itself keeps it and goes back to the loop; any other releases it.
+    Baton        the right to run the loop, and the thread that holds it
+    SharedLoop   the loop and its threads, each of which takes the baton, leads, and follows
+    Leader       one of these threads, to the scheduler: it keeps what it makes ready, and runs it
 """
 
 from __future__ import annotations
@@ -31,19 +32,127 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
+class Baton:
+    """The right to run the loop, which one thread holds at a time.
+
+    Its holder lends it before it runs actors, and takes it back after that; in between any thread may give it away, to
+    the one that waits for it.  Take back and give away are one atomic `pop` of `_lent`, so that only one of them succeeds.
+
+    _held     locked while a thread holds it
+    _lent     the holder, while it runs actors and the loop stands still
+    _waiting  threads that wait for it
+    """
+
+    def __init__(self) -> None:
+        self._held = threading.Lock()
+        self._lent: dict[Leader, None] = {}
+        self._waiting: dict[Leader, None] = {}
+
+    def take(self, leader: Leader) -> None:
+        """Wait until it is given away, and hold it."""
+        self._waiting[leader] = None
+        self._held.acquire()
+        del self._waiting[leader]
+
+    def lend(self, leader: Leader) -> None:
+        """Let other threads give it away; by its holder."""
+        self._lent[leader] = None
+
+    def is_lent(self, leader: Leader) -> bool:
+        """True if this leader holds it and has lent it."""
+        return leader in self._lent
+
+    def take_back(self, leader: Leader) -> bool:
+        """True if the leader, which has lent it, still holds it."""
+        return self._lent.pop(leader, MISSING) is not MISSING
+
+    def give_away(self, leader: Leader) -> None:
+        """Give it to a thread that waits, if this leader has lent it; from any thread."""
+        if self.take_back(leader):
+            self.release()
+
+    def release(self) -> None:
+        """Hold it no longer; by its holder."""
+        self._held.release()
+
+    @property
+    def is_waited_for(self) -> bool:
+        """True if a thread waits for it."""
+        return bool(self._waiting)
+
+
+class SharedLoop:
+    """An event loop and its threads: one, and a second one once an actor is made ready in the loop.
+
+    `run` runs the loop in the calling thread until `stop`, which is called in the loop; another thread may run it then (asyncio's
+    run_forever and stop).  ResourceError when the system has no thread left.
+    """
+
+    def __init__(self, run: Callable[[], object], stop: Callable[[], object], name: str) -> None:
+        self.stop = stop
+        self.baton = Baton()
+        self._run = run
+        self._name = name
+        self._ended = False
+        self._threads: list[threading.Thread] = []
+        self._start_thread()
+
+    def end(self) -> None:
+        """End the loop, which is told to stop; called in the loop."""
+        self._ended = True
+        self.stop()
+
+    def join(self) -> None:
+        """Wait for the end of its threads, once it was ended."""
+        for thread in self._threads:
+            thread.join()
+
+    def has_follower(self) -> bool:
+        """True if a thread waits to run the loop, which the first call starts; for the leader."""
+        if len(self._threads) == 1:
+            try:
+                self._start_thread()
+            except ResourceError:
+                return False
+        return self.baton.is_waited_for
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._follow_and_lead, name=self._name, daemon=True)
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError) as error:
+            raise no_thread(error, self._name) from error
+        self._threads.append(thread)
+
+    def _follow_and_lead(self) -> None:
+        leader = here.runner = Leader(self)
+        while not self._ended:
+            self.baton.take(leader)
+            leads = True
+            while leads and not self._ended:
+                self._run()
+                if leader.mine:
+                    self.baton.lend(leader)
+                    leader.run_mine()
+                    leads = self.baton.take_back(leader)
+            if leads:
+                self.baton.release()
+
+
 class Leader(Helper):
     """A thread of a loop, leading or following."""
 
     def __init__(self, loop: SharedLoop) -> None:
         super().__init__()
         self._loop = loop
+        self._baton = loop.baton
 
     def keep(self, cell: Cell) -> bool:
         """Remember a cell that it made ready; True if it will run it."""
         if len(self.mine) >= MOST_MINE or not cell.helpable:
             return False
-        if self.cell is None:
-            if not (cell.workers.ticking and self._loop.can_be_left()):
+        if self.cell is None:  # it runs the loop
+            if not (cell.workers.ticking and self._loop.has_follower()):
                 return False
             cell.lazy = True
             self._loop.stop()
@@ -55,14 +164,14 @@ class Leader(Helper):
         self.hand_over()
 
     def give_way(self) -> None:
-        self._loop.give_away(self)
+        self._baton.give_away(self)
 
     def run_mine(self) -> None:
         """Run the actors that the loop, and what it ran, made ready; for SLICE seconds as long as the loop waits."""
         before = tell(self)
         until = monotonic() + SLICE
         try:
-            while self.mine and (monotonic() < until or not self._loop.waits_for(self)):
+            while self.mine and (monotonic() < until or not self._baton.is_lent(self)):
                 cell = self.mine.popleft()
                 workers = cell.workers
                 if workers.ready.pop(cell, MISSING) is not MISSING:
@@ -80,74 +189,3 @@ def _turns(until: float) -> Iterator[tuple[()]]:
         yield ()
         if not i & 15 and monotonic() > until:
             return
-
-
-class SharedLoop:
-    """An event loop and its threads: one, and a second one once an actor is made ready in the loop.
-
-    `run` runs the loop in the calling thread until `stop`, which is called in the loop; another thread may run it then (asyncio's
-    run_forever and stop).  ResourceError when the system has no thread left.
-    """
-
-    def __init__(self, run: Callable[[], object], stop: Callable[[], object], name: str) -> None:
-        self._run = run
-        self.stop = stop
-        self._name = name
-        self._baton = threading.Lock()
-        self._lent: dict[Leader, None] = {}
-        self._following: dict[Leader, None] = {}
-        self._ended = False
-        self._threads: list[threading.Thread] = []
-        self._start_thread()
-
-    def end(self) -> None:
-        """End the loop, which is told to stop; called in the loop."""
-        self._ended = True
-        self.stop()
-
-    def join(self) -> None:
-        """Wait for the end of its threads, once it was ended."""
-        for thread in self._threads:
-            thread.join()
-
-    def can_be_left(self) -> bool:
-        """True if a follower stands by; for the leader."""
-        if len(self._threads) == 1:
-            try:
-                self._start_thread()
-            except ResourceError:
-                return False
-        return bool(self._following)
-
-    def waits_for(self, leader: Leader) -> bool:
-        """True while the loop stands still until this leader has run its actors."""
-        return leader in self._lent
-
-    def give_away(self, leader: Leader) -> None:
-        """Let the follower lead; does nothing unless the loop waits for this leader.  From any thread."""
-        if self._lent.pop(leader, MISSING) is not MISSING:
-            self._baton.release()
-
-    def _start_thread(self) -> None:
-        thread = threading.Thread(target=self._follow, name=self._name, daemon=True)
-        try:
-            thread.start()
-        except (RuntimeError, MemoryError) as error:
-            raise no_thread(error, self._name) from error
-        self._threads.append(thread)
-
-    def _follow(self) -> None:
-        leader = here.runner = Leader(self)
-        while not self._ended:
-            self._following[leader] = None
-            self._baton.acquire()
-            del self._following[leader]
-            leads = True
-            while leads and not self._ended:
-                self._run()
-                if leader.mine:
-                    self._lent[leader] = None
-                    leader.run_mine()
-                    leads = self._lent.pop(leader, MISSING) is not MISSING
-            if leads:
-                self._baton.release()
