@@ -138,11 +138,24 @@ def adjacent(base: int, published: list[int], entries: bytes, acked: list[int]) 
     """
     if published and not acked and published[-1] - published[0] + 1 == len(published):
         return [(published[0] - base, entries)]
-    if not published:
-        return [(first - base, bytes(qi.ENTRY_BYTES * count)) for first, count in runs(acked)]
-    size = qi.ENTRY_BYTES
-    new = {seq_id: entries[size * i : size * (i + 1)] for i, seq_id in enumerate(published)}
-    return [
-        (first - base, b"".join([new.get(seq_id, qi.ACKED) for seq_id in range(first, first + count)]))
-        for first, count in runs(sorted([*published, *acked]))
-    ]
+    pieces = [(first, bytes(qi.ENTRY_BYTES * count)) for first, count in _runs(acked)]
+    at = 0
+    for first, count in _runs(published):
+        end = at + qi.ENTRY_BYTES * count
+        pieces.append((first, entries[at:end]))
+        at = end
+    writes: list[tuple[int, list[bytes]]] = []
+    neighbour = -1
+    for first, piece in sorted(pieces):
+        if first != neighbour:
+            writes.append((first - base, []))
+        writes[-1][1].append(piece)
+        neighbour = first + len(piece) // qi.ENTRY_BYTES
+    return [(position, b"".join(together)) for position, together in writes]
+
+
+def _runs(ascending: list[int]) -> Iterable[tuple[int, int]]:
+    """`runs`, at once where there is one only, as of the messages of most rounds, and of the acks."""
+    if ascending and ascending[-1] - ascending[0] + 1 == len(ascending):
+        return [(ascending[0], len(ascending))]
+    return runs(ascending)
