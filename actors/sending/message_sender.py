@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pykka import ActorDeadError
 
 from warrenmq.errors import Blocked, NotFound, ResourceError
-from warrenmq.message.queue_message import Publication
+from warrenmq.message.queue_message import Publication, alike_checksums
 from warrenmq.message.stored import encode_head, encode_raw_head
 from warrenmq.queue.collected import OpenPublish
 from warrenmq.queue.messages import Publish, Publisher
@@ -153,7 +153,10 @@ class MessageSender(Generic[F]):
             self._tell_route(self.trace, exchange, routing_keys, queues)
         first = self._take_ids(len(bodies))
         size = len(head) - len(plain)
-        return Publication(self._ids.prefix, first, head, size, bodies, persistent, expiration, priority, due)
+        checksums = alike_checksums(head, bodies)
+        return Publication(
+            self._ids.prefix, first, head, size, bodies, persistent, expiration, priority, due, checksums
+        )
 
     def _plain_head(self, exchange: str, routing_keys: tuple[str, ...]) -> bytes:
         """The head of a message without properties."""

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.queue_index.index_kit import DIRECTORY, HEAD, disk, put_file, read_file, recover, settings
-from warrenmq.message.queue_message import Publication, records_of
+from warrenmq.message.queue_message import FEW, Publication, records_of
 from warrenmq.message.stored import encode_head
 from warrenmq.queue_index.v2 import qi
-from warrenmq.queue_index.v2.pack import FEW, alike_entries
+from warrenmq.queue_index.v2.pack import alike_entries
 from warrenmq.queue_index.v2.unpack import run_of
 from warrenmq.testing import SimulatedDisk
 from warrenmq.trace.events import Trigger

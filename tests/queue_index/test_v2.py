@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import random
 from typing import Any
 
 import pytest
@@ -13,11 +14,13 @@ from tests.queue_index import index_kit as kit
 from tests.support.kept_rows import KeptRows
 from tests.support.own_directories import listed_version_2
 from warrenmq.directory.recovery_terms import Terms
+from warrenmq.message.queue_message import FEW, Publication, records_of
+from warrenmq.message.stored import encode_head
 from warrenmq.queue_index.record import embedded
 from warrenmq.queue_index.record import pack as pack_record
 from warrenmq.queue_index.v2 import qi, qs
+from warrenmq.queue_index.v2.derived_crc import WORTH
 from warrenmq.queue_index.v2.pack import (
-    FEW,
     adjacent,
     by_segment,
     newest_that_fit,
@@ -223,10 +226,10 @@ def test_sequence_ids_are_cut_where_a_segment_ends() -> None:
     assert by_segment([], [], 4) == []
 
 
-def one_by_one(records: list[bytes], flags: list[int], offset: int) -> tuple[bytes, bytes]:
+def one_by_one(first: int, records: list[bytes], flags: list[int], offset: int) -> tuple[bytes, bytes]:
     bodies, entries = b"", b""
-    for record, persistent in zip(records, flags, strict=True):
-        body, entry = pack([record], [persistent], offset + len(bodies))
+    for seq_id, (record, persistent) in enumerate(zip(records, flags, strict=True), first):
+        body, entry = pack([seq_id], [record], [persistent], offset + len(bodies))
         bodies, entries = bodies + body, entries + entry
     return bodies, entries
 
@@ -241,7 +244,8 @@ def test_messages_that_are_alike_are_packed_to_the_same_bytes_as_one_by_one(
     bodies: list[bytes], flags: int, expiry: int, offset: int
 ) -> None:
     alike = [pack_record(bytes(16), expiry, 3, body) for body in bodies]
-    assert pack_alike(alike, flags, offset) == one_by_one(alike, [flags] * len(alike), offset)
+    seq_ids = [*range(7, 7 + len(alike))]
+    assert pack_alike(seq_ids, alike, flags, offset) == one_by_one(7, alike, [flags] * len(alike), offset)
 
 
 @given(
@@ -258,7 +262,23 @@ def test_any_messages_are_packed_to_the_same_bytes_as_one_by_one(
     kinds += kinds[-1:] * alike
     several = [pack_record(b"i" * 16, expiry, 3, b"m" * size) for size, _, expiry in kinds]
     flags = [int(persistent) for _, persistent, _ in kinds]
-    assert pack(several, flags, 64) == one_by_one(several, flags, 64)
+    assert pack([*range(len(several))], several, flags, 64) == one_by_one(0, several, flags, 64)
+
+
+@pytest.mark.parametrize("size", [0, 1, 250, 1_024, 3_000])
+@pytest.mark.parametrize("first", [0, 65_500, (1 << 32) - 7, 1 << 40])
+def test_checksums_that_are_derived_from_those_of_the_messages_are_the_same(size: int, first: int) -> None:
+    bodies = [random.Random(number).randbytes(size) for number in range(2 * WORTH)]
+    messages = Publication(b"warrenmq", 1, encode_head("", ["q"], None), 0, bodies, persistent=True)
+    several, _ = records_of([messages], first, 4_096)
+    seq_ids, flags = [*range(first, first + len(bodies))], [qi.PERSISTENT] * len(bodies)
+    assert pack(seq_ids, several, flags, 64) == one_by_one(first, several, flags, 64)
+
+
+def test_no_checksum_is_derived_for_a_message_that_has_none() -> None:
+    several = [kit.embedded_record(1)] * (2 * WORTH)
+    seq_ids, flags = [*range(len(several))], [qi.PERSISTENT] * len(several)
+    assert pack(seq_ids, several, flags, 64) == one_by_one(0, several, flags, 64)
 
 
 @pytest.mark.parametrize(("limit", "flushed"), [({"classic_queue_store_v2_max_cache_size": 200}, 4), ({}, 8)])

@@ -21,14 +21,15 @@ A small body is part of the position, so a beta or gamma that is not APART still
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
-from operator import itemgetter
+from operator import add, itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 from zlib import crc32
 
+from warrenmq.message.columns import WIDTH, column, number, set_field, xored
 from warrenmq.message.stored import (
     CHECKSUMS,
     FRONT,
@@ -71,6 +72,10 @@ NOT_EMBEDDED = bytes(4)
 EMBEDDED_SIZE_AT = 28
 _EMBEDDED = Struct(">8sQQII3sII")
 """_HEADER, and FRONT of the message behind it."""
+_MSG_AT, _CHECKSUM_AT = 8, _RECORD_HEADER + len(SEALED)
+"""The places of the two fields in which records of messages that are alike differ: u64 and u32."""
+FEW = 16
+"""The number of messages below which columns cost more than they save."""
 
 
 _seal_of = Struct(">3sI").unpack_from
@@ -99,6 +104,25 @@ class Publication:
     """For a queue of delayed messages: when they are to be delivered, in microseconds since 1970; 0 = as their header x-delay
     says, counted from their arrival.
     """
+    checksums: bytes = b""
+    """Those of all messages, before they are bound to their places (alike_checksums); b"" = not computed yet."""
+
+    def one(self, place: int) -> Publication:
+        """The message at a place alone."""
+        checksum = self.checksums[WIDTH * place : WIDTH * (place + 1)]
+        bodies = self.bodies[place : place + 1]
+        return replace(self, first_id=self.first_id + place, bodies=bodies, checksums=checksum)
+
+
+def alike_checksums(head: bytes, bodies: Sequence[bytes]) -> bytes:
+    """The column of the checksums of messages, not yet bound to a place; b"" unless they are many, and of one size.
+
+    A publisher computes them once for all queues, and while these wait for the disk.
+    """
+    if len(bodies) < FEW or {*map(len, bodies)} != {len(bodies[0])}:
+        return b""
+    _, so_far = sealed_head(head, len(bodies[0]))
+    return column(map(crc32, bodies, repeat(so_far)))
 
 
 def checksum_of(messages: Iterable[tuple[int, bytes, bool]]) -> int:
@@ -149,45 +173,58 @@ def records_of(publications: Sequence[Publication], first_seq_id: int, embed_bel
     Source: rabbit_variable_queue:determine_persist_to, docs/reference/classic-queue.md#where-a-body-goes.
     """
     global _sealed  # noqa: PLW0603
-    join, crc = b"".join, crc32
     records: list[bytes] = []
-    append = records.append
     stored: dict[int, bytes] = {}
-    last_head, last_size = b"", -1
-    rest, so_far, embedded = b"", 0, 0
-    seq_id = first_seq_id
     sealed = _sealed
     for publication, expiry in zip(publications, repeat(0) if expiries is None else expiries):  # noqa: B905
-        prefix, msg, head = publication.id_prefix, publication.first_id, publication.head
-        for body in publication.bodies:
+        head, bodies = publication.head, publication.bodies
+        largest = embed_below - publication.properties_size
+        checksums = publication.checksums or alike_checksums(head, bodies)
+        msg, first, last_size = publication.first_id, first_seq_id + len(records), -1
+        for place, body in enumerate(bodies):
             size = len(body)
-            if size != last_size or head is not last_head:
-                last_head, last_size = head, size
+            if size != last_size:
+                last_size = size
                 if sealed[0] is not head or sealed[1] != size:
                     sealed = head, size, *sealed_head(head, size)
                 _, _, rest, so_far = sealed
-                in_index = size + publication.properties_size < embed_below
-                embedded = FRONT.size + len(rest) + size if in_index else 0
-            if embedded:
-                checksum = (crc(body, so_far) ^ seq_id) & MASK
-                append(
-                    join(
-                        (
-                            _EMBEDDED.pack(prefix, msg, expiry, size, embedded, SEALED, checksum, size),
-                            rest,
-                            body,
-                        )
-                    )
+                if checksums and size < largest:
+                    records += _embedded_alike(publication, checksums, first, expiry, rest)
+                    break
+                embedded = FRONT.size + len(rest) + size
+            crc = number(checksums, place) if checksums else crc32(body, so_far)
+            if size < largest:
+                checksum = (crc ^ first + place) & MASK
+                front = _EMBEDDED.pack(
+                    publication.id_prefix, msg + place, expiry, size, embedded, SEALED, checksum, size
                 )
+                records.append(b"".join((front, rest, body)))
             else:
-                record = _HEADER.pack(prefix, msg, expiry, size, 0)
-                front = FRONT.pack(SEALED, crc(body, so_far) ^ bound_to(record[:16]), size)
-                stored[len(records)] = join((front, rest, body))
-                append(record)
-            seq_id += 1
-            msg += 1
+                record = _HEADER.pack(publication.id_prefix, msg + place, expiry, size, 0)
+                front = FRONT.pack(SEALED, crc ^ bound_to(record[:16]), size)
+                stored[len(records)] = b"".join((front, rest, body))
+                records.append(record)
     _sealed = sealed  # of any thread: one name bound to one tuple
     return records, stored
+
+
+def _embedded_alike(
+    publication: Publication, checksums: bytes, seq_id: int, expiry: int, rest: bytes
+) -> list[bytes]:
+    """The records of a publication whose bodies have one size and are embedded: a third of the time of one by one.
+
+    `rest` is what stands between FRONT and body.
+    """
+    bodies = publication.bodies
+    count, size = len(bodies), len(bodies[0])
+    embedded = FRONT.size + len(rest) + size
+    like = _EMBEDDED.pack(publication.id_prefix, 0, expiry, size, embedded, SEALED, 0, size) + rest
+    fronts, row = bytearray(like * count), len(like)
+    set_field(fronts, row, _MSG_AT, 8, column(range(publication.first_id, publication.first_id + count)))
+    bound = xored(checksums, column(range(seq_id, seq_id + count)))
+    set_field(fronts, row, _CHECKSUM_AT, 4, bound)
+    whole = bytes(fronts)
+    return list(map(add, [whole[at : at + row] for at in range(0, row * count, row)], bodies))
 
 
 def body_size(message: Message) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from warrenmq.errors import PreconditionFailed
@@ -79,12 +79,11 @@ class Publish:
         if self.sends == 1:
             yield self
             return
-        publication, promises = self.publication, self.confirm.parts(self.sends)
-        for i, (body, promise) in enumerate(zip(publication.bodies, promises, strict=True)):
-            one = replace(publication, first_id=publication.first_id + i, bodies=[body])
+        for i, promise in enumerate(self.confirm.parts(self.sends)):
             yield Publish(
-                one, promise, self.publisher, self.sender, self.sent_seq and self.sent_seq + i, self.sent_t
-            )
+                self.publication.one(i), promise, self.publisher, self.sender, self.sent_seq and self.sent_seq + i,
+                self.sent_t,
+            )  # fmt: skip
 
 
 @dataclass(slots=True)

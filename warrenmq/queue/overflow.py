@@ -10,7 +10,6 @@ and #t13.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from warrenmq.errors import Nacked
@@ -70,15 +69,10 @@ class QueueOverflow:
         while at < len(bodies):
             if count := self._fitting(message, at):
                 for place in range(at, at + count):
-                    publication = replace(
-                        message.publication,
-                        first_id=message.publication.first_id + place,
-                        bodies=bodies[place : place + 1],
-                    )
                     self._unanswered.pop()  # the part carries it from here on
                     yield Publish(
-                        publication, answers[place], message.publisher, sender, sent_seq, message.sent_t
-                    )
+                        message.publication.one(place), answers[place], message.publisher, sender, sent_seq, message.sent_t
+                    )  # fmt: skip
                     sender = sent_seq = 0  # the first row is the receive of the SEND
                 at += count
             else:

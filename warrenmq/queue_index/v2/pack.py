@@ -3,7 +3,8 @@
 Pure functions over sequence ids and records; the files are queue_index/v2/segment_files.py's business.
 
 Messages that are published together mostly differ in their bodies alone.  Their entries are made as columns: one template
-for all, in which the bytes that differ (checksums, offsets) are set with one assignment each.
+for all, in which the bytes that differ (checksums, offsets) are set with one assignment each.  A message of ours has a checksum of its
+own, from which that of the file follows (derived_crc.py).
 
 Source: rabbit_classic_queue_index_v2:flush_buffer, rabbit_classic_queue_store_v2:write,
 docs/reference/classic-queue.md#index-operations and #store-files.
@@ -11,17 +12,19 @@ docs/reference/classic-queue.md#index-operations and #store-files.
 
 from __future__ import annotations
 
-import sys
-from array import array
 from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, cast
 from zlib import crc32
 
+from warrenmq.message.columns import column, set_field
+from warrenmq.message.queue_message import FEW
 from warrenmq.message.runs import runs
+from warrenmq.message.stored import FRONT
 from warrenmq.queue_index.record import HEADER, HEADER_BYTES
 from warrenmq.queue_index.v2 import qi, qs
+from warrenmq.queue_index.v2.derived_crc import derived_crc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,8 +34,6 @@ _LIVE, _IN_QS = qi.LIVE, int(qi.Location.QUEUE_STORE)
 _IN_STORE = tuple(bytes((qi.LIVE, flags, 0, qi.Location.STORE)) for flags in (0, qi.PERSISTENT))
 _COUNTERS = slice(16, HEADER_BYTES)
 """The counters in a record: expiry, size, embedded size."""
-FEW = 16
-"""The number of messages below which columns cost more than they save."""
 _CRC = 0xFFFF
 _OFFSET_AT = 4
 """The place of the body's offset in an entry: eight bytes."""
@@ -81,12 +82,12 @@ def _cut(seq_ids: list[int], entry_count: int) -> Iterator[tuple[int, list[int]]
         at = end
 
 
-def pack(records: list[bytes], flags: list[int], offset: int) -> tuple[bytes, bytes]:
+def pack(seq_ids: list[int], records: list[bytes], flags: list[int], offset: int) -> tuple[bytes, bytes]:
     """The bodies of records as the .qs file has them from `offset` on, and an entry for each record."""
     if len(records) >= FEW and len(records[0]) > HEADER_BYTES and flags.count(flags[0]) == len(flags):
         kind = records[0][_COUNTERS]
         if [record[_COUNTERS] for record in records].count(kind) == len(records):
-            return pack_alike(records, flags[0], offset)
+            return pack_alike(seq_ids, records, flags[0], offset)
     bodies: list[bytes] = []
     entries: list[bytes] = []
     for record, persistent in zip(records, flags, strict=True):
@@ -101,15 +102,22 @@ def pack(records: list[bytes], flags: list[int], offset: int) -> tuple[bytes, by
     return b"".join(bodies), b"".join(entries)
 
 
-def pack_alike(records: list[bytes], persistent: int, offset: int) -> tuple[bytes, bytes]:
+def pack_alike(seq_ids: list[int], records: list[bytes], persistent: int, offset: int) -> tuple[bytes, bytes]:
     """`pack` of records with a message in each, of one size and one expiry: a third of the time of one by one."""
     _, expiry, size, stored = _unpack_record(records[0])
     length = qs.ENTRY_HEADER_BYTES + stored
     header = bytearray(_pack_body_header(stored, qs.HAS_CRC, 0, 0))
     data = [record[HEADER_BYTES:] for record in records]
     bodies = header.join([b"", *data])  # a header before each
-    checksums = _big_endian(array("I", map(crc32, data)))
-    bodies[_CRC_AT::length], bodies[_CRC_AT + 1 :: length] = checksums[2::4], checksums[3::4]
+    derived = (
+        derived_crc(stored).of(bodies, length, qs.ENTRY_HEADER_BYTES, column(seq_ids))
+        if stored > FRONT.size
+        else None
+    )
+    if derived is None:
+        set_field(bodies, length, _CRC_AT, 2, column(map(crc32, data)))
+    else:
+        bodies[_CRC_AT::length], bodies[_CRC_AT + 1 :: length] = derived
     entries = alike_entries(len(records), persistent, offset, stored, size, expiry)
     # any buffer can be written; a copy to bytes would cost as much as all of the above
     return cast("bytes", bodies), cast("bytes", entries)
@@ -119,16 +127,9 @@ def alike_entries(count: int, persistent: int, offset: int, stored: int, size: i
     """The entries of messages with bodies of one size, which follow each other from `offset` on."""
     length = qs.ENTRY_HEADER_BYTES + stored
     entries = bytearray(_pack(_LIVE, persistent, 0, _IN_QS, 0, stored, 0, size, expiry) * count)
-    offsets = _big_endian(array("Q", range(offset, offset + length * count, length)))
-    for i in range(8):
-        entries[_OFFSET_AT + i :: qi.ENTRY_BYTES] = offsets[i::8]
+    offsets = column(range(offset, offset + length * count, length))
+    set_field(entries, qi.ENTRY_BYTES, _OFFSET_AT, 8, offsets)
     return entries
-
-
-def _big_endian(numbers: array[int]) -> bytes:
-    if sys.byteorder == "little":
-        numbers.byteswap()
-    return numbers.tobytes()
 
 
 def adjacent(base: int, published: list[int], entries: bytes, acked: list[int]) -> list[tuple[int, bytes]]:

@@ -117,7 +117,7 @@ class SegmentFiles:
         if (store := files.bodies) is None and any(map(embedded, records)):
             store = self._open_bodies(number, files)
         bodies_end = files.bodies_end
-        bodies, entries = pack(records, flags, bodies_end or qi.HEADER_BYTES)
+        bodies, entries = pack(published, records, flags, bodies_end or qi.HEADER_BYTES)
         pieces = adjacent(base, published, entries, acked)
         # ahead of the bodies: a .qs file without its .qi counts as damage at the next start
         file = files.entries if files.entries and segment.on_disk else self._begin_entries(segment, files)

@@ -17,10 +17,11 @@ from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
+from warrenmq.message.queue_message import FEW
 from warrenmq.message.stored import CHECKED_FROM, FRONT, MASK, SEALED
 from warrenmq.queue_index.record import HEADER, ID_BYTES, columns
 from warrenmq.queue_index.v2 import qi, qs
-from warrenmq.queue_index.v2.pack import FEW, alike_entries
+from warrenmq.queue_index.v2.pack import alike_entries
 
 _IN_QS = int(qi.Location.QUEUE_STORE)
 _NO_ID = bytes(ID_BYTES)
