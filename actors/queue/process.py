@@ -261,7 +261,12 @@ class QueueProcess(Server):
         self._state.mailbox_empty()
         if self._effects:
             self._carry_out()
-        self._state.make_safe()
+        state = self._state
+        if state.group_commit.expected and (until := state.waits_until()):
+            if self.actor_inbox.wait_for_mail(until):
+                return  # the next empty mailbox goes on
+            state.group_commit.waited_in_vain()
+        state.make_safe()
         if self._effects:
             self._carry_out()
 

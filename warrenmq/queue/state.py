@@ -30,6 +30,7 @@ from warrenmq.queue.drops import QueueDrops
 from warrenmq.queue.due import Delays
 from warrenmq.queue.effects import CastStore, Refuse, Settle, StartTimer
 from warrenmq.queue.expiry_and_limits import ExpiryAndLimits
+from warrenmq.queue.group_commit import GroupCommit
 from warrenmq.queue.index_sync import IndexSync
 from warrenmq.queue.messages import (
     Ack,
@@ -146,6 +147,7 @@ class QueueState:
     effects            actions for the process, in order; the process clears the list
     vq                 the messages (rabbit_variable_queue)
     unconfirmed        publications that wait for a sync or for the store
+    group_commit       whether a sync waits for publishers that are about to come
     buffer             publishes that are not taken in yet
     overflow           refuses publishes to a full queue; None if the queue refuses nothing
     consumers          the consumers, and the messages that each holds (rabbit_queue_consumers)
@@ -168,6 +170,7 @@ class QueueState:
         self.effects = effects
         self.vq = vq
         self.unconfirmed = Unconfirmed()
+        self.group_commit = GroupCommit()
         self.consumers = QueueConsumers(
             queue.name, queue.ref, single_active=arguments.single_active_consumer,
             in_use=f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use", rows=rows, effects=effects,
@@ -189,6 +192,7 @@ class QueueState:
             )  # fmt: skip
         self.buffer = PublishBuffer(
             queue.name, durable=queue.durable, vq=vq, front=self.front, unconfirmed=self.unconfirmed,
+            group_commit=self.group_commit,
             room=DiskRoom(queue.disk, queue.directory, self.index_sync, self.unconfirmed, queue.log), rows=rows,
             more_credit_after=queue.settings.credit_flow_default_credit[1], effects=effects,
         )  # fmt: skip
@@ -421,6 +425,10 @@ class QueueState:
         if any(map(_collected, self._store_ends)):
             self.effects.append(_CAST_STORE)
 
+    def waits_until(self) -> int:
+        """The time until which the sync waits for publishers that are expected (monotonic, ns); 0 = not at all."""
+        return self.group_commit.waits_until(self._monotonic_ns(), len(self.unconfirmed.unsynced))
+
     def make_safe(self) -> None:
         """The rest of an empty mailbox, once deliveries are on their way: sync the index."""
         index_sync, index = self.index_sync, self.vq.index
@@ -482,11 +490,13 @@ class QueueState:
         index_sync.unsynced = False
         if index_sync.idle_timer:
             index_sync.stop_idle()
+        began = self._monotonic_ns()
         try:
             self.vq.index.sync(trigger)
         except OSError as error:
             index_sync.failed(error)
             return
+        self.group_commit.synced(began, self._monotonic_ns())
         if index_sync.disk_full:
             index_sync.succeeded()
         self._confirm(self.unconfirmed.index_synced())

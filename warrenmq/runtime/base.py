@@ -116,6 +116,10 @@ class Runtime(ABC):
     def token_bytes(self, n: int) -> bytes:
         """Random bytes, for ids."""
 
+    @abstractmethod
+    def pause(self) -> None:
+        """Let others run for a moment, who may be about to do what the caller waits for."""
+
     def checkpoint(self) -> None:
         """A point where another actor may run; under threads every point is one, and this does nothing."""
 

@@ -14,6 +14,7 @@ The limits of simulation are listed in docs/runtime.md.
 
 from __future__ import annotations
 
+from collections import deque
 from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 EPOCH_NS = 1_700_000_000_000_000_000
+
+
+_MOMENT = 20e-6
+"""Seconds of a pause."""
 
 
 class _Stopped:
@@ -180,6 +185,9 @@ class Simulation(Runtime):
     def shift_wall_clock(self, seconds: float) -> None:
         """Set the wall clock forwards, or with a negative number back, as an administrator does; virtual time goes on as it was."""
         self._wall_shift_ns += round(seconds * 1e9)
+
+    def pause(self) -> None:
+        self._scheduler.wait(deque(), "others for a moment", _MOMENT)
 
     def token_bytes(self, n: int) -> bytes:
         return self._tokens.randbytes(n)

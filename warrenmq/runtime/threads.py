@@ -71,6 +71,9 @@ class Threads(Runtime):
     def wall_ns(self) -> int:
         return time.time_ns()
 
+    def pause(self) -> None:
+        time.sleep(0)
+
     def token_bytes(self, n: int) -> bytes:
         return os.urandom(n)
 
