@@ -15,7 +15,7 @@ Those that go and stay must be in the module exactly once.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,9 +83,41 @@ def _lines(steps: str) -> str:
 
 _SOME_ACKED = "get; consume count=3; get; consume count=3; get; consume count=3; get; consume count=3"
 """Most of what is in queue `a`, so that files of a store become garbage with something between."""
+_GROUPS = "; ".join(["4 x publish size=900; publish size=901"] * 5)
+"""Files of a store whose last record is a byte longer than the others."""
+_LAST_LEFT = "; ".join(["consume count=1; get; consume count=2; get"] * 5)
+"""Garbage in each of those files: the first record, and two before the last."""
+
+
+def _cuts(operations: Iterable[int]) -> str:
+    """Lives of a broker that end before these operations of a collector."""
+    return "; ".join(
+        f"unordered; publish_many count=20 size=900; settle; crash_at operation={operation} of=collector; {_SOME_ACKED}; "
+        "sleep ms=16000; consume count=10 prefetch=20"
+        for operation in operations
+    )
+
+
+_MIXED = "; ".join(["publish_many count=2 size=900; settle; publish_many to=b count=4 size=900; settle"] * 5)
+"""Files of a store with messages of two queues."""
+
+
+def _beside(stops: Iterable[tuple[int, int]]) -> str:
+    """Reads and acks of what is in files that a collector works on, which stands still before one of its operations, some ms after the acks, while a read begins."""
+    return "; ".join(
+        f"{_MIXED}; 3 x get; slow ms=500 of=collector operation={operation}; 2 x consume queue=b count=10 prefetch=20; sleep ms={ms}; "
+        "ack; nack pick=1; slow ms=500 of=reader; 4 x get; ack pick=2; 2 x consume count=10; sleep ms=2000; consume count=10 prefetch=20"
+        for operation, ms in stops
+    )
+
+
 WORKLOADS = {
     name: _lines(steps)
     for name, steps in {
+        "aimed": _cuts(range(4, 13)),
+        "beside": _beside((operation, ms) for ms in (30, 300) for operation in (1, 3, 8, 9)),
+        "sizes": f"{_GROUPS}; settle; {_LAST_LEFT}; sleep ms=16000; sleep ms=16000; crash; consume count=10 prefetch=20; restart; "
+        f"{_GROUPS}; settle; {_LAST_LEFT}; sleep ms=16000; sleep ms=16000; crash; consume count=10 prefetch=20",
         "acked": "publish_many count=5; publish_many count=5 size=900; settle; 3 x get; 3 x ack; sleep ms=2000; crash cut=0; get; ack; sleep ms=2000; "
         "crash; restart; get; ack; sleep ms=2000; crash; get; publish wait=1; crash cut=0; publish wait=1; restart; get; crash",
         "alarm": "publish wait=1; pressure; sleep ms=16000; publish; pressure high=0; publish wait=1; get",
@@ -103,7 +135,7 @@ WORKLOADS = {
         "publish_many count=60 size=900; publish size=900 wait=1; purge; publish wait=1",
         "dead": "3 x publish to=d; publish to=d size=900; settle; 3 x get queue=d; 2 x reject; sleep ms=300; get queue=dead; sleep ms=300; restart; "
         "get queue=dead; get queue=d; reject; reject; sleep ms=300; crash; get queue=dead; ack; get queue=dead; ack",
-        "delete": "publish_many; publish_many to=all size=900; publish to=b wait=1; settle; delete; publish to=all size=900; settle; restart; "
+        "delete": "publish_many; publish_many to=all size=900; publish to=b wait=1; settle; delete; publish; publish to=all size=900; settle; restart; "
         "publish_many size=900; settle; delete queue=b; publish_many; settle; crash; publish to=all; settle; delete; crash; sleep ms=16000; get queue=b",
         "full": "publish_many size=900; settle; full; publish wait=1; 2 x publish size=900; space; publish wait=1; publish size=900 wait=1; full room=1000; "
         "publish_many size=900; get; ack; space; settle; publish size=900 wait=1; full room=5000; 2 x publish_many count=20 size=150; space; settle; "
@@ -132,7 +164,9 @@ WORKLOADS = {
         "shared": "publish to=all size=900; publish_many to=all size=900; publish to=all; settle; consume count=3; get queue=b; ack; publish to=all size=900 "
         "wait=1; crash; get; ack; publish to=a wait=1; get queue=b; restart; publish to=all wait=1; consume count=10; publish wait=1; crash; "
         "consume queue=b count=10; publish to=all size=1500 wait=1; restart; publish to=all wait=1; crash",
-        "stop": "publish_many; publish_many size=900; settle; consume count=3; restart; get; ack; restart; publish wait=1; get; ack; purge; restart",
+        "stop": "publish_many; publish_many size=900; settle; consume count=3; restart; get; ack; restart settle=0; publish wait=1; get; ack; purge; "
+        "restart settle=0; publish_many count=20 size=900; 2 x publish; consume count=3; restart settle=0; burst count=8 size=900; 3 x get; ack; nack; "
+        "restart settle=0; publish_many size=900; crash; consume count=10; restart settle=0; publish size=900 wait=1; crash; consume count=10",
         "transient": "publish; publish persistent=0; publish wait=1; publish persistent=0 size=900 wait=1; 2 x publish persistent=0; publish size=900; settle; "
         "get; crash cut=0; publish persistent=0; 12 x publish persistent=0 size=900; publish wait=1; restart; publish persistent=0 wait=1; get; kill; "
         "publish wait=1; crash; crash; get",

@@ -227,6 +227,11 @@ class Simulation(Runtime):
         if as_outside:
             task.owner = self._scheduler.outside
 
+    @property
+    def running(self) -> str:
+        """The name of the actor or application task that runs now."""
+        return self._scheduler.current.name
+
     # -- one turn at a time
 
     def can_run(self) -> list[str]:

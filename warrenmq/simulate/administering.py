@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from warrenmq.errors import Nacked, Returned
+from warrenmq.simulate.messages import PromiseBroken
 from warrenmq.simulate.topology import POLICIES
 
 if TYPE_CHECKING:
     from warrenmq.simulate.script import Step
     from warrenmq.simulate.session import Session
+
+
+_ANSWERED = 60.0
+"""Seconds within which every publish is answered."""
 
 
 class Administering:
@@ -64,3 +70,19 @@ class Administering:
         session.deleted.add(name)
         session.may_nack = True
         session.held = [each for each in session.held if each.queue != name]
+        if not session.faults.may_block:
+            self._check_unroutable(name)
+
+    def _check_unroutable(self, name: str) -> None:
+        """Check that what is sent to a queue that was deleted is returned, unless another thread has declared it again."""
+        confirm = self._session.broker.publish("", name, b"to a deleted queue", mandatory=True)
+        try:
+            confirm.result(timeout=_ANSWERED)
+        except Returned:
+            return
+        except (Nacked, TimeoutError):
+            pass
+        if name in self._session.deleted:
+            raise PromiseBroken(
+                "still routed", f"a publish to queue {name}, which was deleted, was not returned"
+            )

@@ -59,7 +59,13 @@ class Application:
             return place + 1
         end = next((n for n in range(place + 1, len(script)) if script[n].verb in _ENDS), len(script))
         reached = place
-        with self._machine.crash_at(step.number("operation"), power_cut=bool(step.number("cut"))) as outage:
+        of = step.word("of")
+        with self._machine.crash_at(
+            step.number("operation"),
+            power_cut=bool(step.number("cut")),
+            reads=of != "any",
+            counts=self._faults.aim(of),
+        ) as outage:
             for reached in range(place + 1, end):
                 self._do(script[reached])
         if outage.came:
@@ -91,5 +97,6 @@ class Application:
     def fault(self, step: Step) -> None:
         self._faults.do(step)
         if self._faults.may_refuse:
+            self.session.may_nack = True  # what the queue has not taken in, too
             for model in self.session.models.values():
                 model.may_refuse()

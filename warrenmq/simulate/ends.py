@@ -48,9 +48,12 @@ class Ends:
 
     def restart(self, step: Step) -> None:
         if not self._faults.may_refuse:
-            self._publishing.settle()
-            self._wait_for_threads()
+            if step.number("settle"):
+                self._publishing.settle()
+                self._wait_for_threads()
             self._close()
+            if not step.number("settle"):
+                self._publishing.closed()
             clean = True
         else:
             self._machine.crash(power_cut=False)

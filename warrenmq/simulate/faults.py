@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from warrenmq.testing.machine import DATA
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from warrenmq.simulate.script import Step
     from warrenmq.testing import SimulatedMachine
 
@@ -14,6 +17,17 @@ _MUCH = 1 << 34
 """Bytes of memory: more than the watermark of any simulated machine."""
 _LOOK_S = 11.0
 """Seconds after which every monitor of the broker has looked again."""
+
+
+@dataclass(slots=True)
+class _Slow:
+    """An operation of the disk that will be slow."""
+
+    is_meant: Callable[[str], bool]
+    """Says of an operation that is about to be done whether it counts."""
+    left: int
+    """So many of those on."""
+    seconds: float
 
 
 class Faults:
@@ -25,9 +39,11 @@ class Faults:
 
     def __init__(self, machine: SimulatedMachine) -> None:
         self._machine = machine
+        machine.disk.tells_room = machine.seed // 4 % 2 == 1
         self._is_full = False
         self._is_pressed = False
         self._pressed_at = 0.0
+        self._slow: list[_Slow] = []
         self.ever_refused = False
         self.clock_jumped = False
 
@@ -43,6 +59,11 @@ class Faults:
     def may_refuse(self) -> bool:
         """True if a request may be refused, or a confirm not come, because the disk is full."""
         return self._is_full
+
+    def is_known_full(self, size: int) -> bool:
+        """True if the disk says that it has no room for a body of so many bytes: a publish is refused at once."""
+        disk = self._machine.disk
+        return disk.tells_room and disk.free_bytes is not None and disk.free_bytes < size
 
     @property
     def may_block(self) -> bool:
@@ -64,7 +85,10 @@ class Faults:
             case "space":
                 self._space()
             case "slow":
-                self._slow(step.number("ms") / 1000)
+                self._slow.append(
+                    _Slow(self.aim(step.word("of")), step.number("operation"), step.number("ms") / 1000)
+                )
+                machine.disk.before_op = self._before_op
             case "pressure":
                 machine.memory.used_bytes = _MUCH if step.number("high") else 0
                 if step.number("high"):
@@ -92,15 +116,26 @@ class Faults:
             self._machine.sleep(_LOOK_S)
         self._is_pressed = False
 
-    def _slow(self, seconds: float) -> None:
-        machine = self._machine
+    def aim(self, of: str) -> Callable[[str], bool]:
+        """A function that says of an operation of the disk, which is about to be done, whether a fault is aimed at it."""
+        sim = self._machine.sim
 
-        def before_op(op: str, path: str) -> None:
-            machine.disk.before_op = machine.before_op
-            machine.sleep(seconds)
-            machine.before_op(op, path)
+        def is_meant(op: str) -> bool:
+            is_collector = sim.running.endswith("_gc")
+            return is_collector if of == "collector" else op == "pread" and not is_collector
 
-        machine.disk.before_op = before_op
+        return is_meant if of != "any" else lambda _op: True
+
+    def _before_op(self, op: str, path: str) -> None:
+        """Hold an operation of the disk up if it is to be slow."""
+        for each in self._slow:
+            if each.is_meant(op):
+                each.left -= 1
+                if each.left <= 0:
+                    self._slow.remove(each)
+                    self._machine.sleep(each.seconds)
+                    break
+        self._machine.before_op(op, path)
 
     def after_kill(self) -> None:
         """A process of the broker was killed, perhaps a monitor: what it knew is known again only when it has looked."""
@@ -111,6 +146,7 @@ class Faults:
         self._machine.disk.free_bytes = None
         self._machine.memory.used_bytes = 0
         self._is_full = self._is_pressed = self.ever_refused = False
+        self._slow.clear()
 
     def end_all(self) -> None:
         """End every fault that is in force."""

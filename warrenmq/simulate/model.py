@@ -79,6 +79,11 @@ class QueueModel:
             if (copy := self.copies.get(message.number)) is not None:
                 copy.is_certain = False
 
+    def unconfirmed_may_be_gone(self) -> None:
+        """The broker was closed while other threads published, and dead letters were on their way."""
+        for copy in self.copies.values():
+            copy.is_certain &= copy.is_confirmed or copy.was_found
+
     def dead_lettered(self, message: Message) -> None:
         """A queue has sent it here; it is certain once it `has_arrived`."""
         self.copies[message.number] = Copy(message, is_certain=False, is_dead_letter=True)
@@ -194,6 +199,14 @@ class QueueModel:
             and copy.is_certain
             and (copy.message.publisher == MAIN or copy.is_confirmed)
         }
+
+    def waiting(self) -> list[int]:
+        """The messages that were in the queue when it was last asked for something, and have not left it."""
+        return [
+            number
+            for number in sorted(self.arrived)
+            if (copy := self.copies.get(number)) is not None and copy.state is State.READY and copy.is_certain
+        ]
 
     def nothing_came(self) -> None:
         """Check an empty answer: PromiseBroken if a message must be in the queue."""

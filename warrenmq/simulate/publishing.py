@@ -48,9 +48,21 @@ class Publishing:
     # -- steps
 
     def publish(self, step: Step) -> None:
+        faults, size = self._session.faults, step.number("size")
+        is_known_full = faults.is_known_full(size)
         confirm = self._of_one_call(step, 1, persistent=bool(step.number("persistent")), priority=step.number("priority"))  # fmt: skip
-        if confirm is not None and step.number("wait") and not self._session.faults.may_refuse:
+        if confirm is None or not step.number("wait"):
+            return
+        if not faults.may_refuse:
             self._wait_for(confirm)
+        elif is_known_full and isinstance(
+            confirm, Confirm
+        ):  # else it may wait for room, which a later step makes
+            try:
+                self._wait_for(confirm)
+            except PromiseBroken:
+                if faults.is_known_full(size):
+                    raise
 
     def publish_many(self, step: Step) -> None:
         self._of_one_call(step, step.number("count"))
@@ -86,12 +98,14 @@ class Publishing:
         session = self._session
         # delayed messages come in the order of their times
         (message,) = session.messages(1, step.number("size"), session.next_publisher())
-        way = session.destination(step.word("to"))
+        way, queues = session.destination(step.word("to"))
         seconds = step.number("ms") / 1000
         due_at = session.now() + seconds
         session.later.append(Later(message, reach(way), due_at))
         for name in reach(way):
-            session.models[name].sent_later(message, due_at, may_be_gone=name not in way.queues)
+            # its bindings may be others when it is due
+            may_be_gone = name not in queues or (bool(way.queues) and name not in way.queues)
+            session.models[name].sent_later(message, due_at, may_be_gone=may_be_gone)
         confirm = session.broker.publish(
             way.exchange, way.key, message.body, delay=seconds, timeout=session.faults.timeout
         )
@@ -100,14 +114,18 @@ class Publishing:
     def burst(self, step: Step) -> None:
         session = self._session
         session.destination(step.word("to"))
-        publisher, broker = session.next_publisher(), session.broker
+        publisher, broker, persistent = (
+            session.next_publisher(),
+            session.broker,
+            bool(step.number("persistent")),
+        )
 
         def publish() -> None:
             try:
                 for _ in range(step.number("count")):
-                    messages = session.messages(1, step.number("size"), publisher)
+                    messages = session.messages(1, step.number("size"), publisher, persistent=persistent)
                     self._publish(step.word("to"), messages, lambda exchange, key, body=messages[0].body: broker.publish(  # type: ignore[misc]
-                        exchange, key, body, timeout=session.faults.timeout
+                        exchange, key, body, persistent=persistent, timeout=session.faults.timeout
                     ))  # fmt: skip
             except Error:
                 pass  # the broker was closed, or killed, under this thread
@@ -120,7 +138,7 @@ class Publishing:
         session = self._session
         if session.faults.may_block:
             return  # the end of a transaction waits for its confirms, which wait for a later step
-        exchange, key, queues = session.destination(step.word("to"))
+        (exchange, key, _), queues = session.destination(step.word("to"))
         messages = session.messages(step.number("count"), step.number("size"))
         confirms: list[Confirm] = []
 
@@ -165,16 +183,20 @@ class Publishing:
         self, to: str, messages: list[Message], call: Callable[[str, str], AnyConfirm]
     ) -> AnyConfirm:
         session = self._session
-        way = session.destination(to)
-        before = self._before(messages, way.queues)
-        session.set_out(messages, way)
+        way, queues = session.destination(to)
+        before = self._before(messages, queues)
+        session.set_out(messages, way, queues)
         confirm: AnyConfirm | None = None
         try:
             confirm = call(way.exchange, way.key)
         except Blocked:
-            for name in way.queues:
+            for name in queues:
                 if name in session.models:
                     session.models[name].not_sent(messages)
+            raise
+        except Error:  # the broker was closed, or is down
+            for model in session.models.values():
+                model.nacked(messages)
             raise
         finally:
             if not isinstance(confirm, AmqpConfirm):
@@ -217,7 +239,7 @@ class Publishing:
         except ConnectionLost:
             pass
         except (Nacked, Blocked):
-            if not self._session.faults.ever_refused and not self._session.may_nack:
+            if not self._session.may_nack:
                 raise
         except TimeoutError:
             raise PromiseBroken("no confirm", f"a publish had no answer within {PATIENCE:g} s") from None
@@ -250,8 +272,17 @@ class Publishing:
             for name in queues:
                 due.before.pop(name, None)
 
+    def closed(self) -> None:
+        """The broker was closed in the middle of what goes on: what it was sent is answered, and what has no confirm may be there or not."""
+        self.look()
+        if any(isinstance(due.confirm, Confirm) for due in self._due):
+            raise PromiseBroken("no confirm", "a publish had no answer when the broker was closed")
+        for model in self._session.models.values():
+            model.unconfirmed_may_be_gone()
+
     def ended(self) -> None:
         """The broker's process has ended: no confirm comes any more."""
         self.look()
         self._due.clear()
         self._session.underway.clear()
+        self._session.being_bound.clear()

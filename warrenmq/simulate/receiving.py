@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from warrenmq.simulate.amqp_client import AmqpClient
     from warrenmq.simulate.script import Step
 
+_SOON, _AT_LAST = 0.1, 10.0
+"""Seconds that a consumer waits for one more message: when there may be none, and when there must be one."""
 _TTL_MARGIN = 2.0
 """Seconds after their time within which such messages may still come: a slow disk holds up the queue, or the answer."""
 
@@ -65,7 +67,7 @@ class Receiving:
         queue.info()  # consumers are served before an earlier nack is handled: the order of mail in RabbitMQ
         model.asked()
         with queue.consume(prefetch=prefetch) as consumer:
-            self._consume(name, step, lambda: consumer.get(timeout=0.1))
+            self._consume(name, step, lambda seconds: consumer.get(timeout=seconds))
         for copy in model.copies.values():
             if copy.state is State.READY and copy.is_redelivered is False:
                 copy.is_redelivered = None  # the message may have been in delivery to the consumer
@@ -73,18 +75,28 @@ class Receiving:
     def _consume_over_amqp(self, client: AmqpClient, name: str, step: Step) -> None:
         """`consume` over AMQP; what the channel has got when the consumer is cancelled stays on the channel, held."""
         consumer = client.subscribe(name, step.number("prefetch"))
-        unacked = self._consume(name, step, lambda: client.next(0.1))
+        unacked = self._consume(name, step, client.next)
         client.cancel(consumer)
         while (delivery := client.next()) is not None:
             self._take(name, delivery)
             unacked += 1
             self._check_prefetch(name, step, unacked)
 
-    def _consume(self, name: str, step: Step, receive: Callable[[], Delivery | AmqpDelivery | None]) -> int:
-        """Take deliveries and ack some; returns how many are left unacked."""
-        unacked = 0
+    def _consume(
+        self, name: str, step: Step, receive: Callable[[float], Delivery | AmqpDelivery | None]
+    ) -> int:
+        """Take deliveries and ack some; returns how many are left unacked.  `receive(seconds)` waits so long for one."""
+        unacked, model, faults = 0, self._session.models[name], self._session.faults
         for number in range(1, step.number("count") + 1):
-            delivery = receive()
+            delivery = receive(_SOON)
+            has_room = unacked < step.number("prefetch") and not faults.ever_refused
+            if delivery is None and has_room and model.waiting():
+                delivery = receive(_AT_LAST)
+                if delivery is None and (waiting := model.waiting()):
+                    raise PromiseBroken(
+                        "starved",
+                        f"a consumer of queue {name} got nothing, though messages {waiting} wait there",
+                    )
             self._look()
             if delivery is None:
                 break

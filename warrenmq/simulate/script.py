@@ -29,6 +29,8 @@ VICTIMS = ("a", "b", "msg_store_persistent", "msg_store_transient", "queue_sup",
 """Processes that a fault can kill: those of two queues, and those that RabbitMQ has by these names."""
 FILES = ("definitions.log", "msg_store_persistent", "queues", "journal", ".qi", ".qs", ".rdq")
 """Parts of the names of files in which a bit can flip."""
+WHOSE = ("any", "collector", "reader")
+"""Disk operations that a fault is aimed at: any, those of the stores' collectors (in the middle of a compaction or a combine), or reads of others."""
 FLAG = (0, 1)
 
 
@@ -54,7 +56,8 @@ _QUEUE = {"queue": Argument("a", QUEUES)}
 _PICK = {"pick": Argument(0, (0, 1, 2, 5))}
 _VIA = {"via": Argument("app", VIA)}
 _ALL = {"multiple": Argument(0, (0, 0, 0, 1))}
-_SIZE = Argument(10, (0, 10, 90, 150, 900, 1500))
+_SIZE = Argument(10, (0, 10, 90, 91, 150, 899, 900, 901, 1500))
+_OF = {"of": Argument("any", WHOSE)}
 
 VERBS: dict[str, Verb] = {
     "publish": Verb(
@@ -65,7 +68,7 @@ VERBS: dict[str, Verb] = {
     "publish_many": Verb("publish `count` messages in one call", {"to": Argument("a", TARGETS), "count": Argument(5, (2, 5, 20)), "size": _SIZE, **_VIA}, 5),
     "later": Verb("publish one message with a delay", {"to": Argument("a", TARGETS), "size": _SIZE, "ms": Argument(30, (1, 30, 300, 2_000))}, 2),
     "burst": Verb("publish `count` messages from a second thread, beside what follows",
-                  {"to": Argument("a", TARGETS), "count": Argument(5, (1, 3, 8)), "size": _SIZE}, 4),
+                  {"to": Argument("a", TARGETS), "count": Argument(5, (1, 3, 8)), "size": _SIZE, "persistent": Argument(1, (1, 1, 0))}, 4),
     "settle": Verb("wait for all confirms that are due", {}, 6),
     "get": Verb("get one message, and hold it", {**_QUEUE, **_VIA}, 20),
     "ack": Verb("ack the held message at this place; with `multiple` also those that its AMQP channel delivered before", {**_PICK, **_ALL}, 14),
@@ -79,16 +82,18 @@ VERBS: dict[str, Verb] = {
     "purge": Verb("purge a queue", _QUEUE, 2),
     "delete": Verb("delete a queue", _QUEUE, 1),
     "policy": Verb("set a policy for a queue, change it, or clear it", {"queue": Argument("a", POLICED), "is": Argument("length", (*POLICIES, "none"))}, 2),
-    "sleep": Verb("let virtual time pass", {"ms": Argument(30, (1, 30, 300, 2_000, 16_000))}, 8),
-    "restart": Verb("close the broker and open it again, perhaps as another profile", {"profile": Argument("same", ("same", "classic", "modern"))}, 2),
+    "sleep": Verb("let virtual time pass", {"ms": Argument(30, (1, 30, 300, 2_000, 14_800, 15_000, 16_000))}, 8),
+    "restart": Verb("close the broker and open it again, perhaps as another profile; with settle=0 in the middle of what goes on",
+                    {"profile": Argument("same", ("same", "classic", "modern")), "settle": Argument(1, FLAG)}, 2),
     "kill": Verb("kill one process of the broker", {"victim": Argument("a", VICTIMS)}, 4, "kill"),
     "crash": Verb("end the broker's process, or with `cut` the machine's power", {"cut": Argument(1, FLAG)}, 3, "crash"),
     "crash_at": Verb("the same in the middle of what follows, before so many operations of the disk",
-                     {"operation": Argument(5, (1, 2, 3, 5, 8, 13, 21, 34, 55)), "cut": Argument(1, FLAG)}, 5, "crash"),
+                     {"operation": Argument(5, (1, 2, 3, 5, 8, 13, 21, 34, 55)), "cut": Argument(1, FLAG), **_OF}, 5, "crash"),
     "unordered": Verb("from here on writes to one file may reach the platter in any order", {}, 1, "unordered"),
     "full": Verb("the disk has so many bytes left", {"room": Argument(0, (0, 100, 1000, 5000))}, 2, "full"),
     "space": Verb("the disk has space again", {}, 2, "full"),
-    "slow": Verb("the next operation of the disk takes so long", {"ms": Argument(50, (5, 50, 500))}, 3, "slow"),
+    "slow": Verb("so many operations of the disk on, one takes so long",
+                 {"ms": Argument(50, (5, 50, 500)), "operation": Argument(1, (1, 2, 3, 5, 8)), **_OF}, 3, "slow"),
     "pressure": Verb("the memory is used up, or free again with high=0", {"high": Argument(1, FLAG)}, 2, "memory"),
     "clock": Verb("the wall clock jumps, forwards or backwards with `back`", {"seconds": Argument(3600, (1, 3600)), "back": Argument(0, FLAG)}, 2, "clock"),
     "flip": Verb("end the process and flip one bit in a file of this kind", {"file": Argument(".rdq", FILES), "bit": Argument(0, (0, 77, 1_003, 9_999, 54_321))}, 2, "flip"),

@@ -11,9 +11,11 @@ from warrenmq.simulate.amqp_client import AmqpClient, AmqpDelivery
 from warrenmq.simulate.faults import Faults
 from warrenmq.simulate.messages import MAIN, Message, body_of
 from warrenmq.simulate.model import QueueModel
-from warrenmq.simulate.topology import ARGUMENTS, EXCHANGES, Route, reach, route
+from warrenmq.simulate.topology import ARGUMENTS, EXCHANGES, Route, reach, reached, route
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from warrenmq.broker.broker import QueueHandle
     from warrenmq.simulate.messages import Copy
     from warrenmq.testing import SimulatedMachine
@@ -68,6 +70,8 @@ class Session:
         self._exchanges: set[str] = set()
         self._bound: set[tuple[str, str]] = set()
         """Queues and the exchanges that they were bound to; bindings last as long as their queue."""
+        self.being_bound: list[str] = []
+        """Queues that another thread is binding."""
         self._publishers = MAIN
         self._number = 0
         self.models: dict[str, QueueModel] = {}
@@ -136,32 +140,50 @@ class Session:
                 model.may_come(each.messages)
         return queue
 
-    def destination(self, to: str) -> Route:
-        """The route of a publish, on which everything is declared."""
+    def destination(self, to: str) -> tuple[Route, tuple[str, ...]]:
+        """The route of a publish, on which everything is declared, and the queues that it reaches.
+
+        A queue that was deleted, and declared again for itself, is bound to nothing.
+        """
         way = route(to)
-        for name in way.queues:
+        absent = {name for name in reach(way) if name not in self.models}
+        for name in reach(way):
             self.queue(name)
         if way.exchange:
-            self._exchange(way.exchange)
-        return way
+            self._exchange(way.exchange, absent)
+        return way, reached(way, self._bound)
 
-    def _exchange(self, name: str) -> None:
+    def _exchange(self, name: str, absent: Collection[str]) -> None:
+        """Declare an exchange, and bind queues to it: all if it is new, else those that were absent."""
         exchange = EXCHANGES[name]
         if exchange.alternate:
-            self._exchange(exchange.alternate)
-        if name not in self._exchanges:
+            self._exchange(exchange.alternate, absent)
+        is_new = name not in self._exchanges
+        if is_new:
             self.broker.declare_exchange(name, exchange.type, arguments=exchange.arguments)
             self._exchanges.add(name)
         for queue, key in exchange.bindings:
-            if (queue, name) not in self._bound:
+            if (queue, name) not in self._bound and (is_new or queue in absent):
                 self.queue(queue)
-                self.broker.bind(queue, name, key)
-                self._bound.add((queue, name))
+                self._bind(queue, name, key)
 
-    def set_out(self, messages: list[Message], way: Route) -> None:
-        """Messages are about to be published on this way, along which queues may be gone by now."""
-        self.underway.append(each := Underway(messages, way.queues, reach(way)))
-        if any(name not in self.models or name == self.being_deleted for name in way.queues):
+    def _bind(self, queue: str, exchange: str, key: str) -> None:
+        """Bind a queue: what another thread is publishing meanwhile may come to it or not."""
+        model = self.models[queue]
+        self.being_bound.append(queue)
+        for each in self.underway:
+            if queue in each.reach:
+                model.may_come(each.messages)
+        self.broker.bind(queue, exchange, key)
+        self.being_bound.remove(queue)
+        if self.models.get(queue) is model:  # else it was deleted meanwhile
+            self._bound.add((queue, exchange))
+
+    def set_out(self, messages: list[Message], way: Route, queues: tuple[str, ...]) -> None:
+        """Messages are about to be published on this way to these queues, which may be gone by now."""
+        self.underway.append(each := Underway(messages, queues, reach(way)))
+        changing = {self.being_deleted, *self.being_bound}
+        if any(name not in self.models or name in changing for name in each.reach):
             self._may_come_elsewhere(each)
 
     def arrived(self, messages: list[Message]) -> None:

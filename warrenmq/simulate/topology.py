@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 TTL_MS = 50
 """The time to live of messages in queue `t`, and in a queue with the policy `ttl`."""
@@ -39,7 +42,7 @@ EXCHANGES = {
 
 
 class Route(NamedTuple):
-    """The way of a publish to a target: the exchange, the key, and the queues that it reaches."""
+    """The way of a publish to a target: the exchange, the key, and the queues whose bindings match it."""
 
     exchange: str
     key: str
@@ -50,7 +53,7 @@ ROUTES = {
     "all": Route("all", "", ("a", "b")),
     "a.b": Route("keys", "a.b", ("a", "b")),
     "a.x": Route("keys", "a.x", ("a",)),
-    "x.x": Route("keys", "x.x", ("b",)),
+    "x.x": Route("keys", "x.x", ()),
 }
 """Routes by target; any other target is a queue.  `x.x` matches no binding of `keys`, so its alternate exchange gets it."""
 
@@ -72,6 +75,19 @@ def route(to: str) -> Route:
 
 def reach(way: Route) -> tuple[str, ...]:
     """The queues that a message may come to if some are deleted before it is routed: those of the alternate exchange, too."""
+    return tuple(dict.fromkeys((*way.queues, *_of_alternate(way))))
+
+
+def reached(way: Route, bound: Collection[tuple[str, str]]) -> tuple[str, ...]:
+    """The queues that a message comes to with these bindings (queue, exchange); those of the alternate exchange only if there is no other."""
+    if not way.exchange:
+        return way.queues
+    alternate = EXCHANGES[way.exchange].alternate
+    return tuple(queue for queue in way.queues if (queue, way.exchange) in bound) or tuple(
+        queue for queue in _of_alternate(way) if (queue, alternate) in bound
+    )
+
+
+def _of_alternate(way: Route) -> tuple[str, ...]:
     alternate = EXCHANGES[way.exchange].alternate if way.exchange else ""
-    others = [queue for queue, _ in EXCHANGES[alternate].bindings] if alternate else []
-    return tuple(dict.fromkeys((*way.queues, *others)))
+    return tuple(queue for queue, _ in EXCHANGES[alternate].bindings) if alternate else ()

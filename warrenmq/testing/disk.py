@@ -35,10 +35,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from random import Random
 
+    from warrenmq.seams.descriptors import Descriptors
     from warrenmq.seams.disk import File, Write
 
 PLENTY = 1 << 40
 """The answer of `free_space` for a disk without a limit."""
+ENOUGH = 1 << 24
+"""The answer of `room` for a disk that tells: so little that it is asked for each time."""
 
 
 class _Change:
@@ -114,13 +117,27 @@ _Entries = dict[str, _Inode | None]
 """Names to inodes; None is a name that went away."""
 
 
+class _Unlimited:
+    """The Descriptors of simulated files, which take none."""
+
+    def lowest_free(self) -> int:
+        return 0
+
+    def are_short(self, promised: int) -> bool:  # noqa: ARG002
+        return False
+
+
 class SimulatedDisk:
     """Files by normalised path.  Thread-safe, so that it can stand under real threads too."""
+
+    descriptors: Descriptors = _Unlimited()
 
     def __init__(self, rng: Random) -> None:
         self.lock = RLock()
         self.before_op: Callable[[str, str], None] | None = None
         self.free_bytes: int | None = None
+        self.tells_room = False
+        """`room` says what `free_bytes` does, so that a full disk is known before a write meets it."""
         self.in_order = True
         """Writes to one file reach the platter in their order."""
         self._rng = rng
@@ -299,8 +316,10 @@ class SimulatedDisk:
         return PLENTY if self.free_bytes is None else self.free_bytes
 
     def room(self, path: str) -> int:  # noqa: ARG002
-        """Always enough: here every full disk is met in the middle of a write."""
-        return PLENTY
+        """Enough, so that a full disk is met in the middle of a write; with `tells_room` what there is."""
+        if not self.tells_room:
+            return PLENTY
+        return ENOUGH if self.free_bytes is None else self.free_bytes
 
     # for its files
 

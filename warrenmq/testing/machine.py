@@ -145,12 +145,20 @@ class SimulatedMachine:
             self.disk.power_cut()
 
     @contextmanager
-    def crash_at(self, operation: int, *, power_cut: bool, reads: bool = False) -> Iterator[Outage]:
+    def crash_at(
+        self,
+        operation: int,
+        *,
+        power_cut: bool,
+        reads: bool = False,
+        counts: Callable[[str], bool] = lambda _op: True,
+    ) -> Iterator[Outage]:
         """`crash` before the `operation`-th disk operation inside the block, which ends there without an exception.
 
-        Operations that only read are counted with `reads`.  `came` of the Outage says whether there were that many.
+        Operations that only read are counted with `reads`; `counts(op)` may leave out others.  `came` of the Outage says whether
+        there were that many.
         """
-        self._outage = outage = Outage(operation, reads=reads)
+        self._outage = outage = Outage(operation, reads=reads, counts=counts)
         try:
             with suppress(PowerCut):
                 yield outage

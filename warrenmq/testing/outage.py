@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 class PowerCut(BaseException):
     """The machine, or the process, ended in the middle of a disk operation.
@@ -13,10 +18,13 @@ class PowerCut(BaseException):
 class Outage:
     """Counts disk operations down; the n-th one, and each after it, raises PowerCut before it does anything."""
 
-    def __init__(self, operation: int, *, reads: bool = True) -> None:
-        """`reads`: operations that only read are counted, too."""
+    def __init__(
+        self, operation: int, *, reads: bool = True, counts: Callable[[str], bool] = lambda _op: True
+    ) -> None:
+        """`reads`: operations that only read are counted, too; `counts(op)` may leave out others."""
         self._left = operation
         self._reads = reads
+        self._counts = counts
 
     @property
     def came(self) -> bool:
@@ -25,7 +33,7 @@ class Outage:
 
     def before_op(self, op: str) -> None:
         """Count one operation."""
-        if not self.came and (self._reads or op != "pread"):
+        if not self.came and (self._reads or op != "pread") and self._counts(op):
             self._left -= 1
         if self.came:
             raise PowerCut
