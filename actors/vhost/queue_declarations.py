@@ -41,7 +41,6 @@ from warrenmq.routing.delayed import is_store
 from warrenmq.runtime import NO_REPLY, CallFailed
 from warrenmq.runtime.reasons import KILLED
 from warrenmq.runtime.shortage import shortage
-from warrenmq.seams import descriptors
 from warrenmq.seams.disk import is_full
 from warrenmq.supervisors import start_child, stop_child
 from warrenmq.vhost.queue_folders import keep_definition
@@ -91,7 +90,7 @@ class QueueDeclarations:
         self._sender = MessageSender(
             runtime, vhost.ids, Flow, credit, process.trace, lambda name: runtime.whereis(queue_name(name))
         )
-        self._others = descriptors.lowest_free() or 0
+        self._others = disk.descriptors.lowest_free() or 0
         """Descriptors in use before the first queue."""
         self._monitors: dict[int, ActorRef[Any]] = {}
         """Monitor -> a connection that has exclusive queues."""
@@ -232,7 +231,7 @@ class QueueDeclarations:
     def make_room(self) -> None:
         """Put queues to sleep while descriptors are short, the one first that has been awake for longest; one that stays awake goes behind the others."""
         for name in list(islice(self._vhost.awake, MAKE_ROOM)):
-            if not descriptors.are_short(self._others + FILES_OF_A_QUEUE * len(self._vhost.awake)):
+            if not self._disk.descriptors.are_short(self._others + FILES_OF_A_QUEUE * len(self._vhost.awake)):
                 return
             self._vhost.wakes(name)
             with suppress(ActorDeadError, CallFailed):  # it sleeps now, or is being restarted

@@ -150,6 +150,7 @@ class LoggedDisk:
         self.sync_dir = disk.sync_dir
         self.free_space = disk.free_space
         self.room = disk.room
+        self.descriptors = disk.descriptors
         self.write_files = write_in_turn
         self.unsynced: dict[str, LoggedFile] = {}
         self._disk = disk

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import resource
 from contextlib import suppress
+from typing import Protocol
 
 _SHARE = 8
 """Short is less than this part of the limit: what is asked to close its files needs some meanwhile, and some to do so."""
@@ -16,23 +17,33 @@ _FEWEST = 40
 """Short is also less than this number: queues are stopped sixteen at a time, and each needs two for that."""
 
 
-def lowest_free() -> int | None:
-    """The lowest number that is free, so about how many descriptors are in use; None if all are."""
-    try:
-        lowest = os.open("/", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    os.close(lowest)
-    return lowest
+class Descriptors(Protocol):
+    """The file descriptors of a process; each Disk has those that its files take (`Disk.descriptors`)."""
+
+    def lowest_free(self) -> int | None:
+        """The lowest number that is free, so about how many descriptors are in use; None if all are."""
+
+    def are_short(self, promised: int) -> bool:
+        """True if the next files may be refused, now or when so many descriptors are in use as those that exist have been promised."""
 
 
-def are_short(promised: int) -> bool:
-    """True if the next files may be refused, now or when so many descriptors are in use as those that exist have been promised."""
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if most == resource.RLIM_INFINITY:
-        return False
-    lowest, enough = lowest_free(), most - max(most // _SHARE, _FEWEST)
-    return lowest is None or max(lowest, promised) >= enough
+class SystemDescriptors:
+    """The descriptors of this process."""
+
+    def lowest_free(self) -> int | None:
+        try:
+            lowest = os.open("/", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        os.close(lowest)
+        return lowest
+
+    def are_short(self, promised: int) -> bool:
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if most == resource.RLIM_INFINITY:
+            return False
+        lowest, enough = self.lowest_free(), most - max(most // _SHARE, _FEWEST)
+        return lowest is None or max(lowest, promised) >= enough
 
 
 def raise_limit() -> None:

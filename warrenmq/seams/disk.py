@@ -23,10 +23,13 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from warrenmq import forks
 from warrenmq.seams.blocking import THIS_THREAD
+from warrenmq.seams.descriptors import SystemDescriptors
 from warrenmq.seams.syncs import SYNCS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from warrenmq.seams.descriptors import Descriptors
 
 _datasync = getattr(os, "fdatasync", os.fsync)  # macOS has only fsync
 _sync_file_range = getattr(ctypes.CDLL(None), "sync_file_range", None)  # Linux only
@@ -96,6 +99,9 @@ Write: TypeAlias = tuple[File, bytes, int | None]
 
 class Disk(Protocol):
     """Files and folders, by path."""
+
+    descriptors: Descriptors
+    """What its files take of what the process has."""
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing; `FileNotFoundError` unless `create`."""
@@ -268,6 +274,7 @@ class RealDisk:
     def __init__(self, durability: str = "fsync") -> None:
         self._durable = durability == "fsync"
         self.write_files = write_in_turn
+        self.descriptors: Descriptors = SystemDescriptors()
 
     def open(self, path: str, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)

@@ -98,6 +98,7 @@ class FencedDisk:
         self.sync_many = disk.sync_many
         self.free_space = disk.free_space
         self.room = disk.room
+        self.descriptors = disk.descriptors
         self._disk = disk
         self._fence = fence
         self._guard = fence.guard
