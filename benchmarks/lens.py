@@ -265,7 +265,7 @@ def publishing(folder: str, rows_per_second: int, seconds: float, told: Any) -> 
 
 
 def followed(program: str, rows_per_second: int, seconds: float, folder: str) -> dict[str, Any]:
-    """How far a page is behind a broker of another process that writes so many rows a second."""
+    """Measure the delay of a page behind a broker in another process, at a rate of rows a second."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     writer = context.Process(target=publishing, args=(folder, rows_per_second, seconds, theirs))

@@ -69,7 +69,7 @@ class Report:
 
 @dataclass
 class Orders:
-    """What the shop knows: how each order stands."""
+    """The state of the shop: the stage of each order."""
 
     stands: dict[int, str] = field(default_factory=dict)
     prices: dict[int, int] = field(default_factory=dict)

@@ -29,7 +29,7 @@ def work(directory: str) -> None:
 
 
 def own(directory: str, ready: Any) -> None:
-    """Open the directory first, and so own it; nobody asks this process to do anything else."""
+    """Own the directory, by opening it first, and do nothing else."""
     with warrenmq.open(directory, shared=True):
         ready.set()
         signal.pause()

@@ -174,7 +174,7 @@ class Server:
             process.kill()
 
     def connect(self) -> BlockingChannel:
-        """Connect a client, and declare the queue; tries as long as nobody listens."""
+        """Connect a client and declare the queue, trying again until the server listens."""
         while True:
             try:
                 connection = pika.BlockingConnection(
@@ -189,7 +189,7 @@ class Server:
 
 
 class Worker(threading.Thread):
-    """A client that does one operation after the other; after one whose outcome nobody knows it goes on as another process."""
+    """A client that does one operation after the other; after one of unknown outcome it goes on as another process."""
 
     def __init__(self, history: History, server: Server, end: threading.Event) -> None:
         super().__init__(daemon=True)
@@ -339,7 +339,7 @@ _DO: dict[str, Callable[[History, Server, random.Random], None]] = {
 
 @dataclass(frozen=True)
 class Plan:
-    """How long, with what, and against what."""
+    """The settings of a run: its length, its load and its server."""
 
     seconds: float
     data: Path

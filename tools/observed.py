@@ -49,7 +49,7 @@ class Life(NamedTuple):
 
 
 def behaviours_of(trace: Trace) -> Iterator[Behaviour]:
-    """All behaviours that a trace tells of."""
+    """All behaviours that a trace shows."""
     lives: defaultdict[tuple[str, str], list[Life]] = defaultdict(list)
     stores: defaultdict[str, list[tuple[int, int, int]]] = defaultdict(list)
     rows: defaultdict[tuple[int, int], list[Row]] = defaultdict(list)
@@ -81,7 +81,7 @@ class _Told:
         self.done: list[Behaviour] = []
 
     def add(self, seq_id: int, name: str) -> None:
-        """Note a step; one of a sync after another tells nothing."""
+        """Add a step; a sync right after another adds nothing."""
         if seq_id in self.open:
             steps = self.open[seq_id][1]
             if (name, steps[-1]) != ("sync", "sync"):

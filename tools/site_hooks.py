@@ -1,4 +1,4 @@
-"""What `mkdocs build` does beside rendering docs/: it adds pages (site_pages.py) and lessons, and looks for what is fetched."""
+"""Hooks of `mkdocs build`: they add pages (site_pages.py) and lessons, and refuse pages that fetch anything from elsewhere."""
 
 from __future__ import annotations
 

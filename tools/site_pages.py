@@ -137,7 +137,7 @@ def made_pages(root: str) -> dict[str, str]:
 
 
 def places(root: str) -> dict[str, str]:
-    """Where on the site each file of the repository is that has a page there."""
+    """The page on the site of each file of the repository that has one."""
     found = _OUTSIDE | SOURCES
     found |= {f"examples/{name}": _example_place(name) for name in _examples(root)}
     found["examples"] = "examples/index.md"
@@ -251,7 +251,7 @@ def _api_text(page: ApiPage, table: str) -> str:
 
 
 def _examples(root: str) -> dict[str, dict[str, str]]:
-    """The files of each example, a program or a folder, the one that tells what it is first."""
+    """The files of each example, a program or a folder; the one that describes it comes first."""
     found = {}
     for name in sorted(os.listdir(os.path.join(root, "examples"))):
         if os.path.splitext(name)[1] in _LANGUAGES:

@@ -75,7 +75,7 @@ def search(module: str) -> Searched:
 
 
 def counterexample(module: str, wrong: str) -> str:
-    """The shortest way to what a mutant breaks, as TLC tells it."""
+    """The shortest way to what a mutant breaks, as TLC prints it."""
     said = _tlc(module, {}, _config(module).replace("Mutants = {}", f'Mutants = {{"{wrong}"}}'))
     return said[said.index("Error:") :] if "Error:" in said else ""
 

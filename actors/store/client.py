@@ -112,7 +112,7 @@ class MsgStoreClient:
     # write and remove
 
     def write(self, msg_id: bytes, stored: bytes) -> None:
-        """Store a message; `on_disk` tells when it is safe."""
+        """Store a message; `on_disk` is called when it is safe."""
         if msg_id in self._removes:
             self.send()
         self._writes.append((msg_id, stored))
@@ -176,7 +176,7 @@ class MsgStoreClient:
                 if again is not None and again[0] and again[1] == entry[1]:
                     return self._read_file(mark, msg_id, *again[1:])
             finally:
-                self._leave(entry[1])
+                self._end_read(entry[1])
             if again is None or not again[0]:
                 return self._ask(msg_id)
 
@@ -199,7 +199,7 @@ class MsgStoreClient:
                 try:
                     found.update(self._read_runs(mark, file, in_file))
                 finally:
-                    self._leave(file)
+                    self._end_read(file)
         for msg_id in msg_ids:
             if msg_id not in found and (body := self.read(msg_id)) is not None:
                 found[msg_id] = body
@@ -261,7 +261,7 @@ class MsgStoreClient:
             )
         return self._tables.damage.body_of(record, msg_id, file, offset)
 
-    def _leave(self, file: int) -> None:
+    def _end_read(self, file: int) -> None:
         if self._tables.files.end_read(file, self._cref):
             self._server.cast(self._gc, NoReaders(file))
 

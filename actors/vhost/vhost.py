@@ -214,7 +214,7 @@ class Vhost:
         return self.owners.get(name)
 
     def existing_queue(self, name: str) -> QueueRecord:
-        """A queue's record; NotFound when there is none."""
+        """A queue's record; NotFound if no queue has the name."""
         record = self.queue(name)
         if record is None:
             raise self.no_queue(name)

@@ -23,7 +23,7 @@ from warrenmq.amqp.wire.frames import Frame, FrameCutter
 from warrenmq.broker.broker import Broker
 from warrenmq.runtime import Server
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds of virtual time."""
 
 
@@ -246,7 +246,7 @@ class Channel:
         """The next thing that comes: a method, or a Message."""
         waited = 0.0
         while not (inbox := self.client.received(self.number)):
-            assert waited < PATIENCE, f"nothing came where {kind.__name__} was expected"
+            assert waited < TIMEOUT, f"nothing came where {kind.__name__} was expected"
             self.client.runtime.event().wait(0.01)
             waited += 0.01
         found = inbox.pop(0)

@@ -42,7 +42,7 @@ from warrenmq.supervisors import (
 
 OTHER_FACES = 2
 """Of the calls one in so many is tried on faces that check their arguments by the owner's functions."""
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds after which a call that has not ended is taken for one that hangs."""
 
 OUR_OWN = {
@@ -134,8 +134,8 @@ class World:
 
     def _serve(self) -> None:
         while not self._stop.is_set():
-            self.other.publish(b"%d" % self.served).result(PATIENCE)
-            delivery = self.other.get(PATIENCE)
+            self.other.publish(b"%d" % self.served).result(TIMEOUT)
+            delivery = self.other.get(TIMEOUT)
             assert delivery is not None
             assert delivery.body == b"%d" % self.served
             delivery.ack()
@@ -155,7 +155,7 @@ class World:
         thread.start()
         while thread.is_alive():
             before = self.calls
-            thread.join(PATIENCE)
+            thread.join(TIMEOUT)
             assert not thread.is_alive() or self.calls > before, f"{self.now} hangs"
         if self.failure is not None:
             raise self.failure
@@ -177,30 +177,30 @@ class World:
     def finish(self) -> None:
         """The other queue was served before, during and after; nothing died, and no thread is left."""
         served = self.served
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while self.served < served + 3:
             assert self._server.is_alive(), "the other queue is not served any more"
             assert time.monotonic() < deadline, "the other queue is not served any more"
             time.sleep(0.001)
         self._stop.set()
-        self._server.join(PATIENCE)
+        self._server.join(TIMEOUT)
         restarts = {actor.name: actor.restarts for actor in self.broker.stats().actors if actor.restarts}
         assert not restarts
-        self.broker.close(PATIENCE)
+        self.broker.close(TIMEOUT)
         if self.owner is not None:
-            self.owner.close(PATIENCE)
+            self.owner.close(TIMEOUT)
 
     # -- subjects
 
     def fresh_delivery(self) -> warrenmq.Delivery:
-        self.queue.publish(b"delivered").result(PATIENCE)
-        delivery = self.queue.get(PATIENCE)
+        self.queue.publish(b"delivered").result(TIMEOUT)
+        delivery = self.queue.get(TIMEOUT)
         assert delivery is not None
         return delivery
 
     def fresh_confirm(self) -> warrenmq.Confirm:
         confirm = self.queue.publish(b"confirmed")
-        confirm.result(PATIENCE)
+        confirm.result(TIMEOUT)
         return confirm
 
     def fresh_broker(self) -> warrenmq.Broker:
@@ -224,7 +224,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attached: bool) -> It
     made = World(tmp_path, attached=attached)
     yield made
     made.finish()
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while (left := {each for each in set(threading.enumerate()) - before if not each.daemon or each.name.startswith("queue:")}) \
             and time.monotonic() < deadline:  # fmt: skip
         time.sleep(0.01)
@@ -234,7 +234,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attached: bool) -> It
 def keep_filled(world: World) -> None:
     """So that no call has a reason to wait."""
     if not world.queue.info().ready:
-        world.queue.publish_many([b"filling"] * 50).result(PATIENCE)
+        world.queue.publish_many([b"filling"] * 50).result(TIMEOUT)
 
 
 def clean_up(world: World, name: str, result: Any) -> None:

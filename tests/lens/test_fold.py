@@ -13,7 +13,7 @@ from tests.support.simulated import BOTH_PROFILES, SimulatedHost
 from warrenmq.lens import fold as folds
 from warrenmq.lens.captions import PLACEHOLDER, render
 from warrenmq.lens.fold import Fold, Folding
-from warrenmq.lens.scene import Landmarks
+from warrenmq.lens.scene import LatestRows
 from warrenmq.lens.tables import MARKS, NAMES, apply, empty, named, undo
 from warrenmq.replay.export.selection import rows_in_order
 from warrenmq.trace.events import Ev
@@ -194,7 +194,7 @@ def test_what_a_fold_keeps_depends_on_what_the_broker_holds_and_not_on_how_much_
 
 
 def test_landmarks_are_the_latest_ones_and_few():
-    marks, most = Landmarks(), 0
+    marks, most = LatestRows(), 0
     for row in range(1, 30_001):
         marks.set(("write", row), row)
         most = max(most, len(marks._young) + len(marks._old))

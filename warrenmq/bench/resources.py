@@ -29,7 +29,7 @@ def disk_used(directory: str) -> int:
 
 
 def memory_used() -> int:
-    """Resident bytes now (where /proc tells) or at most so far."""
+    """Resident bytes: now, or without /proc the most so far."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * resource.getpagesize()

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from warrenmq.broker.stats import Stats
-    from warrenmq.shared.looking import Look
+    from warrenmq.shared.looking import OwnerConnection
 
 
 @contextmanager
-def owners_looks(directory: str, *, files: bool = False) -> Iterator[list[Look]]:
+def owners_looks(directory: str, *, files: bool = False) -> Iterator[list[OwnerConnection]]:
     """Connect to a directory's owner as shared.looking.looks does; empty with `files`, and without the extra that it needs."""
     try:
         from warrenmq.shared.looking import looks
@@ -33,14 +33,14 @@ def owners_looks(directory: str, *, files: bool = False) -> Iterator[list[Look]]
         yield found
 
 
-def states(looks: list[Look]) -> list[tuple[str, Stats]]:
+def states(looks: list[OwnerConnection]) -> list[tuple[str, Stats]]:
     """(virtual host, its state)."""
     from warrenmq.broker.stats import Stats
 
     return [(look.vhost, Stats.from_dict(look.ask("stats"))) for look in looks]
 
 
-def show_queues(looks: list[Look], *, as_json: bool) -> int:
+def show_queues(looks: list[OwnerConnection], *, as_json: bool) -> int:
     """`ls`: the queues with their counts."""
     found = states(looks)
     if as_json:
@@ -58,7 +58,7 @@ def show_queues(looks: list[Look], *, as_json: bool) -> int:
     return 1 if any(stats.damage for _, stats in found) else 0
 
 
-def show_stats(looks: list[Look], *, as_json: bool) -> int:
+def show_stats(looks: list[OwnerConnection], *, as_json: bool) -> int:
     """`stats`: stores, queues and actors."""
     found = states(looks)
     if as_json:
@@ -85,7 +85,7 @@ def show_stats(looks: list[Look], *, as_json: bool) -> int:
 
 
 def show_messages(
-    looks: list[Look], queue: str | None, vhost: str | None, limit: int, *, as_json: bool
+    looks: list[OwnerConnection], queue: str | None, vhost: str | None, limit: int, *, as_json: bool
 ) -> int:
     """`peek`: the first messages of a queue, as they would be delivered."""
     named = [

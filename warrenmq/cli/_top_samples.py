@@ -15,7 +15,7 @@ from warrenmq.terminal import counted, size
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from warrenmq.shared.looking import Look
+    from warrenmq.shared.looking import OwnerConnection
 
 _COUNTED = 200
 """Queues of a directory whose publishes are asked for, a call each: the deepest."""
@@ -52,7 +52,7 @@ class Sample:
 
 
 def samples(where: str) -> list[Sample]:
-    """Look at a directory, or at http(s)://USER:PASSWORD@HOST:PORT; none if nobody serves the directory.  CallerError of an API."""
+    """OwnerConnection at a directory, or at http(s)://USER:PASSWORD@HOST:PORT; none if nobody serves the directory.  CallerError of an API."""
     if "://" in where:
         return _of_api(Api(where))
     try:
@@ -62,7 +62,7 @@ def samples(where: str) -> list[Sample]:
         return []
 
 
-def _of_owner(look: Look) -> Sample:
+def _of_owner(look: OwnerConnection) -> Sample:
     stats = Stats.from_dict(look.ask("stats"))
     queues = []
     for rank, each in enumerate(sorted(stats.queues, key=_depth)):

@@ -72,7 +72,7 @@ def frames(data: bytes) -> Iterator[tuple[int, int, bytes | None]]:
 
 
 def is_torn(data: bytes, offset: int) -> bool:
-    """True if a log may end in a frame that begins here and has not arrived whole: nobody was told that it is on disk."""
+    """True if the log may end in an incomplete frame that begins here; no caller was answered for it."""
     arrived = len(data.rstrip(b"\x00")) - offset
     return arrived < _FRAME.size or arrived < _FRAME.size + _FRAME.unpack_from(data, offset)[0]
 

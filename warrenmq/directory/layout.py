@@ -292,6 +292,6 @@ class VhostDirectory:
 
 
 def read_segment_entry_count(config: bytes) -> int | None:
-    """The segment size that a vhost's .config tells."""
+    """The segment size in a vhost's .config."""
     match = re.search(rb"^\s*\{\s*segment_entry_count\s*,\s*(\d{1,5})\s*\}", config, re.MULTILINE)
     return int(match[1]) if match and 0 < int(match[1]) <= MAX_SEGMENT_ENTRIES else None

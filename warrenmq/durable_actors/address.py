@@ -39,7 +39,7 @@ _ID_BYTES = 16
 
 @dataclass(slots=True)
 class Handling:
-    """The message that an actor is handling; what it tells meanwhile has ids that follow from this one's."""
+    """The message that an actor is handling; messages that it sends meanwhile have ids that follow from this one's."""
 
     message_id: str | None
     told: int = 0

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 LARGEST = 1 << 20
 MOST_MESSAGES = 1_000
-_PATIENCE = 1.0
+_PUBLISH_TIMEOUT = 1.0
 """Seconds of virtual time that a publish waits while an alarm is set."""
 _ROTTEN = (".rdq", ".qi", ".qs", ".idx", ".jif")
 
@@ -175,7 +175,11 @@ class Commands:
             self._published += 1
             body = bytes([65 + self._published % 26]) * size
             self._now.publish(
-                exchange, key or ("" if exchange else queue), body, persistent=persistent, timeout=_PATIENCE
+                exchange,
+                key or ("" if exchange else queue),
+                body,
+                persistent=persistent,
+                timeout=_PUBLISH_TIMEOUT,
             )
         return count
 

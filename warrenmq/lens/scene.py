@@ -1,6 +1,6 @@
 """The fold's working state: the picture's tables, and bookkeeping that is not shown.
 
-The notes of a run are let go with it, and those that a long run could grow without end are bounded (`Landmarks`), so the memory of a fold
+The notes of a run are let go with it, and those that a long run could grow without end are bounded (`LatestRows`), so the memory of a fold
 depends on what the broker holds and not on how many rows there are.
 """
 
@@ -35,7 +35,7 @@ from warrenmq.trace.events import PRIORITY_SHIFT
 
 ACKED_KEPT = 64
 """So many acked entries of a queue stay in the picture."""
-_LANDMARKS = 5_000
+_LATEST_ROWS = 5_000
 _MOST_AT_ONCE = 1 << 20
 _BOOT_SHIFT = 40
 """A message id has the number of its boot above these bits."""
@@ -54,10 +54,10 @@ def entry_key(queue: str, seq: int) -> str:
     return f"{queue}/{seq}" if seq <= _LOW else f"{queue}/{seq >> PRIORITY_SHIFT}.{seq & _LOW}"
 
 
-class Landmarks:
+class LatestRows:
     """The last row of each kind for a message, file or queue, from which the causes of later rows are taken.
 
-    Only the latest are kept: at least _LANDMARKS, at most twice as many.  That is far more than lie between a row and its cause, and little
+    Only the latest are kept: at least _LATEST_ROWS, at most twice as many.  That is far more than lie between a row and its cause, and little
     beside the tables: with ten times as many, no row of 1.3 million had another cause, and a fold took four times the memory.
     """
 
@@ -68,7 +68,7 @@ class Landmarks:
     def set(self, key: Any, row: int) -> None:
         """Remember the row."""
         self._young[key] = row
-        if len(self._young) > _LANDMARKS:
+        if len(self._young) > _LATEST_ROWS:
             self._old, self._young = self._young, {}
 
     def get(self, key: Any, otherwise: int = 0) -> int:
@@ -177,7 +177,7 @@ class Scene:
     def _forget(self) -> None:
         """Clear everything that belongs to a process."""
         self.actors: dict[int, ActorNotes] = {}
-        self.landmarks = Landmarks()
+        self.latest_rows = LatestRows()
         self.sent: dict[str, int] = {}
         """The key of an envelope -> the row of its SEND, until it is received."""
         self.queues: defaultdict[str, QueueNotes] = defaultdict(QueueNotes)
@@ -185,7 +185,7 @@ class Scene:
         self.lives: defaultdict[str, int] = defaultdict(int)
 
     def copied(self) -> Scene:
-        """Copy the scene; the copy is independent, and has no landmarks: they are many, and only causes come from them."""
+        """Copy the scene; the copy is independent, and has no latest_rows: they are many, and only causes come from them."""
         other = copy(self)
         other.tables = [dict(table) for table in self.tables]
         other.changes = []
@@ -194,7 +194,7 @@ class Scene:
         other.bases_of = {scope: copy(bases) for scope, bases in self.bases_of.items()}
         if self.run >= 0:
             other.bases = other.bases_of[self.runs[self.run].scope]
-        other.landmarks = Landmarks()
+        other.latest_rows = LatestRows()
         other.queues = defaultdict(QueueNotes, {name: notes.copied() for name, notes in self.queues.items()})
         other.stores = defaultdict(StoreNotes, {name: notes.copied() for name, notes in self.stores.items()})
         return other

@@ -78,7 +78,7 @@ class _Protocol(H11Protocol):
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """asyncio's loop, in which a TLS handshake that fails is told in the log."""
+    """asyncio's loop that logs a failed TLS handshake."""
 
     async def create_server(  # type: ignore[override]  # typeshed has an overload for each kind of address
         self, protocol: Any, *args: Any, ssl: Any = None, **options: Any

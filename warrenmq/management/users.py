@@ -38,7 +38,7 @@ def show(site: Site, request: Request) -> Any:
 
 
 def put(site: Site, request: Request) -> Any:
-    """PUT /api/users/name: with a password, a password_hash, or neither (then nobody can log in with a password)."""
+    """PUT /api/users/name: with a password, a password_hash, or neither (then the user cannot log in with a password)."""
     body, name = request.json(), request.at["name"]
     if "tags" not in body:
         raise bad_request("tags_not_present")

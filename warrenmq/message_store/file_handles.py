@@ -48,11 +48,11 @@ class FileHandles:
 
     def pread(self, number: int, size: int, offset: int) -> bytes:
         """Read from a file, which must not be deleted meanwhile."""
-        handle = self._enter(number)
+        handle = self._begin_use(number)
         try:
             return handle.file.pread(size, offset)
         finally:
-            self._leave(handle)
+            self._end_use(handle)
 
     def drop(self, number: int) -> None:
         """The file was rewritten or deleted: the next reader opens it anew."""
@@ -66,7 +66,7 @@ class FileHandles:
         for number in list(self._handles):
             self.drop(number)
 
-    def _enter(self, number: int) -> _Handle:
+    def _begin_use(self, number: int) -> _Handle:
         with self._lock:
             handle = self._handles.pop(number, None)
             if handle is None:
@@ -77,7 +77,7 @@ class FileHandles:
                 self._discard(self._handles.pop(next(iter(self._handles))))
         return handle
 
-    def _leave(self, handle: _Handle) -> None:
+    def _end_use(self, handle: _Handle) -> None:
         with self._lock:
             handle.users -= 1
             if handle.dropped and not handle.users:

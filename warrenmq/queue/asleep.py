@@ -36,7 +36,7 @@ class Asleep(NamedTuple):
     damaged: int = 0
 
     def figures(self) -> QueueFigures:
-        """The counts, as a running queue tells them."""
+        """The counts, as those of a running queue."""
         return self.counts
 
     def answer(self, request: Any) -> Any:

@@ -60,7 +60,7 @@ class Replayed:
 
     @property
     def told(self) -> str:
-        """Losses that the verdict tells though no rule may be broken: messages lost to damage, damaged files, a broker that crashed
+        """Losses named in the verdict though no rule may be broken: messages lost to damage, damaged files, a broker that crashed
         until it was down.  Empty if there are none.
         """
         return told(self.result.figures["incidents"])

@@ -98,7 +98,7 @@ class SharedLoop:
         self._start_thread()
 
     def end(self) -> None:
-        """End the loop, which is told to stop; called in the loop."""
+        """Stop the loop for good; called in the loop."""
         self._ended = True
         self.stop()
 

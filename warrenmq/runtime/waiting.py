@@ -10,7 +10,7 @@ An actor that waits, for a call without a time limit, runs only the actor that i
 would be called: a graph of calls that ends under threads ends here.  Anything else that it waits for it leaves to the
 other workers, and one more is let in.
 
-A wait of less than PATIENCE seconds never helps: its end would wait for a disk that hangs.  A longer one may overrun its
+A wait of less than LEAST_HELPING_WAIT seconds never helps: its end would wait for a disk that hangs.  A longer one may overrun its
 limit by the slice that it is in.
 
 Assumption.  A waiter registers its bell first and looks at the thing second; what it waits for changes first and looks for
@@ -33,7 +33,7 @@ from warrenmq.seams.blocking import tell
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PATIENCE = 1.0
+LEAST_HELPING_WAIT = 1.0
 """Seconds: a wait with a limit below it does not help."""
 HELP = 0.05
 """Seconds after which a helper leaves the rest to the workers, and sleeps."""
@@ -65,7 +65,7 @@ def wait(thing: Awaited, timeout: float | None) -> bool:
             _run_callee(thing, runner)
     elif type(runner) is Helper:
         runner.may_wait = True
-        if timeout is None or timeout >= PATIENCE:
+        if timeout is None or timeout >= LEAST_HELPING_WAIT:
             _help(thing, runner)
     return thing.is_there() or _sleep(thing, runner, deadline)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Look:
+class OwnerConnection:
     """A connection to the owner for one virtual host."""
 
     def __init__(self, directory: str, vhost: str) -> None:
@@ -37,16 +37,16 @@ class Look:
 
 
 @contextmanager
-def looks(directory: str) -> Iterator[list[Look]]:
+def looks(directory: str) -> Iterator[list[OwnerConnection]]:
     """The virtual hosts of a directory that its owner serves, by name; none when it has no owner that serves its socket."""
-    found: list[Look] = []
+    found: list[OwnerConnection] = []
     try:
         if os.path.exists(os.path.join(directory, SOCKET)):
             for vhost in sorted(_vhosts(directory)):
                 with suppress(
                     AccessRefused, LinkLost
                 ):  # one that is not served, or a socket that was left over
-                    found.append(Look(directory, vhost))
+                    found.append(OwnerConnection(directory, vhost))
         yield found
     finally:
         for each in found:

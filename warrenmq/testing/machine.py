@@ -67,7 +67,7 @@ class SimulatedMachine:
 
     @property
     def broker(self) -> Broker | None:
-        """The broker that is open; None if there is none."""
+        """The open broker, or None."""
         return self._broker if self._broker is not None and self._broker.is_open else None
 
     def open(self) -> Broker:

@@ -82,7 +82,7 @@ def _text(name: bytes) -> str:
 
 
 def name_of_folder(folder: str, vhost: str, text: bytes | None, definition: bytes | None) -> QueueName | None:
-    """The queue that a folder (its own name) of a vhost tells by its `.queue_name` and its `.definition`."""
+    """The name of a folder's queue, from the folder's `.queue_name` and `.definition`."""
     found = parse(text) if text is not None else None
     if found is not None and (
         found.vhost != vhost or queue_folder(vhost, found.name, found.priority) != folder
@@ -164,7 +164,7 @@ class Fate(Enum):
 
 
 def fate_of_named(*, deleted: bool, only_a_name: bool, log_is_whole: bool) -> Fate:
-    """The rows of the table for a folder that tells its queue; `deleted`: a frame of the log says so."""
+    """The rows of the table for a folder with the name of its queue; `deleted`: a frame of the log says so."""
     return Fate.REMOVED if log_is_whole and (deleted or only_a_name) else Fate.DECLARED_AGAIN
 
 

@@ -351,7 +351,7 @@ def rows_of(definitions: dict[str, Any], key: str) -> list[dict[str, Any]]:
 
 
 def text_of(row: dict[str, Any], key: str, whose: str) -> str:
-    """A text in an object of definitions; ValueError when there is none."""
+    """A text in an object of definitions; ValueError if it is missing or no text."""
     if type(text := row.get(key)) is not str:
         msg = f"{whose} has no {key}"
         raise ValueError(msg)

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from warrenmq.broker.calls import ActorCalls
 
 RPC = "amq.warrenmq.rpc"
-_PATIENCE = 30.0
+_CONFIRM_TIMEOUT = 30.0
 """Seconds that a publish has until it is safe."""
 _CALLS: dict[str, Callable[[ChannelRpc, dict[str, Any]], Any]]
 
@@ -118,7 +118,7 @@ class ChannelRpc:
         client.publishing.own.publish_later(
             _argument(request, "exchange", str), _argument(request, "routing_key", str), _argument(request, "bodies", list),
             _properties(request, "properties"), _argument(request, "persistent", bool), _argument(request, "due", int),
-        ).result(_PATIENCE)  # fmt: skip
+        ).result(_CONFIRM_TIMEOUT)  # fmt: skip
 
     def publish_copy(self, request: dict[str, Any]) -> Any:
         """Publish a message once more; answered when it is safe."""
@@ -131,7 +131,7 @@ class ChannelRpc:
         properties = _argument(request, "properties", bytes)
         client.publishing.own.publish_copy(
             queues, message, properties, persistent=_argument(request, "persistent", bool), due=due
-        ).result(_PATIENCE)
+        ).result(_CONFIRM_TIMEOUT)
 
     def route(self, request: dict[str, Any]) -> Any:
         """The queues that a message would be routed to."""

@@ -60,7 +60,7 @@ def _written(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     if (journal := scene.tables[JOURNAL].get(name)) is not None:
         scene.set(JOURNAL, name, (journal[0] + records, journal[1]))
     scene.spend("index bytes", size)
-    scene.landmarks.set(("qi_write", name), scene.number)
+    scene.latest_rows.set(("qi_write", name), scene.number)
     scene.cause = me.last or scene.cause
     what = ", ".join(text for number, text in ((published, "{n3:message}"), (acked, "{n4:ack}")) if number)
     which = f" ({what}, from number {{n5}} on)" if what else ""
@@ -110,8 +110,8 @@ def _synced(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     scene.set(QUEUE, name, (*old[:4], old[3], old[5]))
     scene.spend("syncs")
     scene.mark = SYNC
-    scene.cause = scene.landmarks.get(("qi_write", name), scene.cause)
-    scene.landmarks.set(("qi_sync", name), scene.number)
+    scene.cause = scene.latest_rows.get(("qi_write", name), scene.cause)
+    scene.latest_rows.set(("qi_sync", name), scene.number)
     if not size:
         return "{0} syncs its index: nothing new was in it.", name
     return "{0} syncs its index" + because(trigger) + ": {n1:byte} are safe on disk.", name, size
@@ -159,8 +159,8 @@ def segment_entries(scene: Scene, name: str) -> int:
 def _told_on_disk(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     (report,) = _on_disk(row)
     name = me.name
-    scene.landmarks.set(("on_disk", name, scene.about), scene.number)
-    scene.cause = scene.landmarks.get(("told", me.number, scene.about), scene.cause)
+    scene.latest_rows.set(("on_disk", name, scene.about), scene.number)
+    scene.cause = scene.latest_rows.get(("told", me.number, scene.about), scene.cause)
     if report == BodyReport.IGNORED:
         return "{0} hears that the body of {m1} never needs to be written.", name, scene.about
     return "{0} hears that the body of {m1} is safe.", name, scene.about

@@ -113,7 +113,7 @@ def _actor_stopped(scene: Scene, me: ActorNotes, row: Row) -> Caption:
         scene.set(
             ACTOR, me.number, (*old[:3], _STATES.get(Reason(reason), "ended") if reason else "ended", old[4])
         )
-    scene.landmarks.set(("stop", me.number), scene.number)
+    scene.latest_rows.set(("stop", me.number), scene.number)
     _bury(scene, me.number, sudden=reason in _SUDDEN)
     if reason in _SUDDEN:
         scene.mark = CRASH
@@ -133,8 +133,8 @@ def _child_started(scene: Scene, me: ActorNotes, row: Row) -> Caption:
 @_of(Ev.CHILD_EXIT)
 def _child_ended(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     reason, child = _exit(row)
-    scene.cause = scene.landmarks.get(("stop", child), scene.cause)
-    scene.landmarks.set(("exit", me.number), scene.number)
+    scene.cause = scene.latest_rows.get(("stop", child), scene.cause)
+    scene.latest_rows.set(("exit", me.number), scene.number)
     if reason in _SUDDEN:
         if (old := scene.tables[ACTOR].get(child)) is not None:
             scene.set(ACTOR, child, (*old[:3], _STATES[Reason(reason)], old[4]))
@@ -147,7 +147,7 @@ def _child_ended(scene: Scene, me: ActorNotes, row: Row) -> Caption:
 @_of(Ev.RESTART)
 def _restarted(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     child, restarts, intensity, period = _restart(row)
-    scene.cause = scene.landmarks.get(("exit", me.number), scene.cause)
+    scene.cause = scene.latest_rows.get(("exit", me.number), scene.cause)
     return (
         "{0} starts {1} again: restart {n2} of the {n3} it allows in {4} s.",
         me.name, scene.actor(child).name, restarts, intensity, f"{period / 1000:g}",
@@ -157,7 +157,7 @@ def _restarted(scene: Scene, me: ActorNotes, row: Row) -> Caption:
 @_of(Ev.ESCALATE)
 def _escalated(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     child, restarts, intensity, period = e.Escalate.getter("child", "restarts", "intensity", "period_ms")(row)
-    scene.cause = scene.landmarks.get(("exit", me.number), scene.cause)
+    scene.cause = scene.latest_rows.get(("exit", me.number), scene.cause)
     scene.mark = CRASH
     return (
         "{0} gives up: {1} would need restart {n2}, and {n3} are allowed in {4} s.",

@@ -80,7 +80,7 @@ def _writes_sent(scene: Scene, me: str, store: str, count: int) -> Caption:
         in_store(scene, me, store, message)
         unhandled[message] += 1
         scene.set(CACHE, f"{store}/{message}", 1)
-    scene.cause = scene.landmarks.get(("publish", me, scene.about), scene.cause)
+    scene.cause = scene.latest_rows.get(("publish", me, scene.about), scene.cause)
     words = many(count)
     return (
         "{0} sends "
@@ -101,7 +101,7 @@ def _removes_sent(scene: Scene, me: str, store: str, count: int) -> Caption:
     for message in list(islice(gone, max(count, 0))):
         del gone[message]
         _fly(scene, store, message, me, -1)
-    scene.cause = scene.landmarks.get(("gone", me, scene.about), scene.cause)
+    scene.cause = scene.latest_rows.get(("gone", me, scene.about), scene.cause)
     words = many(count)
     if scene.tables[FLYING].get(f"{store}/{scene.about}/{me}") == 0:
         return (

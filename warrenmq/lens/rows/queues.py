@@ -65,7 +65,7 @@ def _taken_in(scene: Scene, me: ActorNotes, row: Row) -> Caption:
         if writes is not None:
             writes.append(message)
         if body or not persistent:  # it may be sent to a store
-            scene.landmarks.set(("publish", name, message), scene.number)
+            scene.latest_rows.set(("publish", name, message), scene.number)
         if not flags & _WANTS_CONFIRM:
             scene.paid(message)
         message += 1
@@ -92,7 +92,7 @@ def _confirmed(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     for place, seq in enumerate(span(first, count)):
         found = entries.get(entry_key(name, seq))  # confirmed together need not mean published together
         scene.paid(found[0] if found is not None and found[0] else message + place)
-    marks = scene.landmarks
+    marks = scene.latest_rows
     scene.cause = max(marks.get(("on_disk", name, message + count - 1)), marks.get(("qi_sync", name)))
     actor, next_seq, confirmed, written, synced, version = queue_row(scene, name, me.number)
     scene.set(QUEUE, name, (actor, next_seq, confirmed + count, written, synced, version))
@@ -148,7 +148,7 @@ def _leaves(scene: Scene, name: str, seq: int, key: str, value: tuple[Any, ...],
         notes.dirty[seq] = key
     # a message whose publish was never written needs no ack record
     scene.set(ENTRY, key, (message, state, place, 0 if index else SYNCED, body, size))
-    scene.landmarks.set(("gone", name, message), scene.number)
+    scene.latest_rows.set(("gone", name, message), scene.number)
     notes.transient.pop(message, None)
     if body and message:
         notes.removes["p" if body == IN_PERSISTENT else "t"][message] = None

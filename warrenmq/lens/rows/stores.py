@@ -80,12 +80,12 @@ def _write(scene: Scene, me: ActorNotes, row: Row) -> Caption:
             in_current = mine is not None and current is not None and mine[0] == current[1]
             if decision != Decision.WRITE and not in_current:
                 scene.set(CACHE, f"{store}/{message}", None)
-    scene.landmarks.set(("write", store, message), scene.number)
+    scene.latest_rows.set(("write", store, message), scene.number)
     if decision == Decision.IGNORE:
         scene.mark = CANCEL
         scene.spend("writes cancelled")
         scene.move = me.anchor, f"flying/{store}/{message}/{name}"
-        scene.cause = scene.landmarks.get(("gone", name, message), scene.cause)
+        scene.cause = scene.latest_rows.get(("gone", name, message), scene.cause)
         return (
             "The store looks at the flying counter of {m0}: {n1}. It was removed before it was written, so the write "
             "is cancelled: the disk never sees it.",
@@ -140,7 +140,7 @@ def _remove(scene: Scene, me: ActorNotes, row: Row) -> Caption:
         return "The store is told that {0} is done with {m1}.", name, message
     file, key = found
     scene.move = me.anchor, f"rec/{key}"
-    scene.landmarks.set(("garbage", store, file), scene.number)
+    scene.latest_rows.set(("garbage", store, file), scene.number)
     if references:
         return "{0} is done with {m1}: {n2:reference} left, so the record stays.", name, message, references
     size, _, _, garbage, _ = scene.file(store, file)
@@ -156,7 +156,7 @@ def _reference_dropped(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     store = me.store
     if (found := _recount(scene, store, scene.about, references)) is not None:
         scene.move = me.anchor, f"rec/{found[1]}"
-        scene.landmarks.set(("garbage", store, found[0]), scene.number)
+        scene.latest_rows.set(("garbage", store, found[0]), scene.number)
     return "A dead client held {m0}: that reference is dropped, {n1} are left.", scene.about, references
 
 
@@ -164,7 +164,7 @@ def _reference_dropped(scene: Scene, me: ActorNotes, row: Row) -> Caption:
 def _told(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     report, client = _store_confirm(row)
     store, message = me.store, scene.about
-    marks = scene.landmarks
+    marks = scene.latest_rows
     marks.set(("told", client, message), scene.number)
     scene.move = me.anchor, scene.actor(client).anchor
     written = marks.get(("write", store, message))
@@ -191,8 +191,8 @@ def _appended(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     _, written, synced, garbage, _ = scene.file(store, file)
     scene.set(FILE, f"{store}/{file}", (offset + size, written, synced, garbage, "current"))
     scene.spend("body bytes", size)
-    scene.cause = scene.landmarks.get(("write", store, message), scene.cause)
-    scene.landmarks.set(("append", store), scene.number)
+    scene.cause = scene.latest_rows.get(("write", store, message), scene.cause)
+    scene.latest_rows.set(("append", store), scene.number)
     scene.move = me.anchor, f"rec/{store}/{file}/{offset}"
     return (
         "{m0} is appended to {n1}.rdq at byte {n2}: {n3:byte} in the write buffer, not on disk yet.",
@@ -207,8 +207,8 @@ def _file_written(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     handed, _, *rest = scene.file(store, file)
     scene.set(FILE, f"{store}/{file}", (max(handed, offset + size), offset + size, *rest))
     scene.spend("writes")
-    scene.cause = scene.landmarks.get(("append", store), scene.cause)
-    scene.landmarks.set(("file_write", store), scene.number)
+    scene.cause = scene.latest_rows.get(("append", store), scene.cause)
+    scene.latest_rows.set(("file_write", store), scene.number)
     return (
         "The write buffer, {n0:byte}, goes to {n1}.rdq" + because(trigger) + ". The system has it, the disk may not.",
         size, file,
@@ -223,8 +223,8 @@ def _file_synced(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     scene.set(FILE, f"{store}/{file}", (handed, max(written, synced_to), synced_to, *rest))
     scene.spend("syncs")
     scene.mark = SYNC
-    scene.cause = scene.landmarks.get(("file_write", store), scene.cause)
-    scene.landmarks.set(("file_sync", store), scene.number)
+    scene.cause = scene.latest_rows.get(("file_write", store), scene.cause)
+    scene.latest_rows.set(("file_sync", store), scene.number)
     return (
         "{n0}.rdq is synced" + because(trigger) + ": {n1} more bytes are safe, up to byte {n2}.", file, size, synced_to,
     )  # fmt: skip
@@ -243,7 +243,7 @@ def _rolled(scene: Scene, me: ActorNotes, row: Row) -> Caption:
         if kept == store and int(message) not in unhandled:
             scene.set(CACHE, key, None)
     scene.mark = ROLL
-    scene.cause = scene.landmarks.get(("append", store), scene.cause)
+    scene.cause = scene.latest_rows.get(("append", store), scene.cause)
     why = _ROLLED.get(reason, _ROLLED[0])
     return why + " The store opens {n2}.rdq, and empties the current-file cache.", old, size, new
 
@@ -284,7 +284,7 @@ def _deferred(scene: Scene, me: ActorNotes, row: Row) -> Caption:
 def _locked(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     file, store = e.Lock.of(row).file, me.store
     scene.set(FILE, f"{store}/{file}", (*scene.file(store, file)[:4], "locked"))
-    scene.cause = scene.landmarks.get(("garbage", store, file), scene.cause)
+    scene.cause = scene.latest_rows.get(("garbage", store, file), scene.cause)
     return "{n0}.rdq is handed to the garbage collector: from now on only that may write to it.", file
 
 
@@ -304,7 +304,7 @@ def _deleted(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     scene.set(FILE, f"{store}/{file}", None)
     scene.spend("bytes given back", size)
     scene.mark = COLLECT
-    scene.cause = max(scene.cause, scene.landmarks.get(("garbage", store, file)))
+    scene.cause = max(scene.cause, scene.latest_rows.get(("garbage", store, file)))
     return "{n0}.rdq is deleted: nothing in it was alive. {n1:byte} are given back.", file, size
 
 

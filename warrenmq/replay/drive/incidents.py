@@ -72,7 +72,7 @@ def _fell(who: Who, context: TraceContext) -> bool:
 
 
 def told(counts: Mapping[str, int]) -> str:
-    """Losses that a verdict tells beside its word, for instance "2 messages lost to damage"; empty if there are none."""
+    """Losses named beside the word of a verdict, for instance "2 messages lost to damage"; empty if there are none."""
     return ", ".join(_many(counts[what], one, more) for what, one, more in _TOLD if counts[what])
 
 

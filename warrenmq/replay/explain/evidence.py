@@ -140,7 +140,7 @@ def pick(
 
 
 def _speaks_to(want: Want, runs: Sequence[Run], piece: Chunk) -> bool:
-    """True if a piece can hold wanted rows, as far as its head tells."""
+    """True if the head of a piece does not rule out wanted rows."""
     match want:
         case RowAt(run, actor, seq):
             return (piece.run, piece.actor) == (run, actor) and piece.seq_first <= seq < piece.seq_end

@@ -1,4 +1,4 @@
-"""R3: a supervisor tells of its own children, of each one's start and end once, and as they are."""
+"""R3: a supervisor records the start and the end of each of its own children, once and truly."""
 
 from __future__ import annotations
 

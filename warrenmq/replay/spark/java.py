@@ -32,7 +32,7 @@ class SparkUnavailable(CallerError):
 
 
 def ensure_java() -> Path:
-    """Set JAVA_HOME to a Java that Spark starts on and return it; `SparkUnavailable` when there is none."""
+    """Set JAVA_HOME to a Java that Spark starts on and return it; `SparkUnavailable` if no such Java is found."""
     for home in _candidates():
         if (home / "bin" / "java").exists() or (home / "bin" / "java.exe").exists():
             version = java_version(home)

@@ -187,7 +187,7 @@ class Window:
         return True
 
     def _answer(self, block: Block, lo: int, hi: int, kind: int, seq: int, t: int, fine: Answers) -> None:
-        """Ask of each message in the store; of others the first tells for all, and the first that is not synced."""
+        """Decide about each message in the store; the others are decided together, by the first, and by the first that is not synced."""
         flags = block[3] & 0xFF
         reports = {lo: 0}
         if flags & IN_STORE and kind == CONFIRM_DURABLE:

@@ -1,4 +1,4 @@
-"""Pass of the messages of a queue across restarts, for Q1, Q3, Q4 and C2; it counts what E1 compares, and the report tells.
+"""Pass of the messages of a queue across restarts, for Q1, Q3, Q4 and C2; it counts what E1 compares and the report shows.
 
 Key: (scope of the run, queue name, sequence id >> 12): 4,096 messages, in all incarnations of the queue, in all runs; message_life.py
 has their states.
