@@ -10,8 +10,7 @@ Round C: a child consumes and acks half of a backlog, then is SIGKILLed
 holding unacked deliveries.  Lost = neither acked nor redelivered;
 redelivered acks = acked before the kill but delivered again.
 A server peer gets its server killed as well.
-SIGKILL says nothing about power loss: for that see the flush counts
-(python -m benchmarks.flushcount).
+SIGKILL says nothing about power loss.
 """
 
 from __future__ import annotations

@@ -131,9 +131,6 @@ def start(timeout: float = 60, poll: float = 0.02) -> float:
         time.sleep(0.05)
     else:
         raise SystemExit(f"port {p} is taken")
-    preload = os.environ.get("BENCH_NODE_PRELOAD")
-    if preload:
-        e["LD_PRELOAD"] = preload
     e["RUNNING_UNDER_SYSTEMD"] = "true"  # the script then execs the VM
     t0 = time.perf_counter()
     proc = subprocess.Popen(

@@ -1,7 +1,7 @@
 """Markdown tables from the JSON of benchmarks.run.
 
     python -m benchmarks.report results/main.json [--baseline sqlite-wal-full]
-        [--crash results/crash.json] [--flush results/flush.json] [--tag T] [--only PEERS]
+        [--crash results/crash.json] [--tag T] [--only PEERS]
 
 A cell is the median over the cleanest runs: those during which other
 processes used less than --noise CPUs if there are at least two, else the
@@ -38,10 +38,6 @@ FANOUT_HEAD = ["peer", "msg/s (x10 deliveries)", "copies on disk", "bytes on dis
 REOPEN_HEAD = [
     "peer", "pending", "clean: s to first msg", "recovered", "close s",
     "SIGKILL: s to first msg", "recovered", "of which boot s",
-]  # fmt: skip
-FLUSH_HEAD = [
-    "peer", "confirmed one by one, 1 KB", "same, 16 KB", "pipelined (window 1000), 1 KB",
-    "consume+ack one by one",
 ]  # fmt: skip
 CRASH_HEAD = [
     "peer", "confirmed lost, one by one", "confirmed lost, pipelined", "delivered, unacked, lost",
@@ -215,13 +211,6 @@ def reopen_cells(d, x, w, third):
     return [num(d.med(x, w, SMALL, "first_s")), recovered, num(d.med(x, w, SMALL, third))]
 
 
-def flushes(path):
-    print("\n## Flushes per message, counted\n")
-    keys = ("one-1024", "one-16384", "pipe-1024", "take-1024")
-    counted = json.load(open(path))
-    print_table(FLUSH_HEAD, [[x, *(num(row.get(key)) for key in keys)] for x, row in counted.items()])
-
-
 def crashes(path):
     print("\n## SIGKILL check\n")
     by = defaultdict(lambda: defaultdict(list))
@@ -270,7 +259,6 @@ def main() -> None:
     p.add_argument("json", nargs="+")
     p.add_argument("--baseline", default="sqlite-wal-full")
     p.add_argument("--crash")
-    p.add_argument("--flush")
     p.add_argument("--noise", type=float, default=0.5)
     p.add_argument("--tag", default="")
     p.add_argument("--only", default="")
@@ -288,8 +276,6 @@ def main() -> None:
             sized(d, w)
         elif w in ran:
             {"w4": backlog, "w5": fanout, "w6": reopen}[w](d)
-    if o.flush:
-        flushes(o.flush)
     if o.crash:
         crashes(o.crash)
     meanings(d)

@@ -91,14 +91,11 @@ def cpu_used(server: bool) -> tuple[float, float, float]:
     return time.time(), busy, mine
 
 
-def child(args, preload=None, env=None):
-    e = dict(os.environ, **(env or {}))
-    if preload:
-        e["LD_PRELOAD"] = preload
+def child(args, env=None):
     return subprocess.Popen(
         [sys.executable, "-m", "benchmarks.worker", *args],
         cwd=ROOT,
-        env=e,
+        env=os.environ | (env or {}),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -227,7 +224,7 @@ def one_run(x: str, w: str, size: int, rep: int, turn: Turn, o) -> dict:
             scale = {"secs": o.secs, "n": o.n, "cap": o.cap, "window": o.window}
             args = ["--adapter", x, "--workload", w, "--size", str(size), "--dir", path]
             args += [text for key, value in scale.items() for text in (f"--{key}", str(value))]
-            r = finish(child(args, o.preload), o.secs * 8 + 2 * o.cap + 60)
+            r = finish(child(args), o.secs * 8 + 2 * o.cap + 60)
         after = cpu_used(server)
     shutil.rmtree(path, ignore_errors=True)
     r["took_s"], busy_s, own_s = (b - a for a, b in zip(before, after, strict=True))
@@ -259,7 +256,6 @@ def options() -> argparse.Namespace:
     p.add_argument("--dir", required=True, help="scratch directory on the disk to measure")
     p.add_argument("--out", required=True, help="JSON file, appended to")
     p.add_argument("--lock", help="flock this file around every timed run")
-    p.add_argument("--preload", help="LD_PRELOAD for workers (see fsyncshim.c)")
     p.add_argument("--noise", type=float, default=0.3,
                    help="a run counts as clean when others used fewer CPUs than this")  # fmt: skip
     p.add_argument(
