@@ -37,7 +37,8 @@ from warrenmq.version import version
 if TYPE_CHECKING:
     from warrenmq.actors.sending.confirms import Confirm
     from warrenmq.broker.broker import Broker, Exchange, QueueHandle
-    from warrenmq.broker.consumer import Consumer, Delivery, Message
+    from warrenmq.broker.consumer import Consumer
+    from warrenmq.broker.delivery import Delivery, Message
     from warrenmq.broker.simple_queue import Queue
     from warrenmq.broker.stats import Stats
     from warrenmq.durable_actors import DurableActor, DurableRef
@@ -88,11 +89,11 @@ _MODULES = {
     "Broker": "broker.broker",
     "Confirm": "actors.sending.confirms",
     "Consumer": "broker.consumer",
-    "Delivery": "broker.consumer",
+    "Delivery": "broker.delivery",
     "DurableActor": "durable_actors.actor",
     "DurableRef": "durable_actors.address",
     "Exchange": "broker.broker",
-    "Message": "broker.consumer",
+    "Message": "broker.delivery",
     "Properties": "message.properties",
     "Queue": "broker.simple_queue",
     "QueueHandle": "broker.broker",

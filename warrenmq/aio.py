@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from warrenmq.actors.sending.confirms import Confirm
     from warrenmq.broker.broker import Watermark
-    from warrenmq.broker.consumer import Delivery, Message
+    from warrenmq.broker.delivery import Delivery, Message
     from warrenmq.broker.message_options import MessageOptions
     from warrenmq.broker.retry import Backoff, RetryPolicy
     from warrenmq.broker.stats import Stats
@@ -264,19 +264,19 @@ class Broker:
         the alarm by consuming would get none.
         """
         broker, clock = self.sync, asyncio.get_running_loop().time
-        if not broker.client.has_later and not {"delay", "at"}.isdisjoint(publish.keywords):
-            await asyncio.to_thread(broker.client.have_later)
+        if not broker.inside.client.has_later and not {"delay", "at"}.isdisjoint(publish.keywords):
+            await asyncio.to_thread(broker.inside.client.have_later)
         limit = seconds("timeout", timeout)
         deadline = math.inf if limit is None else clock() + limit
         while True:
             broker.check_open()
-            if broker.alarms.active and clock() < deadline:
+            if broker.inside.alarms.active and clock() < deadline:
                 await self._alarms_cleared(exchange, routing_key, deadline)
             left = max(0.0, min(deadline - clock(), IN_A_THREAD))
             try:
                 if (
                     left
-                    and not broker.alarms.active
+                    and not broker.inside.alarms.active
                     and broker.would_block(exchange, routing_key, publish.keywords.get("properties"))
                 ):
                     return await asyncio.to_thread(publish, timeout=left)
@@ -296,7 +296,7 @@ class Broker:
             with suppress(RuntimeError):  # the loop is closed: there is nothing to wake
                 loop.call_soon_threadsafe(news.set)
 
-        alarms, trace = broker.alarms, broker.client.trace()
+        alarms, trace = broker.inside.alarms, broker.inside.client.trace()
         ticket = alarms.add_waiting(who, wake)
         if trace is not None:
             _write_blocked(trace)
@@ -484,7 +484,7 @@ class Consumer:
             broker = self._broker.sync
             channel = self._channel = _WakingChannel(broker.runtime.channel())
             self._consumer = await asyncio.to_thread(
-                lambda: _Consumer(broker.client, self._queue, **self._options, channel=channel)
+                lambda: _Consumer(broker.inside.client, self._queue, **self._options, channel=channel)
             )
         return self._consumer, self._channel
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from warrenmq.broker import broker as embedded
+from warrenmq.broker import embedded
 from warrenmq.broker.broker import Broker
 from warrenmq.checks import flag, path_of, short_text, shown, text
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError, CallerError

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from warrenmq.actors.sending.confirms import Confirm
     from warrenmq.broker.broker import QueueHandle
-    from warrenmq.broker.consumer import Delivery
+    from warrenmq.broker.delivery import Delivery
 
 SYSTEM = "rabbitmq"
 """messaging.system: the conventions' name for brokers that work as RabbitMQ does."""

@@ -45,7 +45,7 @@ def declare(
     broker: Broker, owner: ActorRef[Any] | None, name: str = "mine", *, exclusive: bool = True
 ) -> str:
     return str(
-        broker.client.calls.call_named(
+        broker.inside.client.calls.call_named(
             VHOST_PROCESS, DeclareQueue(QueueRecord(name, exclusive=exclusive), owner)
         )
     )
@@ -95,12 +95,12 @@ REFUSALS: list[tuple[str, Callable[[Broker], object], type[warrenmq.Error], str]
 def test_refusals_are_in_rabbitmqs_words_and_change_nothing(
     broker: Broker, what: str, request_: Callable[[Broker], object], error: type[warrenmq.Error], text: str
 ) -> None:
-    before = dict(broker.vhost.router.exchanges)
+    before = dict(broker.inside.vhost.router.exchanges)
     with pytest.raises(error) as refused:
         request_(broker)
     assert refused.value.reply_text == text  # type: ignore[attr-defined]
-    assert dict(broker.vhost.router.exchanges) == before, what
-    assert not broker.vhost.definitions.bindings
+    assert dict(broker.inside.vhost.router.exchanges) == before, what
+    assert not broker.inside.vhost.definitions.bindings
 
 
 def test_queues_and_exchanges_in_use_are_not_deleted_if_they_must_be_unused(broker: Broker) -> None:
@@ -162,7 +162,7 @@ def test_a_queue_without_a_name_gets_one_of_rabbitmqs_kind(broker: Broker) -> No
 def test_an_exclusive_queue_is_for_its_owner_alone(host: SimulatedHost, broker: Broker) -> None:
     mine, another = connection(host), connection(host)
     assert declare(broker, mine) == declare(broker, mine) == "mine"
-    assert broker.vhost.owner("mine") is mine
+    assert broker.inside.vhost.owner("mine") is mine
     binding = Binding("mine", "amq.direct", "key")
     for owner in (another, None):
         for request in (
@@ -172,17 +172,17 @@ def test_an_exclusive_queue_is_for_its_owner_alone(host: SimulatedHost, broker: 
             DeleteQueue("mine", if_unused=False, if_empty=False, owner=owner),
         ):
             with pytest.raises(warrenmq.ResourceLocked) as refused:
-                broker.client.calls.call_named(VHOST_PROCESS, request)
+                broker.inside.client.calls.call_named(VHOST_PROCESS, request)
             assert refused.value.reply_text == LOCKED
     with pytest.raises(warrenmq.ResourceLocked):
         broker.queue("mine")
     with pytest.raises(warrenmq.ResourceLocked, match="exclusive"):
         declare(broker, mine, exclusive=False)
-    broker.client.calls.call_named(VHOST_PROCESS, Bind(binding, mine))
+    broker.inside.client.calls.call_named(VHOST_PROCESS, Bind(binding, mine))
     with pytest.raises(warrenmq.ResourceLocked):
-        broker.client.calls.call_named(VHOST_PROCESS, Unbind(binding, another))
-    broker.client.calls.call_named(VHOST_PROCESS, Unbind(binding, mine))
-    broker.client.calls.call_named(
+        broker.inside.client.calls.call_named(VHOST_PROCESS, Unbind(binding, another))
+    broker.inside.client.calls.call_named(VHOST_PROCESS, Unbind(binding, mine))
+    broker.inside.client.calls.call_named(
         VHOST_PROCESS, DeleteQueue("mine", if_unused=False, if_empty=False, owner=mine)
     )
     assert declare(broker, another) == "mine"
@@ -203,27 +203,27 @@ def test_exclusive_queues_go_with_their_owner_even_if_processes_restart_meanwhil
     for name, owner in (("a", mine), ("b", mine), ("c", another)):
         declare(broker, owner, name)
     broker.declare_exchange("x", "fanout", auto_delete=True)
-    broker.client.calls.call_named(VHOST_PROCESS, Bind(Binding("a", "x"), mine))
+    broker.inside.client.calls.call_named(VHOST_PROCESS, Bind(Binding("a", "x"), mine))
     host.sim.kill(host.sim.whereis(VHOST_PROCESS))
     host.wait_until(lambda: host.sim.is_registered(VHOST_PROCESS))
     broker.declare_queue("answers again")
     host.sim.stop_actor(mine)
-    host.wait_until(lambda: set(broker.vhost.router.queues) == {"c", "answers again"})
-    host.wait_until(lambda: "x" not in broker.vhost.router.exchanges)
-    assert list(broker.vhost.owners) == ["c"]
+    host.wait_until(lambda: set(broker.inside.vhost.router.queues) == {"c", "answers again"})
+    host.wait_until(lambda: "x" not in broker.inside.vhost.router.exchanges)
+    assert list(broker.inside.vhost.owners) == ["c"]
 
 
 def test_a_full_disk_delays_what_goes_with_an_owner(host: SimulatedHost, broker: Broker) -> None:
     mine = connection(host)
     declare(broker, mine)
     broker.declare_exchange("x", "fanout", auto_delete=True)
-    broker.client.calls.call_named(VHOST_PROCESS, Bind(Binding("mine", "x"), mine))
+    broker.inside.client.calls.call_named(VHOST_PROCESS, Bind(Binding("mine", "x"), mine))
     vhost_process = host.sim.whereis(VHOST_PROCESS)
     host.disk.fail_next("append", "definitions.log", errno.ENOSPC)
     host.sim.stop_actor(mine)
-    host.wait_until(lambda: "x" not in broker.vhost.router.exchanges)
+    host.wait_until(lambda: "x" not in broker.inside.vhost.router.exchanges)
     assert host.sim.whereis(VHOST_PROCESS) is vhost_process
-    assert not broker.vhost.router.queues
+    assert not broker.inside.vhost.router.queues
 
 
 # -- routes
@@ -257,11 +257,11 @@ def test_each_type_of_exchange_routes_and_exchanges_lead_to_exchanges(broker: Br
 
 
 def exchanges(broker: Broker) -> set[str]:
-    return {name for name in broker.vhost.router.exchanges if not name.startswith("amq.")}
+    return {name for name in broker.inside.vhost.router.exchanges if not name.startswith("amq.")}
 
 
 def bound(broker: Broker) -> set[tuple[str, str, str]]:
-    router = broker.vhost.router
+    router = broker.inside.vhost.router
     return {(each.source, *each.to) for name in router.exchanges for each in router.bindings_of(name)}
 
 
@@ -353,7 +353,7 @@ def test_a_power_cut_at_any_moment_leaves_what_was_or_what_was_wanted(seed: int,
         host = SimulatedHost(seed * 100 + operation, traced=False)
         broker = host.open()
         chain(broker)
-        before = exchanges(broker) - {"second"}, set(broker.vhost.definitions.queues)
+        before = exchanges(broker) - {"second"}, set(broker.inside.vhost.definitions.queues)
         with host.disk.power_fails_at(operation) as outage, suppress(warrenmq.Error):
             match change:
                 case "unbind":
@@ -364,7 +364,7 @@ def test_a_power_cut_at_any_moment_leaves_what_was_or_what_was_wanted(seed: int,
                     broker.delete_exchange("third")
         host.crash(power_cut=True)
         again = host.open()
-        after = exchanges(again), set(again.vhost.definitions.queues)
+        after = exchanges(again), set(again.inside.vhost.definitions.queues)
         wanted = {"stays"}, set() if change == "delete queue" else {"q"}
         assert after in (before, wanted) if outage.came else after == wanted
         again.close()

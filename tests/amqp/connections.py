@@ -52,7 +52,7 @@ class SimulatedNode:
         self.broker: Broker = self.host.open()
         self.sim = self.host.sim
         channels = self.sim.start(ChannelSup)
-        served = {self.broker.vhost.name: ServedVhost(self.broker, channels)}
+        served = {self.broker.inside.vhost.name: ServedVhost(self.broker, channels)}
         settings = self.broker.settings
         properties = server_properties(settings.server_product)
         self.node = Node(users or Users.default(), settings, served, properties)

@@ -410,7 +410,7 @@ def test_a_consumer_survives_a_crash_of_its_queue(channel, broker):
     channel.declare("q", durable=True)
     channel.call(Confirm.Select(), Confirm.SelectOk)
     channel.consume("q", consumer_tag="c")
-    broker.runtime.kill(broker.client.calls.address("q"))
+    broker.runtime.kill(broker.inside.client.calls.address("q"))
     channel.publish("q", b"a", delivery_mode=2)
     found = channel.all()
     while not any(isinstance(each, Message) for each in found):  # a publish into the gap is nacked
@@ -686,7 +686,7 @@ def test_an_exclusive_queue_is_its_connections(channel, broker, method):
 
 def test_a_channel_without_credit_tells_its_connection(channel, client, broker):
     channel.declare("q", durable=True)
-    broker.client.calls.address("q")  # its process starts
+    broker.inside.client.calls.address("q")  # its process starts
     stop, go_on = broker.runtime.event(), broker.runtime.event()
 
     def hold(op, path):
@@ -694,7 +694,7 @@ def test_a_channel_without_credit_tells_its_connection(channel, client, broker):
             stop.set()
             go_on.wait()
 
-    broker.vhost.disk.before_op = hold
+    broker.inside.vhost.disk.before_op = hold
     channel.publish("q", b"first", delivery_mode=2)
     for _ in range(5):
         channel.publish("q", *[b"x" * 100] * 200, delivery_mode=2)
@@ -708,7 +708,7 @@ def test_a_channel_without_credit_tells_its_connection(channel, client, broker):
 
 def test_a_channel_does_not_wait_for_the_credit_of_a_dead_queue(channel, client, broker):
     channel.declare("q", durable=True)
-    queue = broker.client.calls.address("q")
+    queue = broker.inside.client.calls.address("q")
     channel.publish("q", b"first", delivery_mode=2)
     client.runtime.event().wait(1.0)
     channel.publish("q", *[b"x"] * 1000, delivery_mode=2)
@@ -724,7 +724,7 @@ def test_a_crash_of_a_queue_nacks_what_it_had_not_made_safe(channel, client, bro
     channel.publish("q", b"safe", delivery_mode=2)
     assert channel.next(Basic.Ack).delivery_tag == 1
     channel.publish("q", b"a", b"b", delivery_mode=2)
-    broker.runtime.kill(broker.client.calls.address("q"))
+    broker.runtime.kill(broker.inside.client.calls.address("q"))
     answers = channel.all()
     assert [type(each) for each in answers] in ([Basic.Nack], [Basic.Ack])
     assert answers[0].delivery_tag == 3

@@ -577,7 +577,7 @@ def test_a_connection_that_is_closed_has_given_everything_back(node, client):
     client.received().clear()  # its content
     client.method(Connection.Close(200, "bye", 0, 0))
     client.next(Connection.CloseOk)
-    assert node.broker.vhost.queue("mine") is None
+    assert node.broker.inside.vhost.queue("mine") is None
     assert node.broker.queue("q").info().ready == 1
     client.disconnect()
     client.sleep(0.1)
@@ -607,7 +607,7 @@ def test_a_connection_that_is_lost_has_given_everything_back(node, client):
     client.next(Queue.DeclareOk)
     client.disconnect()
     client.sleep(1)
-    assert node.broker.vhost.queue("mine") is None
+    assert node.broker.inside.vhost.queue("mine") is None
     assert client.over
     assert living(node, "ChannelProcess") == []
 

@@ -500,14 +500,14 @@ def test_real_memory_that_consumers_have_freed_is_given_back_and_the_alarm_clear
         queue = broker.declare_queue("q", durable=False)
         backlog = 40_000
         gc.collect()
-        broker.resources.memory.release()
-        before = broker.resources.memory.used()
+        broker.inside.resources.memory.release()
+        before = broker.inside.resources.memory.used()
         for first in range(0, backlog, 500):
             confirm = queue.publish_many(
                 [b"%d" % number + bytes(1000) for number in range(first, first + 500)]
             )
         confirm.result()
-        full = broker.resources.memory.used()
+        full = broker.inside.resources.memory.used()
         assert before is not None
         assert full is not None
         broker.set_vm_memory_high_watermark((before + full) // 2)

@@ -105,12 +105,14 @@ def opened(files: Files, profile: str) -> Opened:
         host.crash(power_cut=False)
         broker = host.open()
         found: dict[str, list[bytes]] = {}
-        for name in sorted(broker.vhost.router.queues):
+        for name in sorted(broker.inside.vhost.router.queues):
             deliveries = list(iter(broker.queue(name).get, None))
             for delivery in deliveries:
                 delivery.nack()
             found[name] = [delivery.body for delivery in deliveries]
-        arguments = {name: record.arguments for name, record in broker.vhost.definitions.queues.items()}
+        arguments = {
+            name: record.arguments for name, record in broker.inside.vhost.definitions.queues.items()
+        }
         broker.close()
         return Opened(found, arguments, told, files_of(host))
     finally:

@@ -72,14 +72,14 @@ def handled(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Counter[type], se
 
 OF_QUEUES: dict[type, Callable[[warrenmq.Broker], object]] = {
     Get: lambda b: b.queue("q").get(timeout=5), Consume: lambda b: b.queue("q").consume(), Purge: lambda b: b.purge("q"),
-    Info: lambda b: b.queue("q").info(), Stat: lambda b: b.client.calls.call_queue("q", Stat()),
-    CountBytes: lambda b: b.client.calls.call_queue("q", CountBytes()),
-    ListConsumers: lambda b: b.client.calls.call_queue("q", ListConsumers()), Drain: lambda b: b.client.calls.call_queue("q", Drain()),
+    Info: lambda b: b.queue("q").info(), Stat: lambda b: b.inside.client.calls.call_queue("q", Stat()),
+    CountBytes: lambda b: b.inside.client.calls.call_queue("q", CountBytes()),
+    ListConsumers: lambda b: b.inside.client.calls.call_queue("q", ListConsumers()), Drain: lambda b: b.inside.client.calls.call_queue("q", Drain()),
 }  # fmt: skip
 OF_THE_VHOST: dict[type, Callable[[warrenmq.Broker], object]] = {
     DeclareQueue: lambda b: b.declare_queue("new"), DeleteQueue: lambda b: b.delete_queue("q"), Bind: lambda b: b.bind("q", "x", "new"),
     Unbind: lambda b: b.unbind("q", "x", "key"), DeclareExchange: lambda b: b.declare_exchange("new"),
-    DeleteExchange: lambda b: b.delete_exchange("x"), Sync: lambda b: b.client.calls.call_named(VHOST_PROCESS, Sync()),
+    DeleteExchange: lambda b: b.delete_exchange("x"), Sync: lambda b: b.inside.client.calls.call_named(VHOST_PROCESS, Sync()),
 }  # fmt: skip
 
 
@@ -112,9 +112,9 @@ def test_an_error_of_a_check_reaches_the_caller_and_counts_no_restart(
 
     for _ in range(20):
         with pytest.raises(TypeError, match="cannot be asked object"):
-            broker.client.calls.call_named(VHOST_PROCESS, object())
+            broker.inside.client.calls.call_named(VHOST_PROCESS, object())
         with pytest.raises(TypeError, match="cannot be asked object"):
-            broker.client.calls.call_queue("q", object())
+            broker.inside.client.calls.call_queue("q", object())
         with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="a mistake of ours"):
             patched.setattr(queue_declarations, "check_storable", fails)
             broker.declare_queue("new")
@@ -135,7 +135,7 @@ def test_a_get_that_waits_is_no_reason_for_a_death_and_goes_to_the_successor(bro
     threading.Thread(target=look, daemon=True).start()
     waiting.get(timeout=10)
     for _ in range(3):
-        broker.runtime.kill(broker.client.calls.address("empty"))
+        broker.runtime.kill(broker.inside.client.calls.address("empty"))
     queue.publish(b"for the one who waits").result(10)
     waiting.get(timeout=20)
     assert got[0].body == b"for the one who waits"

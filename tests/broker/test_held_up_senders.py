@@ -58,7 +58,7 @@ def test_a_sender_whose_timeout_ends_its_wait_records_that_it_gave_up(host: Simu
 def test_a_sender_does_not_wait_for_credit_from_a_dead_process(host: SimulatedHost) -> None:
     with host.open() as broker:
         queue = stuck_queue(host, broker, 5.0)
-        host.sim.spawn(lambda: (host.sleep(1.0), host.sim.kill(broker.client.calls.address("q"))))
+        host.sim.spawn(lambda: (host.sleep(1.0), host.sim.kill(broker.inside.client.calls.address("q"))))
         with pytest.raises(warrenmq.Nacked):
             queue.publish(b"into the void").result()
     blocked, unblocked = said(host, *WAITS)

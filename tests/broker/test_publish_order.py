@@ -57,8 +57,8 @@ class Publishers:
         """One publisher's life."""
         choose = Random(seed)
         broker = copy(self.broker)
-        broker.client = Client(
-            broker.client.engine
+        broker.inside.client = Client(
+            broker.inside.client.engine
         )  # tasks of a simulation share a thread, and would share its sender
         for number in range(self.operations):
             self.step(broker, choose, b"%s %d " % (seed.encode(), number))

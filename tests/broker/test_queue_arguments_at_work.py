@@ -446,7 +446,7 @@ def test_priorities_survive(host: SimulatedHost, how: str) -> None:
     queue = broker.queue("q")
     assert [body[:1] for body in bodies(queue)] == [b"5", b"1", b"4", b"0", b"3"]
     assert broker.delete_queue("q") == 0
-    assert host.disk.listdir(f"{broker.vhost.directory.path}/queues") == []
+    assert host.disk.listdir(f"{broker.inside.vhost.directory.path}/queues") == []
 
 
 def test_a_rejected_message_returns_to_its_place_in_its_priority(host: SimulatedHost) -> None:
@@ -492,7 +492,7 @@ def test_a_queues_version_may_be_its_own(host: SimulatedHost) -> None:
     broker.close()
     host.settings = replace(host.settings, queue_version=3 - host.settings.queue_version)
     broker = host.open()
-    folders = [broker.vhost.directory.folders(name, None)[0] for name in ("one", "two")]
+    folders = [broker.inside.vhost.directory.folders(name, None)[0] for name in ("one", "two")]
     assert [bodies(broker.queue(name)) for name in ("one", "two")] == [[b"1"], [b"2"]]
     assert any(name.endswith((".jif", ".idx")) for name in host.disk.listdir(folders[0]))
     assert not any(name.endswith((".jif", ".idx")) for name in host.disk.listdir(folders[1]))

@@ -224,7 +224,7 @@ def test_the_counts_outlive_the_run_and_are_of_no_other_message(host, how):
     broker = host.open()
     queue = limited(broker, 2)
     queue.publish_many([b"1", b"2", b"3"]).result()
-    (directory,) = broker.vhost.directory.queue_folders(host.disk, ())
+    (directory,) = broker.inside.vhost.directory.queue_folders(host.disk, ())
     counts = f"{directory}/{return_counts.NAME}"
     for _ in range(2):
         queue.get().nack()

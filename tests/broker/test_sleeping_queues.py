@@ -28,7 +28,7 @@ def awake(broker):
 
 
 def folders(host, broker):
-    return host.disk.listdir(broker.local().vhost.directory.queues)
+    return host.disk.listdir(broker.inside.vhost.directory.queues)
 
 
 @pytest.fixture(params=SLEEPY)
@@ -51,7 +51,7 @@ def test_a_queue_has_no_process_and_no_folder_before_it_is_used(host):
     broker.queue("q").get().ack()
     broker.close()
     host.disk.rmtree(
-        f"{broker.local().vhost.directory.queues}/{host.disk.listdir(broker.local().vhost.directory.queues)[0]}"
+        f"{broker.inside.vhost.directory.queues}/{host.disk.listdir(broker.inside.vhost.directory.queues)[0]}"
     )
     broker = host.open()
     assert "its folder is gone" in broker.stats().damage[0].reason, "one that was there is"
@@ -69,7 +69,7 @@ def test_a_queue_that_nobody_uses_sleeps_and_is_the_same_when_it_wakes(host):
         delivery.ack()
         host.sleep(5)
         assert awake(broker) == {}
-        assert broker.local().vhost.figures["q"]().published == number + 1
+        assert broker.inside.vhost.figures["q"]().published == number + 1
     broker.close()
     broker = host.open()
     assert awake(broker) == {}
@@ -116,13 +116,13 @@ def test_a_queue_sleeps_with_its_messages(host, end, arguments):
         host.crash(power_cut=end == "power cut")
         broker = host.open()
     elif end == "store killed":
-        host.sim.kill(broker.local().runtime.whereis("msg_store_persistent"))
+        host.sim.kill(broker.inside.local().runtime.whereis("msg_store_persistent"))
         host.sleep(0.5)
     assert len(broker.queue("small")) == 2
     if end != "power cut":
         assert "small" not in awake(broker), "a start opens those with messages in a store alone"
     queue = broker.queue("q")
-    figures = broker.local().vhost.figures["q"]()
+    figures = broker.inside.vhost.figures["q"]()
     assert (len(queue), figures.ready, queue.info().ready) == (4, 4, 4)
     if "x-max-length-bytes" in arguments:
         assert figures.ready_bytes == sum(map(len, HELD))
@@ -159,7 +159,7 @@ def test_a_queue_that_was_killed_awake_sleeps_if_its_files_say_all(host, power_c
     for name, (body, options, arguments) in OPENED.items():
         broker.declare_queue(name, arguments=arguments).publish(body, **options).result()
         broker.queue(name).publish(b"y").result()
-    version_2 = broker.local().vhost.settings.queue_version == 2
+    version_2 = broker.inside.vhost.settings.queue_version == 2
     for life in range(2):
         host.sleep(0.1)
         host.crash(power_cut=power_cut)
@@ -242,7 +242,7 @@ def test_a_change_to_the_files_of_a_queue_that_sleeps_is_found_by_a_start():
         with_messages(broker)
         host.sleep(5)
         (folder,) = folders(host, broker)
-        path = f"{broker.local().vhost.directory.queues}/{folder}/0.qi"
+        path = f"{broker.inside.vhost.directory.queues}/{folder}/0.qi"
         broker.close()
         data = bytearray(host.disk.read(path))
         data[70] ^= 1
@@ -465,7 +465,7 @@ def test_a_queue_that_is_killed_while_it_wakes_is_started_again(host, monkeypatc
 def test_messages_of_a_queue_that_was_declared_again_survive_a_log_that_ends_with_its_deletion():
     with SimulatedHost(5, SMALL) as host:
         broker = host.open()
-        path = broker.local().vhost.directory.definitions
+        path = broker.inside.vhost.directory.definitions
         broker.declare_queue("q").publish(b"old").result()
         broker.queue("q").delete()
         end = host.disk.size(path)

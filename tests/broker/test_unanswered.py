@@ -22,7 +22,7 @@ def host(request: pytest.FixtureRequest) -> Iterator[SimulatedHost]:
 
 
 def publish_unanswered(broker, body: bytes) -> None:
-    sender = broker.client.publishing.own._sender
+    sender = broker.inside.client.publishing.own._sender
     sender.send(("q",), sender.publication("", ("q",), [body], None, persistent=True), UNANSWERED)
 
 

@@ -426,7 +426,7 @@ def test_nothing_of_a_binding_is_left_when_it_is_gone(host: SimulatedHost, kind:
     broker = host.open()
     broker.declare_exchange("e", kind)
     broker.declare_queue("q")
-    router = broker.vhost.router
+    router = broker.inside.vhost.router
 
     def tables() -> str:
         table = router._types["e"]
@@ -436,7 +436,12 @@ def test_nothing_of_a_binding_is_left_when_it_is_gone(host: SimulatedHost, kind:
             else (table.trie.root.children, table.trie.root.destinations)
         )
         return repr(
-            (router.bindings_of("e"), router._by_destination, inside, broker.vhost.definitions.bindings)
+            (
+                router.bindings_of("e"),
+                router._by_destination,
+                inside,
+                broker.inside.vhost.definitions.bindings,
+            )
         )
 
     before = tables()

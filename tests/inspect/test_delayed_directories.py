@@ -21,7 +21,7 @@ def filled(path):
         queue.publish(b"in an hour", delay=AN_HOUR).result(LIMIT)
         broker.publish("x", "k", b"x in an hour", headers={"x-delay": AN_HOUR * 1_000}).result(LIMIT)
         queue.publish(b"at once").result(LIMIT)
-        broker.local_client.hold_delayed()
+        broker.inside.local_client.hold_delayed()
         queue.publish(b"due", delay=0.001).result(LIMIT)
         broker.publish("x", "k", b"x due", headers={"x-delay": 1}).result(LIMIT)
 

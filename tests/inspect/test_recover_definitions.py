@@ -60,17 +60,24 @@ def told(notes: list[str], kind: str, name: str) -> bool:
 def test_queues_come_with_their_arguments_or_a_note_says_why_not(
     broker: warrenmq.Broker, recovered: tuple[Path, Report]
 ) -> None:
-    for queue in declared(broker.vhost.name).queues:
-        record = broker.vhost.definitions.queues[queue.name]
+    for queue in declared(broker.inside.vhost.name).queues:
+        record = broker.inside.vhost.definitions.queues[queue.name]
         assert record.arguments == dict_of_plain(queue.arguments) or (
             record.arguments == {} and told(recovered[1].notes, "queue", queue.name)
         )
 
 
 def test_policies_come_along(broker: warrenmq.Broker) -> None:
-    wanted = [each for each in manifest(CASE)["policies"] if each[0] == broker.vhost.name]
+    wanted = [each for each in manifest(CASE)["policies"] if each[0] == broker.inside.vhost.name]
     assert [
-        [broker.vhost.name, each.name, each.pattern, each.apply_to, dict(each.definition), str(each.priority)]
+        [
+            broker.inside.vhost.name,
+            each.name,
+            each.pattern,
+            each.apply_to,
+            dict(each.definition),
+            str(each.priority),
+        ]
         for each in broker.policies()
     ] == [[*each[:4], json.loads(each[4]), each[5]] for each in wanted]
 
@@ -78,7 +85,7 @@ def test_policies_come_along(broker: warrenmq.Broker) -> None:
 def test_policies_limits_and_users_of_a_server_come_along_once_the_messages_are_there(tmp_path: Path) -> None:
     with warrenmq.open(tmp_path / "old") as broker:
         broker.declare_queue("q").publish_many([b"1", b"2"]).result(LIMIT)
-        broker.client.calls.call_named(
+        broker.inside.client.calls.call_named(
             VHOST_PROCESS, SetParameter("vhost-limits", "limits", {"max-queues": 9})
         )
         broker.set_policy("bound", "^q", {"max-length": 2}, apply_to="queues", operator=True)
@@ -91,7 +98,7 @@ def test_policies_limits_and_users_of_a_server_come_along_once_the_messages_are_
     assert (copied.read_text(), copied.stat().st_mode & 0o777) == ("{}", 0o600)
     with warrenmq.open(tmp_path / "new") as broker:
         assert broker.policies() == policies
-        assert broker.vhost.definitions.parameters["vhost-limits", "limits"] == {"max-queues": 9}
+        assert broker.inside.vhost.definitions.parameters["vhost-limits", "limits"] == {"max-queues": 9}
         assert [each.body for each in broker.queue("q").peek(3)] == [b"1", b"2"]
     users.write_text('{"users": []}')
     (note,) = recover(str(tmp_path / "old"), str(tmp_path / "new"), NOW_US).notes
@@ -102,13 +109,13 @@ def test_policies_limits_and_users_of_a_server_come_along_once_the_messages_are_
 def test_exchanges_of_every_type_come_along(broker: warrenmq.Broker, recovered: tuple[Path, Report]) -> None:
     wanted = [
         each
-        for each in declared(broker.vhost.name).exchanges
+        for each in declared(broker.inside.vhost.name).exchanges
         if each.name and not each.name.startswith("amq.")
     ]
     assert {each.type for each in wanted} == {"direct", "fanout", "topic", "headers"}
-    assert broker.vhost.definitions.exchanges.keys() == {each.name for each in wanted}
+    assert broker.inside.vhost.definitions.exchanges.keys() == {each.name for each in wanted}
     for each in wanted:
-        record = broker.vhost.definitions.exchanges[each.name]
+        record = broker.inside.vhost.definitions.exchanges[each.name]
         assert (record.type, record.internal, record.auto_delete) == (
             each.type,
             each.internal,
@@ -124,9 +131,9 @@ def test_bindings_come_along_to_queues_and_exchanges(
 ) -> None:
     there = [
         (each.source, each.destination, each.routing_key, each.arguments)
-        for each in broker.vhost.definitions.bindings
+        for each in broker.inside.vhost.definitions.bindings
     ]
-    wanted = [each for each in declared(broker.vhost.name).bindings if each.source]
+    wanted = [each for each in declared(broker.inside.vhost.name).bindings if each.source]
     assert {each.destination_kind for each in wanted} == {"queue", "exchange"}
     for each in wanted:
         mine = each.source, each.destination, each.routing_key, dict_of_plain(each.arguments)
@@ -141,8 +148,8 @@ def test_one_queues_folder_brings_what_that_queue_was_declared_with(tmp_path: Pa
     queue = next(each for each in manifest(CASE)["queues"] if each["name"].endswith(".one"))
     recover(str(node / queue["dirs"][0]["dir"]), str(tmp_path / "data"), NOW_US)
     with warrenmq.open(tmp_path / "data") as broker:
-        assert broker.vhost.definitions.queues.keys() == {queue["name"]}
-        assert broker.vhost.definitions.exchanges == {}
+        assert broker.inside.vhost.definitions.queues.keys() == {queue["name"]}
+        assert broker.inside.vhost.definitions.exchanges == {}
 
 
 @pytest.mark.parametrize(("folder", "note"), [("coordination", KHEPRI), ("quorum", NOWHERE)])

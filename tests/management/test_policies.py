@@ -108,7 +108,7 @@ def test_a_length_holds_for_messages_that_are_there(tmp_path, profile):
         held.nack()
         broker.set_policy("bytes", "^jobs$", {"max-length-bytes": 11}, priority=1)
         assert queue.info().ready == 3
-        assert broker.vhost.figures["jobs"]().ready_bytes == 11
+        assert broker.inside.vhost.figures["jobs"]().ready_bytes == 11
         assert bodies(queue) == [b"7", b"8", b"transient"]
         broker.clear_policy("bytes")
         broker.clear_policy("short")
@@ -162,12 +162,12 @@ def test_a_time_to_live_and_an_expiry_come_and_go(tmp_path):
         queue.publish(b"x").result(5)
         assert bodies(queue) == [b"x"]
         broker.set_policy("expires", "^jobs$", {"expires": 86_400_000})
-        assert broker.vhost.policies.queue_arguments(QueueRecord("jobs"), "/").expires == 86_400_000
+        assert broker.inside.vhost.policies.queue_arguments(QueueRecord("jobs"), "/").expires == 86_400_000
         broker.set_policy("expires", "^jobs$", {"expires": 1})
         with pytest.raises(warrenmq.NotFound):
             while True:
                 broker.runtime.event().wait(0.01)
-                broker.vhost.existing_queue("jobs")
+                broker.inside.vhost.existing_queue("jobs")
 
 
 def test_a_delivery_limit_comes_and_goes(tmp_path):
@@ -211,7 +211,7 @@ def test_a_quorum_queue_is_a_classic_one_where_that_is_asked_for(tmp_path):
     with warrenmq.open(tmp_path / "b", settings={"quorum_as_classic": True}) as broker:
         broker.declare_queue("q", arguments=arguments)
         broker.declare_queue("q", arguments=arguments)
-        assert broker.vhost.queue("q").arguments == {"x-max-length": 2}
+        assert broker.inside.vhost.queue("q").arguments == {"x-max-length": 2}
 
 
 # -- over HTTP

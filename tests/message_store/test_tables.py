@@ -333,10 +333,10 @@ class TestFileHandles:
         disk = new_disk()
         disk.replace(f"{FOLDER}/0.rdq", b"0")
         handles = FileHandles(disk, FOLDER, 64)
-        handle = handles._enter(0)
+        handle = handles._begin_use(0)
         closed = []
         handle.file.close = lambda: closed.append(1)
         handles.drop(0)
         assert not closed
-        handles._leave(handle)
+        handles._end_use(handle)
         assert closed

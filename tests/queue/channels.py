@@ -69,7 +69,7 @@ class Holder:
         self.got: list[bytes] = []
         """Bodies of everything that it was ever given."""
         self.untaken = 0
-        self.ref: ActorRef[Any] = channel.broker.client.calls.address(queue)
+        self.ref: ActorRef[Any] = channel.broker.inside.client.calls.address(queue)
 
     def put(self, item: object, /) -> None:
         """Called by the queue."""
@@ -107,7 +107,7 @@ class TestChannel:
     def consume(self, queue: str, prefetch: int = 0, *, no_ack: bool = False, exclusive: bool = False,
                 priority: int = 0, tag: str = "") -> Holder:  # fmt: skip
         """basic.consume; raises what the queue refuses."""
-        number = self.broker.client.next_consumer_id()
+        number = self.broker.inside.client.next_consumer_id()
         holder = Holder(self, queue, number, no_ack=no_ack, prefetch=prefetch, priority=priority,
                         exclusive=exclusive)  # fmt: skip
         request = Consume(number, holder, prefetch, no_ack, exclusive, self.ref, tag, priority, self.limiter)
@@ -123,7 +123,7 @@ class TestChannel:
     def get(self, queue: str, *, no_ack: bool = False) -> Got | None:
         """basic.get."""
         if queue not in self._getters:
-            number = self.broker.client.next_consumer_id()
+            number = self.broker.inside.client.next_consumer_id()
             self._getters[queue] = Holder(self, queue, number, no_ack=False, getter=True)
             self.holders.append(self._getters[queue])
         holder = self._getters[queue]

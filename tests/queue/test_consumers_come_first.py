@@ -55,7 +55,7 @@ class World:
             self.held.append(held)
 
     def call(self, request: Any) -> Any:
-        return self.broker.runtime.call(self.broker.client.calls.address("q"), request)
+        return self.broker.runtime.call(self.broker.inside.client.calls.address("q"), request)
 
     # -- what happens
 

@@ -215,7 +215,7 @@ def test_consumers_can_be_listed(place: Place) -> None:
     channel.consume("q", prefetch=3, priority=2, tag="ctag")
     channel.get("q")
     face = place.queue.consume(no_ack=True)
-    one, two = place.broker.client.calls.call_queue("q", ListConsumers())[0]
+    one, two = place.broker.inside.client.calls.call_queue("q", ListConsumers())[0]
     assert (one.channel, one.consumer_tag, one.ack_required, one.prefetch, one.priority) == (
         channel.ref,
         "ctag",

@@ -158,9 +158,11 @@ def test_a_mailbox_is_as_deep_as_the_broker_says():
         queue.publish(b"m").result()
         stuck_queue(host, broker, 5.0)
         for length in (1, 5, 40):
-            while inbox_of(broker.client.calls.address("q")).length() < length:
+            while inbox_of(broker.inside.client.calls.address("q")).length() < length:
                 host.sim.cast(
-                    broker.client.calls.address("q"), Ack(0, 0, multiple=False), broker.client.trace()
+                    broker.inside.client.calls.address("q"),
+                    Ack(0, 0, multiple=False),
+                    broker.inside.client.trace(),
                 )
             host.sleep(0.1)
             box = mail_of(host.sink.files(), "queue:q")

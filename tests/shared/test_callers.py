@@ -39,7 +39,7 @@ def _attached(owner: SharedBroker, tmp_path: Path) -> Iterator[SharedBroker]:
 
 
 def attachment_of(broker: SharedBroker) -> Attachment:
-    link = broker.client.links.current
+    link = broker.inside.client.links.current
     assert isinstance(link, Attachment)
     return link
 
@@ -102,7 +102,7 @@ def test_an_alarm_stops_what_publishes_and_nothing_else(owner: SharedBroker, att
     queue.publish_many([b"1", b"2"]).result(LIMIT)
     consumer = queue.consume(prefetch=1)
     attached.set_vm_memory_high_watermark(0)
-    while not owner.alarms.active:
+    while not owner.inside.alarms.active:
         threading.Event().wait(0.001)
     blocked = queue.publish(b"3")
     assert [each.source for each in in_time(attached.stats).alarms if each.is_set] == ["memory"]
@@ -121,7 +121,7 @@ def test_a_broker_closes_while_an_alarm_stops_it(owner: SharedBroker, tmp_path: 
     broker = opened(tmp_path)
     queue = broker.declare_queue("q")
     owner.set_vm_memory_high_watermark(0)
-    while not owner.alarms.active:
+    while not owner.inside.alarms.active:
         threading.Event().wait(0.001)
     promise = queue.publish(b"1")
     in_time(broker.close)
@@ -222,7 +222,7 @@ def test_what_a_lost_link_leaves_is_published_even_if_the_next_one_is_there(tmp_
             Unconfirmed("", "q", [b"%d" % each], None, persistent=True, mandatory=False, confirm=Confirm(broker.runtime))
             for each in range(3)
         ]  # fmt: skip
-        broker.client.links._give_up(items, LinkLost("the owner ended"))
+        broker.inside.client.links._give_up(items, LinkLost("the owner ended"))
         for each in items:
             each.confirm.result(LIMIT)
         assert [each.body for each in queue.peek(5)] == [b"0", b"1", b"2"]

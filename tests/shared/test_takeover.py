@@ -136,7 +136,7 @@ def test_whoever_only_waits_takes_over_too_and_goes_on_waiting(tmp_path: Path) -
             each.ack()
         assert next(consumer).body == b"3"
         (second if second.is_owner else third).close()
-        remaining = third if not third.client.engine.is_closed else second
+        remaining = third if not third.inside.client.engine.is_closed else second
         wait_until(lambda: remaining.is_owner)
         assert len(remaining.queue("q")) == 1
 
@@ -242,7 +242,7 @@ def test_an_owner_whose_supervisor_gives_up_hands_over_and_attaches_itself(tmp_p
         for number, queue in enumerate(queues):
             queue.publish(b"confirmed %d" % number).result(LIMIT)
         consumer = first.declare_queue("other").consume(prefetch=1)
-        give_up(first.local())
+        give_up(first.inside.local())
         confirms = [queue.publish(b"later") for queue in queues]
         for confirm in confirms:
             confirm.result(LIMIT)
@@ -261,11 +261,11 @@ def test_an_owner_that_is_alone_when_its_supervisor_gives_up_starts_again(
     with opened(tmp_path, settings={"vhost_restart_intensity": (1, 300)}) as broker:
         queue = broker.declare_queue("q")
         queue.publish(b"confirmed").result(LIMIT)
-        before = broker.local()
+        before = broker.inside.local()
         give_up(before)
         with pytest.raises(warrenmq.Blocked, match="no owner for now"):
             queue.publish(b"x", timeout=0)
         assert len(queue) == 1
-        assert broker.local() is not before
+        assert broker.inside.local() is not before
         with pytest.raises(warrenmq.DirectoryInUse):
             warrenmq.open(tmp_path)

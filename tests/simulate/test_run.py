@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from warrenmq.broker.broker import Broker
-from warrenmq.broker.consumer import Delivery, Subscription
+from warrenmq.broker.delivery import Delivery, Subscription
 from warrenmq.simulate.fleet import Plan, fleet, here
 from warrenmq.simulate.generate import generate
 from warrenmq.simulate.run import PROFILES, run, run_traced

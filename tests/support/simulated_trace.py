@@ -24,7 +24,7 @@ from tests.support.simulated import SMALL, SimulatedHost, hold_disk
 from tests.support.trace_writer import SEQ, Actor, RunRows, T
 from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.broker.broker import QueueHandle
-from warrenmq.broker.consumer import Delivery
+from warrenmq.broker.delivery import Delivery
 from warrenmq.message.properties import Properties
 from warrenmq.trace.reader import Trace, open_memory
 
@@ -168,7 +168,7 @@ class Life:
         """A queue's process dies, perhaps while the client waits for it, and is restarted."""
         self.crashes -= 1
         name, sim = queue_name(queue.name), self.host.sim
-        process = self.broker.local_client.calls.address(queue.name)
+        process = self.broker.inside.local_client.calls.address(queue.name)
         if self.choose.random() < 0.5:
             hold_disk(self.host, 1.0)
             sim.spawn(lambda: (self.host.sleep(0.3), sim.kill(process)))

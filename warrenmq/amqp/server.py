@@ -78,7 +78,7 @@ class AmqpServer:
             for broker in brokers:
                 sup = broker.runtime.start(ChannelSup, name=names.channel_sup)
                 undo.callback(broker.runtime.stop_actor, sup)
-                vhosts[broker.vhost.name] = ServedVhost(broker, sup)
+                vhosts[broker.inside.vhost.name] = ServedVhost(broker, sup)
             properties = server_properties(settings.server_product)
             self.node = node = Node(users, settings, vhosts, properties, trusted=directory is not None)
             self._sup = runtime.start(AmqpSup, node, names, name=names.root)
@@ -169,7 +169,7 @@ class AmqpServer:
         """Serve a virtual host."""
         sup = broker.runtime.start(ChannelSup, name=self._names.channel_sup)
         self._brokers.append(broker)
-        self.node.vhosts[broker.vhost.name] = ServedVhost(broker, sup)
+        self.node.vhosts[broker.inside.vhost.name] = ServedVhost(broker, sup)
 
     def end_vhost(self, name: str, why: str) -> None:
         """Close a virtual host's connections, and serve it no more."""
@@ -250,7 +250,7 @@ class AmqpServer:
             transport.abort()
 
     def _deliver(self, to: Any, message: Any) -> bool:
-        return self._runtime.cast(to, message, self._broker.client.trace())
+        return self._runtime.cast(to, message, self._broker.inside.client.trace())
 
 
 @contextmanager
@@ -285,7 +285,9 @@ def serve(
     `open_vhosts`.  What is added to this server or deleted is so in `beside`, too, that of `serve_locally`, which is to be closed
     after this one.
     """
-    brokers = [broker.local()] if isinstance(broker, Broker) else [each.local() for each in broker]
+    brokers = (
+        [broker.inside.local()] if isinstance(broker, Broker) else [each.inside.local() for each in broker]
+    )
     return AmqpServer(brokers, host, port, users or Users.default(), tls, sock=sock, beside=beside)
 
 

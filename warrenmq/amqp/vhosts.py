@@ -10,7 +10,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from warrenmq.broker.broker import Broker, runtime_of
+from warrenmq.broker.broker import Broker
+from warrenmq.broker.embedded import runtime_of
 from warrenmq.directory.layout import VHOSTS, DataDirectory, vhost_folder
 from warrenmq.errors import CallerError
 from warrenmq.seams.disk import RealDisk
@@ -55,7 +56,7 @@ def open_beside(first: Broker, name: str) -> Broker:
     settings = first.settings
     runtime = runtime_of(settings)
     runtime.tick = first.runtime.tick
-    directory = first.local_client.engine.share_directory()
+    directory = first.inside.local_client.engine.share_directory()
     return Broker(first.path, settings, runtime, directory.disk, RealMemory(), None, name, directory)
 
 

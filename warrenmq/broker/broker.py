@@ -32,15 +32,8 @@ from warrenmq.actors.vhost.messages import (
 from warrenmq.broker import arguments as check
 from warrenmq.broker.arguments import Named
 from warrenmq.broker.client import Client
-from warrenmq.broker.consumer import (
-    DEFAULT_PREFETCH,
-    Consumer,
-    Delivery,
-    Message,
-    Subscription,
-    ack_deadline,
-    consume_options,
-)
+from warrenmq.broker.consumer import DEFAULT_PREFETCH, Consumer, ack_deadline, consume_options
+from warrenmq.broker.delivery import Delivery, Message, Subscription
 from warrenmq.broker.engine import Engine
 from warrenmq.broker.message_options import MessageOptions, read_options
 from warrenmq.broker.retry import Backoff, RetryPolicy
@@ -50,8 +43,6 @@ from warrenmq.checks import (
     SURELY_SHORT,
     flag,
     is_a,
-    mapping,
-    path_of,
     seconds,
     short_text,
     shown,
@@ -59,26 +50,26 @@ from warrenmq.checks import (
     whole,
 )
 from warrenmq.directory.definitions import QueueRecord
-from warrenmq.errors import ArgumentTypeError, ArgumentValueError, Error, SettingsError
+from warrenmq.errors import ArgumentValueError, Error
 from warrenmq.message.properties import TRANSIENT, Properties
 from warrenmq.queue.messages import Get, Got, Info, Peek, Purge
 from warrenmq.routing import Binding, ExchangeSpec
 from warrenmq.routing.delayed import LATER
-from warrenmq.runtime import Pool, Runtime, Threads
-from warrenmq.seams.disk import RealDisk
-from warrenmq.seams.memory import LARGE, RealMemory
+from warrenmq.runtime import Runtime
+from warrenmq.seams.memory import LARGE
 from warrenmq.settings import Settings
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 from warrenmq.trace.marks import mark
 from warrenmq.vhost.policies import OPERATOR_POLICY, POLICY, Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from os import PathLike
+    from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
 
+    from warrenmq.actors.vhost.vhost import Vhost
     from warrenmq.broker.parts import AlarmTable, BrokerClient, Calls, OpenState
     from warrenmq.directory.layout import DataDirectory
+    from warrenmq.node.resources import Resources
     from warrenmq.queue.messages import QueueInfo
     from warrenmq.seams.disk import Disk
     from warrenmq.seams.memory import Memory
@@ -86,59 +77,6 @@ if TYPE_CHECKING:
 
 MOST_PEEKED = (1 << 31) - 1
 Watermark: TypeAlias = float | str | tuple[str, float | str]
-
-
-def open(  # noqa: A001  # the promised name
-    path: str | PathLike[str],
-    *,
-    settings: Settings | Mapping[str, Any] | None = None,
-    trace: str | PathLike[str] | None = None,
-    runtime: Runtime | None = None,
-    vhost: str = "/",
-) -> Broker:
-    """Start or recover the store in the folder `path`; made when it is not there.
-
-    `settings` is a Settings or a mapping of its fields; None reads WARRENMQ_* variables and defaults.
-    `trace` is a folder for trace segments; None = no trace.  `runtime` schedules the actors; None = as the setting
-    `scheduler` says.
-    `vhost` is the one of the folder's virtual hosts that is served; `warrenmq recover` may have filled several.
-    Raises DirectoryInUse when another broker has the folder, SettingsError for a bad setting, OSError when the
-    folder cannot be used.  Damaged files never raise: their bad bytes go to quarantine/ and are reported.
-    """
-    data = path_of("path", path)
-    trace_to = None if trace is None else path_of("trace", trace)
-    vhost = short_text("vhost", vhost)
-    if runtime is not None and not is_a(runtime, Runtime):
-        raise ArgumentTypeError(
-            f"runtime is {shown(runtime)}; give a warrenmq.runtime.Threads, Pool or Simulation, or None"
-        )
-    chosen = settings_of(settings)
-    return Broker(
-        data,
-        chosen,
-        runtime or runtime_of(chosen),
-        RealDisk(chosen.durability),
-        RealMemory(),
-        trace_to,
-        vhost,
-    )
-
-
-def settings_of(settings: Settings | Mapping[str, Any] | None) -> Settings:
-    """Convert the argument of `open` to Settings; SettingsError if it is invalid."""
-    return settings if type(settings) is Settings else Settings.load(**_keywords(settings))
-
-
-def runtime_of(settings: Settings) -> Runtime:
-    """A new runtime, of the kind that the setting `scheduler` names."""
-    return Pool() if settings.scheduler == "pool" else Threads()
-
-
-def _keywords(settings: object) -> dict[str, Any]:
-    try:
-        return {text("the name of a setting", name): value for name, value in mapping("settings", settings)}
-    except ArgumentTypeError as why:
-        raise SettingsError(str(why)) from why
 
 
 def _publish_arguments(exchange: object, routing_key: object, properties: object, persistent: object = True, mandatory: object = False,
@@ -154,8 +92,49 @@ def _publish_arguments(exchange: object, routing_key: object, properties: object
     )  # fmt: skip
 
 
+class Inside:
+    """The parts behind a Broker, for the other packages of warrenmq; no promise to users.
+
+    client         calls, each thread's publishing and acks: of the actors of this process, or over the link to the owner's
+    alarms         the alarms that publishers wait for
+    local          the Broker of this process; PreconditionFailed of a shared one that another process owns
+    local_client   its Client; the vhost and the resources below are its as well
+    """
+
+    def __init__(
+        self,
+        client: BrokerClient,
+        alarms: AlarmTable,
+        local: Callable[[], Broker],
+        owner: Callable[[], Client],
+    ) -> None:
+        self.client = client
+        self.alarms = alarms
+        self.local = local
+        self._owner = owner
+
+    @property
+    def local_client(self) -> Client:
+        return self._owner()
+
+    @property
+    def vhost(self) -> Vhost:
+        """The tables of the virtual host."""
+        return self._owner().engine.vhost
+
+    @property
+    def resources(self) -> Resources:
+        """Memory and disk, as the monitors measure them."""
+        return self._owner().engine.resources
+
+
 class Broker:
-    """An open data directory; also a context manager.  All methods may be called from any thread."""
+    """An open data directory; also a context manager.  All methods may be called from any thread.
+
+    path, settings, runtime   what it was opened with
+    check_open                raises BrokerClosed, with the reason, unless it is open; ForkedProcess in a forked child
+    inside                    for this package, see Inside
+    """
 
     def __init__(self, path: str, settings: Settings, runtime: Runtime, disk: Disk, memory: Memory,
                  trace: str | Recorder | None = None, vhost: str = "/",
@@ -167,16 +146,12 @@ class Broker:
         self.path = path
         self.settings = settings
         self.runtime = runtime
-        self.vhost = engine.vhost
-        self.resources = engine.resources
         self.check_open = engine.check_open
-        """Raises BrokerClosed, with the reason, unless it is open; ForkedProcess in a forked child."""
-        self.local_client = client = Client(engine)
-        """The owner's client, for this package's modules that know this process to be the owner: migrations, servers."""
-        self.client: BrokerClient = client
-        """The client of this broker, for this package's modules: consumers, asyncio."""
+        client = Client(engine)
+        self._client: BrokerClient = client
         self._calls: Calls = client.calls
-        self.alarms: AlarmTable = engine.resources.alarms
+        self._alarms: AlarmTable = engine.resources.alarms
+        self.inside = Inside(client, self._alarms, lambda: self, lambda: client)
         self._largest = settings.max_message_size
         self._large = min(LARGE, self._largest)
         self._exclusive_queues: list[str] = []
@@ -225,8 +200,8 @@ class Broker:
             exchange, routing_key, properties, persistent, mandatory, timeout = _publish_arguments(
                 exchange, routing_key, properties, persistent, mandatory, timeout
             )
-        publishing = self.client.publishing.own
-        if timeout is not None or self.alarms.active:
+        publishing = self._client.publishing.own
+        if timeout is not None or self._alarms.active:
             publishing.wait_for_turn(exchange, routing_key, timeout, properties)
         if (pending := publishing.pending) is None:
             return publishing.publish_one(exchange, routing_key, body, properties, persistent, mandatory)
@@ -250,8 +225,8 @@ class Broker:
         exchange, routing_key, properties, persistent, mandatory, timeout = _publish_arguments(
             exchange, routing_key, properties, persistent, mandatory, timeout
         )
-        publishing = self.client.publishing.own
-        if timeout is not None or self.alarms.active:
+        publishing = self._client.publishing.own
+        if timeout is not None or self._alarms.active:
             publishing.wait_for_turn(exchange, routing_key, timeout, properties)
         bodies = check.bodies(bodies, self._largest)
         sender = publishing if publishing.pending is None else publishing.pending
@@ -263,9 +238,9 @@ class Broker:
             exchange, routing_key, properties, persistent, timeout=timeout
         )
         bodies = check.bodies(bodies, self._largest)
-        self.client.have_later()
-        publishing = self.client.publishing.own
-        if timeout is not None or self.alarms.active:
+        self._client.have_later()
+        publishing = self._client.publishing.own
+        if timeout is not None or self._alarms.active:
             publishing.wait_for_turn("", LATER, timeout)
         sender = publishing if publishing.pending is None else publishing.pending
         return sender.publish_later(exchange, routing_key, bodies, properties, persistent, due)
@@ -279,14 +254,14 @@ class Broker:
         """
         self.check_open()
         exchange, routing_key, properties, *_ = _publish_arguments(exchange, routing_key, properties)
-        return self.client.publishing.own.would_block(exchange, routing_key, properties)
+        return self._client.publishing.own.would_block(exchange, routing_key, properties)
 
     def tx(self) -> Transaction:
         """A context manager: what this thread publishes and acks inside takes effect together at its end, when it
         also waits for the confirms; on an exception none of it does (AMQP's tx).
         """
         self.check_open()
-        return Transaction(self.client, self.publish)
+        return Transaction(self._client, self.publish)
 
     def mark(self, text: str) -> None:
         """Give this place in the trace a name, of at most 255 bytes of UTF-8; without a trace it does nothing.
@@ -297,7 +272,7 @@ class Broker:
         """
         text = short_text("text", text)
         self.check_open()
-        recorder, trace = self.runtime.recorder, self.client.trace()
+        recorder, trace = self.runtime.recorder, self._client.trace()
         if recorder is not None and trace is not None:
             mark(recorder, trace, text)
 
@@ -383,13 +358,13 @@ class Broker:
         """A queue that exists (AMQP's passive declare); NotFound when it does not."""
         self.check_open()
         plain = check.name("name", name)
-        self.vhost.check_exclusive_access(self.vhost.existing_queue(plain), None)
+        self.inside.vhost.check_exclusive_access(self.inside.vhost.existing_queue(plain), None)
         return QueueHandle(self, plain)
 
     def queues(self) -> list[QueueHandle]:
         """All queues of the virtual host, by name."""
         self.check_open()
-        return [QueueHandle(self, name) for name in sorted(self.vhost.router.queues)]
+        return [QueueHandle(self, name) for name in sorted(self.inside.vhost.router.queues)]
 
     # -- policies
 
@@ -419,7 +394,7 @@ class Broker:
     def policies(self) -> list[Policy]:
         """All policies and operator policies, the highest priority first; one with `refused` holds for nothing, for that reason."""
         self.check_open()
-        return list(self.vhost.policies)
+        return list(self.inside.vhost.policies)
 
     # -- state
 
@@ -428,7 +403,7 @@ class Broker:
 
         What this thread published and acked before is in it.
         """
-        return self.local_client.stats(self._calls)
+        return self.inside.local_client.stats(self._calls)
 
     def set_vm_memory_high_watermark(self, watermark: Watermark) -> int:
         """Another vm_memory_high_watermark, from now until the broker is closed; returns what it is in bytes.
@@ -459,12 +434,6 @@ class Broker:
     def is_owner(self) -> bool:
         """True if this process owns the directory; a broker that is not shared always does."""
         return True
-
-    def local(self) -> Broker:
-        """The broker in this process: this one.  For this package's own modules: of a shared one it is the owner's, and
-        PreconditionFailed where that is another process.
-        """
-        return self
 
     @property
     def is_open(self) -> bool:
@@ -528,7 +497,7 @@ class QueueHandle(Named):
         """`ack_in_time`: consumer_timeout holds for what `get` returns."""
         self._broker = broker
         self.name = name
-        self._getter = broker.client.next_consumer_id()
+        self._getter = broker.inside.client.next_consumer_id()
         self._ack_deadline = ack_deadline(broker.settings) if ack_in_time else None
 
     def publish(self, body: bytes, *, properties: Properties | None = None, persistent: bool = True,
@@ -552,10 +521,12 @@ class QueueHandle(Named):
         """
         patience = seconds("timeout", timeout) or 0.0
         request = Get(self._getter, flag("no_ack", no_ack), patience, ack_deadline=self._ack_deadline)
-        reply, ref = self._broker.client.calls.call_queue(self.name, request)
+        reply, ref = self._broker.inside.client.calls.call_queue(self.name, request)
         if not isinstance(reply, Got):
             return None
-        subscription = Subscription(self._broker.client, self.name, ref, self._getter, no_ack=request.no_ack)
+        subscription = Subscription(
+            self._broker.inside.client, self.name, ref, self._getter, no_ack=request.no_ack
+        )
         return Delivery(subscription, reply.tag, reply.message)
 
     def consume(self, prefetch: int = DEFAULT_PREFETCH, no_ack: bool = False, *,
@@ -567,7 +538,7 @@ class QueueHandle(Named):
         they may (x-priority).
         """
         return Consumer(
-            self._broker.client, self.name, **consume_options(prefetch, no_ack, exclusive, priority)
+            self._broker.inside.client, self.name, **consume_options(prefetch, no_ack, exclusive, priority)
         )
 
     def retry_policy(self, max_attempts: int = 5, backoff: Backoff = 1.0,
@@ -584,10 +555,10 @@ class QueueHandle(Named):
         if policy.dead_letter_exchange == "":
             self._broker.queue(policy.dead_letter_routing_key or "")
         elif policy.dead_letter_exchange is not None:
-            self._broker.client.publishing.own.check(
+            self._broker.inside.client.publishing.own.check(
                 policy.dead_letter_exchange, policy.dead_letter_routing_key or "", None
             )
-        self._broker.client.retry_policies[self.name] = policy
+        self._broker.inside.client.retry_policies[self.name] = policy
         return policy
 
     def peek(self, n: int = 1) -> list[Message]:
@@ -596,11 +567,11 @@ class QueueHandle(Named):
         All of them are read into memory.
         """
         request = Peek(whole("n", n, 0, MOST_PEEKED))
-        return [Message(each) for each in self._broker.client.calls.call_queue(self.name, request)[0]]
+        return [Message(each) for each in self._broker.inside.client.calls.call_queue(self.name, request)[0]]
 
     def info(self) -> QueueInfo:
         """The counts of the queue's process (see QueueInfo); what this thread published and acked before is in them."""
-        info: QueueInfo = self._broker.client.calls.call_queue(self.name, Info())[0]
+        info: QueueInfo = self._broker.inside.client.calls.call_queue(self.name, Info())[0]
         return info
 
     def purge(self) -> int:

@@ -21,8 +21,9 @@ import msgpack  # type: ignore[import-untyped]
 
 from warrenmq.backing_queue.rates import MOST_AHEAD
 from warrenmq.broker.arguments import check_bodies
-from warrenmq.broker.broker import MOST_PEEKED, Broker, QueueHandle, open  # noqa: A004
+from warrenmq.broker.broker import MOST_PEEKED, Broker, QueueHandle
 from warrenmq.broker.consumer import Consumer
+from warrenmq.broker.embedded import open  # noqa: A004
 from warrenmq.checks import flag, is_a, number_of_seconds, seconds, shown, text, whole, wrong_value
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError, Blocked
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from os import PathLike
     from types import TracebackType
 
-    from warrenmq.broker.consumer import Delivery
+    from warrenmq.broker.delivery import Delivery
     from warrenmq.broker.message_options import MessageOptions
     from warrenmq.settings import Settings
 
@@ -89,7 +90,7 @@ class Queue:
         self._broker.declare_queue(NAME)
         self._queue = QueueHandle(self._broker, NAME, ack_in_time=False)
         self._consumer = Consumer(
-            self._broker.client,
+            self._broker.inside.client,
             NAME,
             MOST_AHEAD,
             no_ack=False,
@@ -242,7 +243,7 @@ class Queue:
     def full(self) -> bool:
         """True if a put would wait because an alarm is set; there is no size limit."""
         self._broker.runtime.check_process()
-        return bool(self._broker.resources.alarms.active)
+        return bool(self._broker.inside.resources.alarms.active)
 
     def close(self) -> None:
         """Stop cleanly; items without task_done stay for the next time."""
@@ -257,7 +258,7 @@ class Queue:
 
     def _delayed(self) -> int:
         """Items whose time has not come."""
-        return self._broker.local_client.waiting_later()
+        return self._broker.inside.local_client.waiting_later()
 
     def _encode(self, item: object) -> Any:
         try:

@@ -54,7 +54,7 @@ from warrenmq.message.properties import Properties
 
 if TYPE_CHECKING:
     from warrenmq.broker.broker import Broker
-    from warrenmq.broker.consumer import Delivery
+    from warrenmq.broker.delivery import Delivery
 
 BACKOFF = (1.0, 5.0, 30.0, 120.0)
 """Seconds between attempts."""
@@ -192,7 +192,7 @@ class DurableActor(ThreadingActor):
             owners = _owners.setdefault(broker, {})
             if (before := owners.get(address)) is not None:
                 before.end()
-            self._snapshot = Snapshot(broker.local(), address)
+            self._snapshot = Snapshot(broker.inside.local(), address)
             if self._snapshot.state is None:
                 self.state = self.initial_state()
             else:
@@ -201,7 +201,7 @@ class DurableActor(ThreadingActor):
             owners[address] = self._ownership
             channel = _NotifyingQueue(self._notify)
             self._ownership.consumer = Consumer(
-                broker.client, address, self.prefetch, no_ack=False, exclusive=False, priority=0, channel=channel,
+                broker.inside.client, address, self.prefetch, no_ack=False, exclusive=False, priority=0, channel=channel,
                 ack_in_time=False,
             )  # fmt: skip
 
@@ -329,7 +329,7 @@ class DurableActor(ThreadingActor):
     def _tell(self, message: Any) -> None:
         """ActorRef.tell: a persistent publish; returns when it is on disk, or in a durable actor at once."""
         confirm = self._ref.tell(message)
-        if self.broker.client.publishing.own.pending is None:
+        if self.broker.inside.client.publishing.own.pending is None:
             confirm.result()
 
     def _ask(self, message: Any, *, block: bool = True, timeout: float | None = None) -> Any:
@@ -350,7 +350,7 @@ class DurableActor(ThreadingActor):
     def _declare(cls, broker: Broker) -> None:
         """Declare the actor's queue, the queue of messages it gave up, and the retry policy."""
         name = cls._name()
-        if name in broker.client.retry_policies:
+        if name in broker.inside.client.retry_policies:
             return
         if not is_a(cls.retries, Mapping):
             raise ArgumentTypeError("retries is the arguments of retry_policy, as in {'max_attempts': 5}")

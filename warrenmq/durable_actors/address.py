@@ -82,7 +82,7 @@ class DurableRef:
         """
         replies = _replies_of(self.broker)
         correlation, future = replies.expect(self._codec)
-        publishing = self.broker.client.publishing.own
+        publishing = self.broker.inside.client.publishing.own
         pending, publishing.pending = publishing.pending, None  # a question is not put off: its asker waits
         try:
             properties = Properties(reply_to=replies.queue, correlation_id=correlation)
@@ -126,7 +126,7 @@ class _Replies:
         declared = broker.declare_queue(durable=False, auto_delete=True)  # it goes with its consumer
         self.queue = declared.name
         self._consumer = Consumer(
-            broker.client,
+            broker.inside.client,
             declared.name,
             0,
             no_ack=True,

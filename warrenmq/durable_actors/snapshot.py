@@ -35,8 +35,8 @@ class Snapshot:
 
     def __init__(self, broker: Broker, address: str) -> None:
         """Read the file, if there is one; CorruptFile if it is invalid, which must not be taken for an empty state."""
-        self._disk = broker.vhost.disk
-        self._folder = f"{broker.vhost.directory.path}/{FOLDER}"
+        self._disk = broker.inside.vhost.disk
+        self._folder = f"{broker.inside.vhost.directory.path}/{FOLDER}"
         self._path = f"{self._folder}/{base36_md5(address)}.snapshot"
         self._address = address
         self._ids: OrderedDict[str, None] = OrderedDict()

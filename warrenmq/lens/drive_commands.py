@@ -35,7 +35,8 @@ from warrenmq.testing.machine import DATA
 
 if TYPE_CHECKING:
     from warrenmq.broker.broker import Broker
-    from warrenmq.broker.consumer import Consumer, Delivery
+    from warrenmq.broker.consumer import Consumer
+    from warrenmq.broker.delivery import Delivery
     from warrenmq.testing import SimulatedMachine
 
 LARGEST = 1 << 20

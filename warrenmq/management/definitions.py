@@ -151,9 +151,9 @@ def apply(broker: Broker, of: OfVhost) -> list[str]:
 
     def have(what: str, request: Any) -> None:
         try:
-            broker.client.calls.call_named(VHOST_PROCESS, request)
+            broker.inside.client.calls.call_named(VHOST_PROCESS, request)
         except CallerError as why:
-            refused.append(f"{what} in vhost {broker.vhost.name!r}: {why}")
+            refused.append(f"{what} in vhost {broker.inside.vhost.name!r}: {why}")
 
     limits = [each for each in of.parameters if each[0] == LIMITS]
     for component, name, value in of.parameters:
@@ -176,7 +176,7 @@ def import_file(
     """Apply a definitions file at the start of a server; one warning lists what was not applied.  ValueError if it is malformed."""
     parsed = parse(definitions, quorum_as_classic=quorum_as_classic)
     left = parsed.left
-    by_name = {broker.vhost.name: broker for broker in brokers}
+    by_name = {broker.inside.vhost.name: broker for broker in brokers}
     for name, of in parsed.vhosts.items():
         if name in by_name:
             left += apply(by_name[name], of)
@@ -191,9 +191,9 @@ def import_file(
 
 def of_broker(broker: Broker, *, with_vhost: bool = True) -> dict[str, list[dict[str, Any]]]:
     """Export a virtual host's declarations, without exclusive queues."""
-    where = {"vhost": broker.vhost.name} if with_vhost else {}
+    where = {"vhost": broker.inside.vhost.name} if with_vhost else {}
     exchanges = [
-        spec for spec in list(broker.vhost.router.exchanges.values()) if spec.name not in _PREDECLARED
+        spec for spec in list(broker.inside.vhost.router.exchanges.values()) if spec.name not in _PREDECLARED
     ]
     found: dict[str, list[dict[str, Any]]] = {
         "parameters": [parameter_row(broker, *each) for each in parameters(broker, OPERATOR_POLICY, LIMITS)],

@@ -36,10 +36,10 @@ _KINDS = {"q": "queue", "e": "exchange"}
 def row(broker: Broker, spec: ExchangeSpec) -> dict[str, Any]:
     """JSON object of one exchange."""
     found = {
-        "name": spec.name, "vhost": broker.vhost.name, "type": spec.type, "durable": spec.durable,
+        "name": spec.name, "vhost": broker.inside.vhost.name, "type": spec.type, "durable": spec.durable,
         "auto_delete": spec.auto_delete, "internal": spec.internal, "arguments": spec.arguments,
     }  # fmt: skip
-    if spec.name and (policy := broker.vhost.policies.of("exchange", spec.name).policy) is not None:
+    if spec.name and (policy := broker.inside.vhost.policies.of("exchange", spec.name).policy) is not None:
         found["policy"] = policy.name
     return found
 
@@ -48,7 +48,7 @@ def rows(
     site: Site, broker: Broker, specs: list[ExchangeSpec], query: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """JSON objects of exchanges with message_stats, if clients have published to them."""
-    span, routed, vhost = span_of(query, "msg_rates"), site.routed(), broker.vhost.name
+    span, routed, vhost = span_of(query, "msg_rates"), site.routed(), broker.inside.vhost.name
     found = []
     for spec in specs:
         one = row(broker, spec)
@@ -61,7 +61,7 @@ def rows(
 
 def specs(broker: Broker) -> list[ExchangeSpec]:
     """All exchanges of a virtual host, the default one first."""
-    return [DEFAULT, *list(broker.vhost.router.exchanges.values())]
+    return [DEFAULT, *list(broker.inside.vhost.router.exchanges.values())]
 
 
 def list_all(site: Site, request: Request) -> Any:
@@ -94,17 +94,17 @@ def declare(site: Site, request: Request) -> Any:
         raise refused("exchange", name, vhost, request)
     spec = ExchangeSpec(name, kind, flag(body, "durable", True), flag(body, "auto_delete", False),
                         flag(body, "internal", False), arguments_of(body))  # fmt: skip
-    known = name in broker.vhost.router.exchanges
-    broker.client.calls.call_named(VHOST_PROCESS, DeclareExchange(spec))
+    known = name in broker.inside.vhost.router.exchanges
+    broker.inside.client.calls.call_named(VHOST_PROCESS, DeclareExchange(spec))
     return Reply(204 if known else 201)
 
 
 def delete(site: Site, request: Request) -> None:
     """DELETE /api/exchanges/vhost/name?if-unused=true."""
     broker, spec = _existing(site, request)
-    if not site.at_work(request.account, broker.vhost.name).may_configure(spec.name):
-        raise refused("exchange", spec.name, broker.vhost.name, request)
-    broker.client.calls.call_named(VHOST_PROCESS, DeleteExchange(spec.name, request.flag("if-unused")))
+    if not site.at_work(request.account, broker.inside.vhost.name).may_configure(spec.name):
+        raise refused("exchange", spec.name, broker.inside.vhost.name, request)
+    broker.inside.client.calls.call_named(VHOST_PROCESS, DeleteExchange(spec.name, request.flag("if-unused")))
 
 
 # -- bindings
@@ -123,7 +123,7 @@ def properties_key(binding: Binding) -> str:
 def binding_row(broker: Broker, binding: Binding) -> dict[str, Any]:
     """JSON object of one binding."""
     return {
-        "source": binding.source, "vhost": broker.vhost.name, "destination": binding.destination,
+        "source": binding.source, "vhost": broker.inside.vhost.name, "destination": binding.destination,
         "destination_type": binding.destination_type, "routing_key": binding.routing_key,
         "arguments": binding.arguments, "properties_key": properties_key(binding),
     }  # fmt: skip
@@ -131,7 +131,7 @@ def binding_row(broker: Broker, binding: Binding) -> dict[str, Any]:
 
 def declared(broker: Broker) -> list[Binding]:
     """All bindings but those of the default exchange."""
-    router = broker.vhost.router
+    router = broker.inside.vhost.router
     return [binding for name in list(router.exchanges) for binding in router.bindings_of(name)]
 
 
@@ -141,7 +141,7 @@ def implicit(queue: str) -> Binding:
 
 
 def _all(broker: Broker) -> list[Binding]:
-    return [*map(implicit, list(broker.vhost.router.queues)), *declared(broker)]
+    return [*map(implicit, list(broker.inside.vhost.router.queues)), *declared(broker)]
 
 
 def _chosen(broker: Broker, chosen: Callable[[Binding], bool]) -> list[dict[str, Any]]:
@@ -169,7 +169,7 @@ def to_exchange(site: Site, request: Request) -> Any:
 def to_queue(site: Site, request: Request) -> Any:
     """GET /api/queues/vhost/name/bindings."""
     broker = site.visible(request.account, request.at["vhost"])
-    if broker.vhost.queue(request.at["name"]) is None:
+    if broker.inside.vhost.queue(request.at["name"]) is None:
         raise not_found()
     return _chosen(broker, lambda binding: binding.to == Destination("queue", request.at["name"]))
 
@@ -189,7 +189,7 @@ def bind(site: Site, request: Request) -> Any:
         raise bad_request("routing_key must be a text")
     binding = Binding(to.name, source, key, arguments_of(body), to.type)
     _check_ends(site, request, binding)
-    broker.client.calls.call_named(VHOST_PROCESS, Bind(binding))
+    broker.inside.client.calls.call_named(VHOST_PROCESS, Bind(binding))
     # encoded once more: clients decode the last segment and look for it among the properties keys
     location = f"{request.path.rstrip('/').rsplit('/', 1)[-1]}/{segment(properties_key(binding))}"
     return Reply(201, headers=(("location", location),))
@@ -219,7 +219,7 @@ def unbind(site: Site, request: Request) -> None:
     """DELETE of a binding's path."""
     broker, binding = _found(site, request)
     _check_ends(site, request, binding)
-    broker.client.calls.call_named(VHOST_PROCESS, Unbind(binding))
+    broker.inside.client.calls.call_named(VHOST_PROCESS, Unbind(binding))
 
 
 def _check_ends(site: Site, request: Request, binding: Binding) -> None:
@@ -229,7 +229,7 @@ def _check_ends(site: Site, request: Request, binding: Binding) -> None:
         raise refused(to.type, to.name, vhost, request)
     if not user.may_read(source or "amq.default"):
         raise refused("exchange", source, vhost, request)
-    if is_topic(site.broker(vhost).vhost, source) and not user.may_read_topic(source, key):
+    if is_topic(site.broker(vhost).inside.vhost, source) and not user.may_read_topic(source, key):
         raise topic_refused(key, source, vhost, request)
 
 
@@ -238,7 +238,7 @@ def _ends(site: Site, request: Request) -> tuple[Broker, str, Destination]:
     broker = site.visible(request.account, at["vhost"])
     source = "" if at["source"] == "amq.default" else at["source"]
     to = Destination(_KINDS[at["kind"]], at["destination"]) if at["kind"] in _KINDS else None
-    router = broker.vhost.router
+    router = broker.inside.vhost.router
     if to is None or (source and source not in router.exchanges):
         raise not_found()
     if to.name not in (router.queues if to.type == "queue" else router.exchanges):
@@ -252,7 +252,7 @@ def _seen(site: Site, request: Request) -> list[Broker]:
 
 def _existing(site: Site, request: Request) -> tuple[Broker, ExchangeSpec]:
     broker, name = site.visible(request.account, request.at["vhost"]), request.at["name"]
-    spec = DEFAULT if name in ("", "amq.default") else broker.vhost.router.exchanges.get(name)
+    spec = DEFAULT if name in ("", "amq.default") else broker.inside.vhost.router.exchanges.get(name)
     if spec is None:
         raise not_found()
     return broker, spec

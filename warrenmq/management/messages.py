@@ -84,7 +84,7 @@ def publish(site: Site, request: Request) -> Any:
     properties = properties_of_json(body.get("properties", {}))
     if not user.may_write(name or "amq.default"):
         raise refused("exchange", name, vhost, request)
-    if is_topic(broker.vhost, exchange):
+    if is_topic(broker.inside.vhost, exchange):
         more = header_routes(properties.headers)
         for each in (key, *more.cc, *more.bcc):
             if not user.may_write_topic(exchange, each):
@@ -93,7 +93,7 @@ def publish(site: Site, request: Request) -> Any:
         raise bad_request(
             f"user_id property set to '{properties.user_id}' but authenticated user was '{user.name}'"
         )
-    if exchange and exchange not in broker.vhost.router.exchanges:
+    if exchange and exchange not in broker.inside.vhost.router.exchanges:
         raise bad_request(f"404 NOT_FOUND - no exchange '{name}' in vhost '{vhost}'")
     confirm = broker.publish(
         exchange, key, data, properties=properties, persistent=properties.delivery_mode == 2, mandatory=True,

@@ -102,9 +102,9 @@ class ServerCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """Collect the metric families, in no particular order."""
         queues = [
-            (broker.vhost.name, name, read())
+            (broker.inside.vhost.name, name, read())
             for broker in self._site.brokers()
-            for name, read in list(broker.vhost.figures.items())
+            for name, read in list(broker.inside.vhost.figures.items())
         ]
         yield from self._about()
         yield from self._node()
@@ -128,7 +128,7 @@ class ServerCollector(Collector):
         yield _info("rabbitmq_identity_info", "RabbitMQ node & cluster identity info", identity)
 
     def _node(self) -> Iterator[Metric]:
-        memory, disk = alarm_stats(self._site.brokers()[0].resources)
+        memory, disk = alarm_stats(self._site.brokers()[0].inside.resources)
         descriptors = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         sockets = len(self._site.server.connection_refs())

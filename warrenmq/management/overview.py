@@ -68,7 +68,7 @@ def overview(site: Site, request: Request) -> Any:
     """GET /api/overview."""
     queues = consumers = exchanges = ready = unacked = 0
     for name in site.visible_vhosts(request.account):
-        vhost = site.broker(name).vhost
+        vhost = site.broker(name).inside.vhost
         exchanges += len(vhost.router.exchanges) + 1
         for read in list(vhost.figures.values()):
             figures = read()
@@ -106,7 +106,7 @@ def overview(site: Site, request: Request) -> Any:
 
 def node(site: Site) -> dict[str, Any]:
     """JSON object of the node."""
-    resources = site.brokers()[0].resources
+    resources = site.brokers()[0].inside.resources
     memory, disk = alarm_stats(resources)
     descriptors = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -180,10 +180,12 @@ def aliveness(site: Site, request: Request) -> Any:
     vhost = request.at["vhost"]
     site.at_work(request.account, vhost)
     broker = site.broker(vhost)
-    broker.client.calls.call_named(VHOST_PROCESS, DeclareQueue(QueueRecord(ALIVENESS_QUEUE, durable=False)))
+    broker.inside.client.calls.call_named(
+        VHOST_PROCESS, DeclareQueue(QueueRecord(ALIVENESS_QUEUE, durable=False))
+    )
     broker.publish("", ALIVENESS_QUEUE, b"test_message", persistent=False, timeout=5.0).result(timeout=5.0)
-    asked = Get(broker.client.next_consumer_id(), no_ack=True, timeout=0.0)
-    got = broker.client.calls.call_queue(ALIVENESS_QUEUE, asked)[0]
+    asked = Get(broker.inside.client.next_consumer_id(), no_ack=True, timeout=0.0)
+    got = broker.inside.client.calls.call_queue(ALIVENESS_QUEUE, asked)[0]
     if not isinstance(got, Got):
         raise HttpError(503, "service_unavailable", "the test message did not come back")
     return {"status": "ok"}
@@ -191,7 +193,7 @@ def aliveness(site: Site, request: Request) -> Any:
 
 def alarms(site: Site, _request: Request) -> Any:
     """GET /api/health/checks/alarms and local-alarms: 503 while one is set."""
-    found = [each for each in alarm_stats(site.brokers()[0].resources) if each.is_set]
+    found = [each for each in alarm_stats(site.brokers()[0].inside.resources) if each.is_set]
     if not found:
         return {"status": "ok"}
     rows = [{"node": site.name, "resource": each.source} for each in found]
@@ -200,7 +202,7 @@ def alarms(site: Site, _request: Request) -> Any:
 
 def virtual_hosts(site: Site, _request: Request) -> Any:
     """GET /api/health/checks/virtual-hosts: 503 while one is down."""
-    down = [broker.vhost.name for broker in site.brokers() if not broker.is_open]
+    down = [broker.inside.vhost.name for broker in site.brokers() if not broker.is_open]
     return _failed("Some virtual hosts are down", **{"virtual-hosts": down}) if down else {"status": "ok"}
 
 

@@ -23,21 +23,21 @@ Handler = "Callable[[Site, Request], Any]"
 
 def parameters(broker: Broker, *components: str) -> list[tuple[str, str, Any]]:
     """The parameters of a virtual host, as (component, name, value)."""
-    found = list(broker.vhost.definitions.parameters.items())
+    found = list(broker.inside.vhost.definitions.parameters.items())
     return [(component, name, value) for (component, name), value in found if component in components]
 
 
 def policy_row(broker: Broker, name: str, value: dict[str, Any]) -> dict[str, Any]:
     """JSON object of one policy."""
     return {
-        "vhost": broker.vhost.name, "name": name, "pattern": value["pattern"], "apply-to": value.get("apply-to", "all"),
+        "vhost": broker.inside.vhost.name, "name": name, "pattern": value["pattern"], "apply-to": value.get("apply-to", "all"),
         "definition": value["definition"], "priority": value.get("priority", 0),
     }  # fmt: skip
 
 
 def parameter_row(broker: Broker, component: str, name: str, value: Any) -> dict[str, Any]:
     """JSON object of one parameter."""
-    return {"value": value, "vhost": broker.vhost.name, "component": component, "name": name}
+    return {"value": value, "vhost": broker.inside.vhost.name, "component": component, "name": name}
 
 
 def _brokers(site: Site, request: Request) -> list[Broker]:
@@ -79,7 +79,7 @@ def _setter(component: str) -> Callable[[Site, Request], Any]:
 def _deleter(component: str) -> Callable[[Site, Request], Any]:
     def delete(site: Site, request: Request) -> None:
         broker, _ = _existing(site, request, component)
-        broker.client.calls.call_named(VHOST_PROCESS, ClearParameter(component, request.at["name"]))
+        broker.inside.client.calls.call_named(VHOST_PROCESS, ClearParameter(component, request.at["name"]))
 
     return delete
 
@@ -87,13 +87,15 @@ def _deleter(component: str) -> Callable[[Site, Request], Any]:
 def _set(site: Site, request: Request, component: str, value: Any) -> Reply:
     site.at_work(request.account, request.at["vhost"])
     broker = site.broker(request.at["vhost"])
-    known = broker.client.calls.call_named(VHOST_PROCESS, SetParameter(component, request.at["name"], value))
+    known = broker.inside.client.calls.call_named(
+        VHOST_PROCESS, SetParameter(component, request.at["name"], value)
+    )
     return Reply(204 if known else 201)
 
 
 def _existing(site: Site, request: Request, component: str) -> tuple[Broker, Any]:
     broker = site.visible(request.account, request.at["vhost"])
-    value = broker.vhost.definitions.parameters.get((component, request.at["name"]))
+    value = broker.inside.vhost.definitions.parameters.get((component, request.at["name"]))
     if value is None:
         raise not_found()
     return broker, value
@@ -140,7 +142,7 @@ def delete_parameter(site: Site, request: Request) -> None:
 def list_limits(site: Site, request: Request) -> Any:
     """GET /api/vhost-limits and /api/vhost-limits/vhost."""
     return [
-        {"vhost": broker.vhost.name, "value": value}
+        {"vhost": broker.inside.vhost.name, "value": value}
         for broker in _brokers(site, request)
         for _, _, value in parameters(broker, LIMITS)
         if value
@@ -160,9 +162,9 @@ def clear_limit(site: Site, request: Request) -> None:
 
 def _change_limits(site: Site, request: Request, changes: dict[str, Any]) -> None:
     broker = site.broker(request.at["vhost"])
-    limits = broker.vhost.definitions.parameters.get((LIMITS, LIMITS_NAME), {}) | changes
+    limits = broker.inside.vhost.definitions.parameters.get((LIMITS, LIMITS_NAME), {}) | changes
     kept = {name: value for name, value in limits.items() if value is not None}
-    broker.client.calls.call_named(VHOST_PROCESS, SetParameter(LIMITS, LIMITS_NAME, kept))
+    broker.inside.client.calls.call_named(VHOST_PROCESS, SetParameter(LIMITS, LIMITS_NAME, kept))
 
 
 def _of_policies(path: str, component: str, tag: str) -> tuple[Route, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pykka import ActorDeadError
 
 from warrenmq.actors.vhost.messages import DeclareQueue, DeleteQueue
-from warrenmq.broker.consumer import Delivery, Subscription
+from warrenmq.broker.delivery import Delivery, Subscription
 from warrenmq.directory.definitions import QueueRecord
 from warrenmq.errors import Error, NotFound
 from warrenmq.management.errors import bad_request, not_found
@@ -43,7 +43,7 @@ ACK_MODES = {
 
 def row(site: Site, broker: Broker, record: QueueRecord, query: Mapping[str, str]) -> dict[str, Any]:
     """JSON object of one queue."""
-    vhost = broker.vhost
+    vhost = broker.inside.vhost
     figures = _figures(site, broker, record.name, query)
     path = ("queue", vhost.name, record.name)
     found = {
@@ -68,16 +68,16 @@ def _figures(site: Site, broker: Broker, queue: str, query: Mapping[str, str]) -
     known = site.figures(broker, queue)
     if known is None or bytes_of(known):
         return known or NEVER_USED.counts
-    few = known.ready + known.unacked <= SOON_COUNTED and queue not in broker.vhost.asleep
+    few = known.ready + known.unacked <= SOON_COUNTED and queue not in broker.inside.vhost.asleep
     if few or "bytes" in query.get("columns", ""):
         with suppress(Error, ActorDeadError):
-            broker.client.calls.call_queue(queue, CountBytes())
+            broker.inside.client.calls.call_queue(queue, CountBytes())
     return site.figures(broker, queue) or known
 
 
 def records(broker: Broker) -> list[QueueRecord]:
     """The queue records of a virtual host."""
-    return broker.vhost.records()
+    return broker.inside.vhost.records()
 
 
 def list_all(site: Site, request: Request) -> Any:
@@ -101,7 +101,7 @@ def show(site: Site, request: Request) -> Any:
     found = row(site, broker, record, request.query)
     consumers = []
     with suppress(Error, ActorDeadError):
-        consumers = broker.client.calls.call_queue(record.name, ListConsumers())[0]
+        consumers = broker.inside.client.calls.call_queue(record.name, ListConsumers())[0]
     found["consumer_details"] = [consumer_row(site, broker, record.name, each) for each in consumers]
     found |= {"deliveries": [], "incoming": []}
     return found
@@ -110,7 +110,7 @@ def show(site: Site, request: Request) -> Any:
 def consumer_row(site: Site, broker: Broker, queue: str, consumer: Any) -> dict[str, Any]:
     """JSON object of one consumer."""
     return {
-        "queue": {"name": queue, "vhost": broker.vhost.name}, "consumer_tag": consumer.consumer_tag,
+        "queue": {"name": queue, "vhost": broker.inside.vhost.name}, "consumer_tag": consumer.consumer_tag,
         "ack_required": consumer.ack_required, "prefetch_count": consumer.prefetch, "exclusive": consumer.exclusive,
         "active": consumer.active, "activity_status": "up" if consumer.active else "waiting",
         "arguments": dict(consumer.arguments or {}), "channel_details": _channel_details(site, broker, consumer.channel),
@@ -140,7 +140,7 @@ def consumers(site: Site, request: Request) -> Any:
             if figures is None or not figures.consumers:
                 continue
             with suppress(Error, ActorDeadError):
-                infos = broker.client.calls.call_queue(record.name, ListConsumers())[0]
+                infos = broker.inside.client.calls.call_queue(record.name, ListConsumers())[0]
                 found += [consumer_row(site, broker, record.name, each) for each in infos]
     return found
 
@@ -154,28 +154,28 @@ def declare(site: Site, request: Request) -> Any:
         raise refused("queue", name, vhost, request)
     durable, auto_delete = flag(body, "durable", True), flag(body, "auto_delete", False)
     record = QueueRecord(name, durable, False, auto_delete, arguments_of(body))
-    known = broker.vhost.queue(name) is not None
-    broker.client.calls.call_named(VHOST_PROCESS, DeclareQueue(record))
+    known = broker.inside.vhost.queue(name) is not None
+    broker.inside.client.calls.call_named(VHOST_PROCESS, DeclareQueue(record))
     return Reply(204 if known else 201)
 
 
 def delete(site: Site, request: Request) -> None:
     """DELETE /api/queues/vhost/name?if-empty=true&if-unused=true."""
     broker, record = _existing(site, request)
-    if not site.at_work(request.account, broker.vhost.name).may_configure(record.name):
-        raise refused("queue", record.name, broker.vhost.name, request)
-    broker.vhost.check_exclusive_access(record, None)
+    if not site.at_work(request.account, broker.inside.vhost.name).may_configure(record.name):
+        raise refused("queue", record.name, broker.inside.vhost.name, request)
+    broker.inside.vhost.check_exclusive_access(record, None)
     message = DeleteQueue(record.name, request.flag("if-unused"), request.flag("if-empty"))
-    broker.client.calls.call_named(VHOST_PROCESS, message)
+    broker.inside.client.calls.call_named(VHOST_PROCESS, message)
 
 
 def purge(site: Site, request: Request) -> None:
     """DELETE /api/queues/vhost/name/contents."""
     broker, record = _existing(site, request)
-    if not site.at_work(request.account, broker.vhost.name).may_read(record.name):
-        raise refused("queue", record.name, broker.vhost.name, request)
-    broker.vhost.check_exclusive_access(record, None)
-    broker.client.calls.call_queue(record.name, Purge())
+    if not site.at_work(request.account, broker.inside.vhost.name).may_read(record.name):
+        raise refused("queue", record.name, broker.inside.vhost.name, request)
+    broker.inside.vhost.check_exclusive_access(record, None)
+    broker.inside.client.calls.call_queue(record.name, Purge())
 
 
 def actions(site: Site, request: Request) -> None:
@@ -189,8 +189,8 @@ def actions(site: Site, request: Request) -> None:
 def get(site: Site, request: Request) -> Any:
     """POST /api/queues/vhost/name/get: up to `count` messages, acked or requeued."""
     broker, record = _existing(site, request)
-    if not site.at_work(request.account, broker.vhost.name).may_read(record.name):
-        raise refused("queue", record.name, broker.vhost.name, request)
+    if not site.at_work(request.account, broker.inside.vhost.name).may_read(record.name):
+        raise refused("queue", record.name, broker.inside.vhost.name, request)
     body, (count, encoding) = request.fields("count", "encoding")
     mode = body.get("ackmode")
     if mode is None:  # before 3.7
@@ -202,8 +202,8 @@ def get(site: Site, request: Request) -> Any:
     if encoding not in ("auto", "base64"):
         raise bad_request(f"encoding is {encoding}; use auto or base64")
     ack, requeue = ACK_MODES[mode]
-    broker.vhost.check_exclusive_access(record, None)
-    client = broker.client
+    broker.inside.vhost.check_exclusive_access(record, None)
+    client = broker.inside.client
     asked = Get(client.next_consumer_id(), no_ack=False, timeout=0.0)
     found, deliveries = [], []
     try:
@@ -246,7 +246,7 @@ def _message(delivery: Delivery, ready: int, encoding: str, truncate: Any) -> di
 def _existing(site: Site, request: Request) -> tuple[Broker, QueueRecord]:
     broker = site.visible(request.account, request.at["vhost"])
     try:
-        return broker, broker.vhost.existing_queue(request.at["name"])
+        return broker, broker.inside.vhost.existing_queue(request.at["name"])
     except NotFound:
         raise not_found() from None
 

@@ -142,7 +142,7 @@ class Site:
 
     def figures(self, broker: Broker, queue: str) -> QueueFigures | None:
         """The current figures of a queue; None if it has just been deleted."""
-        read = broker.vhost.figures.get(queue)
+        read = broker.inside.vhost.figures.get(queue)
         return None if read is None else read()
 
     # -- connections and channels
@@ -180,16 +180,16 @@ class Site:
         """Event counts under the names of RabbitMQ's churn_rates."""
         found = self.statistics.events()
         for broker in self.brokers():
-            for name, count in broker.vhost.queue_events.items():
+            for name, count in broker.inside.vhost.queue_events.items():
                 found[name] = found.get(name, 0) + count
         return found
 
     def routed(self) -> dict[tuple[str, str], tuple[int, int]]:
         """Virtual host and exchange -> ROUTED, of those exchanges that clients have published to."""
         known = {
-            (broker.vhost.name, name)
+            (broker.inside.vhost.name, name)
             for broker in self.brokers()
-            for name in ("", *broker.vhost.router.exchanges.copy())
+            for name in ("", *broker.inside.vhost.router.exchanges.copy())
         }
         return self.statistics.exchanges(known)
 
@@ -220,8 +220,8 @@ class Site:
             sample["exchange", vhost, name] = routed
         everything = [0] * len(LENGTHS)
         for broker in self.brokers():
-            vhost, total = broker.vhost.name, [0] * len(LENGTHS + STATS)
-            for name, read in list(broker.vhost.figures.items()):
+            vhost, total = broker.inside.vhost.name, [0] * len(LENGTHS + STATS)
+            for name, read in list(broker.inside.vhost.figures.items()):
                 figures = read()
                 values = tuple((lengths_of(figures) | stats_of(figures)).values())
                 sample["queue", vhost, name] = values

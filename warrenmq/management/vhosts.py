@@ -20,7 +20,7 @@ def row(site: Site, name: str, query: Mapping[str, str]) -> dict[str, Any]:
     """JSON object of one virtual host."""
     broker, about = site.broker(name), site.users.vhosts.get(name, {})
     lengths, stats = dict.fromkeys(LENGTHS, 0), dict.fromkeys(STATS, 0)
-    for read in list(broker.vhost.figures.values()):
+    for read in list(broker.inside.vhost.figures.values()):
         figures = read()
         for counts, more in (lengths, lengths_of(figures)), (stats, stats_of(figures)):
             for key, value in more.items():

@@ -203,7 +203,7 @@ def set_parameters(target: Broker, said: Definitions, notes: list[str]) -> None:
             notes.append(f"the {component} {name!r} stays behind: there are no plugins here")
             continue
         try:
-            target.client.calls.call_named(VHOST_PROCESS, SetParameter(component, name, value))
+            target.inside.client.calls.call_named(VHOST_PROCESS, SetParameter(component, name, value))
         except (Error, ValueError, TypeError) as why:
             notes.append(f"the {component} {name!r} was refused: {why}")
 

@@ -125,7 +125,7 @@ def milliseconds_left(expiry: int, now_us: int) -> int | None:
 
 class _Mover:
     def __init__(self, broker: Broker, queue: str, ledger: Ledger, outcome: Outcome) -> None:
-        self._publisher = MigrationPublisher(broker.local_client, queue)
+        self._publisher = MigrationPublisher(broker.inside.local_client, queue)
         self._queue = queue
         self._ledger = ledger
         self._outcome = outcome

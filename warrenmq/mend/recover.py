@@ -19,7 +19,7 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
-from warrenmq.broker.broker import open as open_broker
+from warrenmq.broker.embedded import open as open_broker
 from warrenmq.commit_log.disk import remove_log
 from warrenmq.directory.definitions import QueueRecord
 from warrenmq.directory.layout import USERS, VHOSTS, queue_folder, vhost_folder
@@ -124,7 +124,7 @@ def recover(
             with closing(open_broker(data, vhost=vhost)) as broker:
                 for definitions in said.get(vhost, []):
                     declare(broker, definitions, report.notes)
-                broker.local_client.hold_delayed()  # messages that are due are released when the directory is opened the next time
+                broker.inside.local_client.hold_delayed()  # messages that are due are released when the directory is opened the next time
                 for queue in queues:
                     progress(queue.name)
                     report.queues.append(queue.move(broker, source, now_us))
@@ -302,7 +302,7 @@ class _Queue:
     def move(self, broker: Broker, source: str, now_us: int) -> QueueReport:
         """Publish what is not there yet."""
         report = self._report
-        if is_store(self.name) and broker.local_client.have_delayed(exchange_of(self.name)):
+        if is_store(self.name) and broker.inside.local_client.have_delayed(exchange_of(self.name)):
             report.name = self.name
         else:
             report.name = have_queue(broker, QueueRecord(self.name), [])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from warrenmq import forks
 from warrenmq.broker import arguments as check
-from warrenmq.broker.broker import Broker, QueueHandle
+from warrenmq.broker.broker import Broker, Inside, QueueHandle
 from warrenmq.broker.stats import Stats
 from warrenmq.checks import seconds
 from warrenmq.errors import Error, PreconditionFailed
@@ -41,37 +41,34 @@ class SharedBroker(Broker):
         self.path = path
         self.settings = settings
         self.runtime = links.runtime
-        client = SharedClient(links)
-        self.client = client
-        self._engine = client.engine
-        self._shared_calls = self._calls = client.calls
-        self._consumers = client.engine
-        self.alarms = SharedAlarms(links)
-        self.check_open = client.engine.check_open
+        self._alarms = SharedAlarms(links)
+        self._connect(SharedClient(links))
         self._largest = settings.max_message_size
         self._large = min(LARGE, self._largest)
-        self._exclusive_queues = []
         forks.register(self)
+
+    def _connect(self, client: SharedClient) -> None:
+        self._client = client
+        self._engine = self._consumers = client.engine
+        self._shared_calls = self._calls = client.calls
+        self.check_open = client.engine.check_open
+        self.inside = Inside(client, self._alarms, lambda: self._owned().broker, lambda: self._owned().client)
+        self._exclusive_queues = []
 
     def after_fork(self) -> None:
         """Reset after a fork: the child attaches anew and receives none of its parent's answers (forks.py)."""
         self.runtime = self._links.runtime
-        self.client = client = SharedClient(self._links)
-        self._engine = self._consumers = client.engine
-        self._shared_calls = self._calls = client.calls
-        self.check_open = client.engine.check_open
-        self._exclusive_queues = []
+        self._connect(SharedClient(self._links))
 
     @property
     def is_owner(self) -> bool:
         """True while this process owns the directory; False while it is attached to another, or looks for one."""
         return isinstance(self._links.current, Owned)
 
-    def local(self) -> Broker:
-        """Return the Broker in this process; PreconditionFailed when another process owns the directory."""
+    def _owned(self) -> Owned:
         link = self._links.link()
         if isinstance(link, Owned):
-            return link.broker
+            return link
         raise PreconditionFailed(
             f"{self.path} is owned by another process, and only the owner can do that; have `warrenmq serve` own the directory"
         )
@@ -152,7 +149,7 @@ class SharedAlarms:
 
     def _table(self) -> Alarms:
         link = self._links.current
-        return link.broker.resources.alarms if isinstance(link, Owned) else self._links.alarms
+        return link.client.engine.resources.alarms if isinstance(link, Owned) else self._links.alarms
 
     @property
     def active(self) -> tuple[Alarm, ...]:

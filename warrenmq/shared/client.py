@@ -110,14 +110,14 @@ class SharedCalls:
             ref.cancel(request)
             return None
         link = self._links.current
-        return link.broker.client.calls.call_actor(ref, request) if isinstance(link, Owned) else None
+        return link.client.calls.call_actor(ref, request) if isinstance(link, Owned) else None
 
     def _over_link(self, request: Any, owned: Callable[[Any], Any], queue: str) -> Any:
         while True:
             link = self._links.link()
             if isinstance(link, Owned):
                 with suppress(LinkLost):
-                    answer = self._links.use(link, lambda here: owned(here.broker.client.calls))
+                    answer = self._links.use(link, lambda here: owned(here.client.calls))
                     return answer if queue else (answer, None)
                 continue
             try:
@@ -166,7 +166,7 @@ class SharedPublishing:
             return None if deadline is None else max(0.0, (deadline - clock()) / 1e9)
 
         def owned(link: Owned) -> None:
-            local = link.broker.client.publishing.own
+            local = link.client.publishing.own
             local.pending = self.pending
             try:
                 local.wait_for_turn(exchange, routing_key, left(), properties)
@@ -199,7 +199,7 @@ class SharedPublishing:
                 with suppress(LinkLost):
                     return links.use(
                         link,
-                        lambda owned: owned.broker.client.publishing.own.publish(
+                        lambda owned: owned.client.publishing.own.publish(
                             exchange, routing_key, bodies, properties, persistent, mandatory
                         ),
                     )
@@ -223,7 +223,7 @@ class SharedPublishing:
         link = self._links.current
         if isinstance(link, Owned):
             try:
-                return link.broker.client.publishing.own.publish_one(
+                return link.client.publishing.own.publish_one(
                     exchange, routing_key, body, properties, persistent, mandatory
                 )
             except BrokerClosed:  # nothing was sent; `publish` finds out what it means
@@ -235,7 +235,7 @@ class SharedPublishing:
         """Publish a delayed message, as Publishing.publish_later does; waits for the confirm while another process owns the directory."""
 
         def owned(link: Owned) -> Confirm:
-            return link.broker.client.publishing.own.publish_later(
+            return link.client.publishing.own.publish_later(
                 exchange, routing_key, bodies, properties, persistent, due
             )
 
@@ -253,7 +253,7 @@ class SharedPublishing:
         """Publish a copy of a delivered message, as Publishing.publish_copy does; waits likewise."""
 
         def owned(link: Owned) -> Confirm:
-            return link.broker.client.publishing.own.publish_copy(
+            return link.client.publishing.own.publish_copy(
                 queues, message, properties, persistent=persistent, due=due
             )
 
@@ -288,7 +288,7 @@ class SharedPublishing:
         raw = raw_properties(Properties(headers=None if headers is None else dict(headers)))
 
         def owned(link: Owned) -> tuple[str, ...]:
-            return link.broker.client.publishing.own.queues_of(exchange, routing_key, headers)
+            return link.client.publishing.own.queues_of(exchange, routing_key, headers)
 
         def attached(link: Attachment) -> tuple[str, ...]:
             with link.calling() as channel:
@@ -309,7 +309,7 @@ class SharedPublishing:
             link.check(exchange, routing_key, properties)
 
         self._links.at_owner(
-            lambda link: link.broker.client.publishing.own.check(exchange, routing_key, properties), attached
+            lambda link: link.client.publishing.own.check(exchange, routing_key, properties), attached
         )
 
     @staticmethod
@@ -322,7 +322,7 @@ class SharedPublishing:
         """True if `publish` would wait."""
         link = self._links.current
         if isinstance(link, Owned):
-            return link.broker.client.publishing.own.would_block(exchange, routing_key, properties)
+            return link.client.publishing.own.would_block(exchange, routing_key, properties)
         return link is None or not link.has_room()
 
     def cast(self, ref: Any, message: Any) -> None:
@@ -335,7 +335,7 @@ def cast(links: Links, ref: Any, message: Any) -> None:
     if isinstance(ref, ConsumerChannel | GetChannel):
         ref.settle(message)
     elif isinstance(link := links.current, Owned):
-        link.broker.runtime.cast(ref, message, link.broker.client.trace())
+        link.broker.runtime.cast(ref, message, link.client.trace())
 
 
 class SharedClient:
@@ -362,7 +362,7 @@ class SharedClient:
     def trace(self) -> ActorTrace | None:
         """The calling thread's trace, in the owner."""
         link = self.links.current
-        return link.broker.client.trace() if isinstance(link, Owned) else None
+        return link.client.trace() if isinstance(link, Owned) else None
 
     def ack_one(self, ref: Any, acks: OpenAcks, tag: int) -> None:
         """Send the ack of one delivery."""
@@ -372,7 +372,7 @@ class SharedClient:
             and not isinstance(ref, ConsumerChannel | GetChannel)
             and self.publishing.own.pending is None
         ):
-            link.broker.client.ack_one(ref, acks, tag)
+            link.client.ack_one(ref, acks, tag)
         else:
             self.settle(ref, Ack(acks.consumer, tag, multiple=False))
 
@@ -392,13 +392,13 @@ class SharedClient:
         """Declare the queue that holds delayed messages; an owner in another process declares it with the first delayed publish."""
         link = self.links.link()
         if isinstance(link, Owned):
-            link.broker.client.have_later()
+            link.client.have_later()
 
     @property
     def has_later(self) -> bool:
         """True if the queue of delayed messages exists, or if the owner is another process."""
         link = self.links.current
-        return link.broker.client.has_later if isinstance(link, Owned) else True
+        return link.client.has_later if isinstance(link, Owned) else True
 
     def on_end(self, ref: Any, notice: Callable[[Any], None]) -> Any:
         """Register a callback for the end of a process or channel, as Client.on_end does."""

@@ -1,6 +1,6 @@
 """Consuming from the owner: one channel for each consumer, and channels for basic.get.
 
-A RemoteConsumer stands where the queue's process stands in the owner: the face's Consumer and Delivery (broker/consumer.py)
+A RemoteConsumer stands where the queue's process stands in the owner: the face's Consumer and Delivery (broker/consumer.py, broker/delivery.py)
 send it their acks and cancels, and watch it.  It ends with its channel; the Consumer then subscribes again.
 """
 

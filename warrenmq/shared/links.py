@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from warrenmq import forks
 from warrenmq.amqp.server import serve_locally
-from warrenmq.broker.broker import Broker, runtime_of
+from warrenmq.broker.broker import Broker
+from warrenmq.broker.embedded import runtime_of
 from warrenmq.checks import shown
 from warrenmq.directory.layout import DataDirectory
 from warrenmq.errors import AccessRefused, BrokerClosed, DirectoryInUse, Error, ForkedProcess, Nacked
@@ -92,7 +93,8 @@ class Owned:
         directory = DataDirectory.open(disk, arguments.path, settings, runtime, shares=True)
         self.broker = Broker(arguments.path, settings, runtime, directory.disk, RealMemory(), arguments.trace,
                              arguments.vhost, directory)  # fmt: skip
-        self.broker.client.next_consumer_id = next_consumer_id
+        self.client = self.broker.inside.local_client
+        self.client.next_consumer_id = next_consumer_id
         try:
             self.server: AmqpServer = serve_locally(self.broker)
         except BaseException:
@@ -252,7 +254,7 @@ class Links:
                 except (Error, OSError) as why:
                     item.confirm.fail(why)
         if isinstance(link, Owned):
-            link.broker.local_client.engine.on_end(lambda _reason: self._gave_up(link))
+            link.client.engine.on_end(lambda _reason: self._gave_up(link))
         return True
 
     def _look_in_background(self) -> None:
@@ -377,7 +379,7 @@ def publish_again(link: Owned | Attachment, item: Unconfirmed) -> None:
     if isinstance(link, Attachment):
         link.publish(item)
         return
-    answer = link.broker.client.publishing.own.publish(
+    answer = link.client.publishing.own.publish(
         item.exchange, item.routing_key, item.bodies, item.properties, item.persistent, item.mandatory
     )
     item.confirm.follow(answer)

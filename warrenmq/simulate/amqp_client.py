@@ -165,14 +165,14 @@ class AmqpClient:
         self._ended: ClosedByServer | None = None
         channels = sim.start(ChannelSup)
         self._channels = channels
-        node = Node(_users(), broker.settings, {broker.vhost.name: ServedVhost(broker, channels)})
+        node = Node(_users(), broker.settings, {broker.inside.vhost.name: ServedVhost(broker, channels)})
         self._process = sim.start(ConnectionProcess, self._socket, node)
         self._bytes(_HEADER)
         self._reply(Connection.Start)
         self.send(Connection.StartOk({}, "PLAIN", "\0guest\0guest", "en_US"), 0)
         self._reply(Connection.Tune)
         self.send(Connection.TuneOk(2047, _FRAME_MAX, 0), 0)
-        self.call(Connection.Open(broker.vhost.name), Connection.OpenOk, 0)
+        self.call(Connection.Open(broker.inside.vhost.name), Connection.OpenOk, 0)
         self._begin()
 
     def _begin(self) -> None:

@@ -88,7 +88,7 @@ class Ends:
         before = sim.whereis(last)
         self._publishing.look()
         sim.kill(sim.whereis(name))
-        asleep = self._session.broker.vhost.asleep
+        asleep = self._session.broker.inside.vhost.asleep
         self._machine.wait_until(
             lambda: (sim.is_registered(last) and sim.whereis(last) is not before) or victim in asleep
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warrenmq.broker.consumer import Delivery
+from warrenmq.broker.delivery import Delivery
 from warrenmq.simulate.amqp_client import AmqpDelivery
 from warrenmq.simulate.messages import PromiseBroken, State
 from warrenmq.simulate.session import Held, Session

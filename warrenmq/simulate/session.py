@@ -6,7 +6,7 @@ from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
-from warrenmq.broker.consumer import Delivery
+from warrenmq.broker.delivery import Delivery
 from warrenmq.simulate.amqp_client import AmqpClient, AmqpDelivery
 from warrenmq.simulate.faults import Faults
 from warrenmq.simulate.messages import MAIN, Message, body_of

@@ -34,7 +34,7 @@ class ChannelAccess:
 
     def __init__(self, context: ConnectionContext) -> None:
         self._user = context.user
-        self._vhost = context.broker.vhost
+        self._vhost = context.broker.inside.vhost
         self._connection = context.connection
         self.last_declared = ""
         """The queue that an empty name stands for."""

@@ -104,7 +104,7 @@ class ChannelConsuming:
             self._writer.send(commands.Basic.ConsumeOk, consumer_tag=tag)
 
     def _subscribe(self, queue: str, parameters: ConsumeParameters) -> None:
-        number = self._broker.client.next_consumer_id()
+        number = self._broker.inside.client.next_consumer_id()
         # The queue has it as its outlet before it is known whose process that is.
         consumer = ChannelConsumer(
             number, queue, self._server.actor_ref, parameters, self._server.actor_inbox.send
@@ -128,7 +128,7 @@ class ChannelConsuming:
             self._forget(consumer)
             with suppress(ActorDeadError, ProcessDied):  # a dead process has no consumers
                 self._calls.call_actor(consumer.ref, Cancel(consumer.id))
-            if (record := self._broker.vhost.queue(consumer.queue)) is not None and record.auto_delete:
+            if (record := self._broker.inside.vhost.queue(consumer.queue)) is not None and record.auto_delete:
                 self._calls.call_named(
                     VHOST_PROCESS, Sync()
                 )  # the client may count on it that the queue is gone
@@ -191,7 +191,7 @@ class ChannelConsuming:
         self._access.read("queue", queue)
         self._access.queue(queue)
         getter = self._getters.get(queue)
-        number = self._broker.client.next_consumer_id() if getter is None else getter.id
+        number = self._broker.inside.client.next_consumer_id() if getter is None else getter.id
         request = Get(number, method.no_ack, 0, self._server.actor_ref)
         got, ref = self._calls.call_queue(queue, request)
         if getter is None or getter.ref is not ref:

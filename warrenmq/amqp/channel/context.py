@@ -66,7 +66,7 @@ class ConnectionContext:
     """The context that all channels of a connection share."""
 
     broker: Broker
-    """The virtual host's broker; broker.vhost.name is the host's name."""
+    """The virtual host's broker; broker.inside.vhost.name is the host's name."""
     user: User
     frame_max: int
     capabilities: dict[str, Any]

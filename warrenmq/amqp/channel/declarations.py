@@ -60,7 +60,7 @@ class ChannelDeclarations:
     def __init__(self, runtime: Runtime, context: ConnectionContext, calls: ActorCalls, access: ChannelAccess,
                  writer: ChannelWriter, reply_to: ReplyTo) -> None:  # fmt: skip
         self._runtime = runtime
-        self._vhost = context.broker.vhost
+        self._vhost = context.broker.inside.vhost
         self._connection = context.connection
         self._calls = calls
         self._access = access

@@ -105,10 +105,12 @@ class ChannelProcess(Server):
         self._tick_interval = settings.channel_tick_interval / 1000
         self._consumer_timeout = settings.consumer_timeout
         access = ChannelAccess(context)
-        calls = ActorCalls(self.runtime, context.broker.vhost, context.broker.check_open, lambda: self.trace)
+        calls = ActorCalls(
+            self.runtime, context.broker.inside.vhost, context.broker.check_open, lambda: self.trace
+        )
         limiter = Limiter(self.runtime.lock())
         self._counters = counters = context.statistics.channel_created(
-            context.user.name, context.broker.vhost.name
+            context.user.name, context.broker.inside.vhost.name
         )
         self.actor_inbox.on_close(lambda _reason: context.statistics.channel_closed(counters))
         self._limiter = limiter
@@ -302,7 +304,7 @@ class ChannelProcess(Server):
     def _info(self) -> ChannelInfo:
         context, confirms = self._context, self._publishing.confirms
         return ChannelInfo(
-            number=self._number, connection=context.name, user=context.user.name, vhost=context.broker.vhost.name,
+            number=self._number, connection=context.name, user=context.user.name, vhost=context.broker.inside.vhost.name,
             confirm=confirms.enabled, transactional=self._transaction.selected, consumers=self._consuming.consumers,
             unacked=len(self._settling.unacked), unconfirmed=confirms.unconfirmed, uncommitted=self._transaction.uncommitted,
             prefetch=self._consuming.prefetch, global_prefetch=self._limiter.prefetch_count, blocked=self._blocked,

@@ -69,8 +69,8 @@ class ChannelPublishing:
         self._reply_to = reply_to
         self._counters = counters
         self._rpc = rpc
-        self._router: Router = broker.vhost.router
-        self._vhost = broker.vhost
+        self._router: Router = broker.inside.vhost.router
+        self._vhost = broker.inside.vhost
         self._send_to_channel = server.actor_inbox.send
         self._templates = Templates(context.user, reply_to.address)
 
@@ -78,7 +78,7 @@ class ChannelPublishing:
             calls.wake(queue)
             return server.runtime.whereis(queue_name(queue))
 
-        self._sender = MessageSender(server.runtime, broker.vhost.ids, credit.flow,
+        self._sender = MessageSender(server.runtime, broker.inside.vhost.ids, credit.flow,
                                      broker.settings.credit_flow_default_credit[0], server.trace, address)  # fmt: skip
 
     def check(self, method: bytes, raw_properties: bytes, bodies: list[bytes], *, numbered: bool) -> Routed:

@@ -94,7 +94,7 @@ class ChannelRpc:
 
     def stats(self, _request: dict[str, Any]) -> Any:
         """The whole broker."""
-        return self._broker.local_client.stats(self._calls).as_dict()
+        return self._broker.inside.local_client.stats(self._calls).as_dict()
 
     def queues(self, _request: dict[str, Any]) -> Any:
         """The names of all queues."""
@@ -113,7 +113,7 @@ class ChannelRpc:
 
     def publish_later(self, request: dict[str, Any]) -> Any:
         """Publish delayed messages; answered when they are safe."""
-        client = self._broker.client
+        client = self._broker.inside.client
         client.have_later()
         client.publishing.own.publish_later(
             _argument(request, "exchange", str), _argument(request, "routing_key", str), _argument(request, "bodies", list),
@@ -122,7 +122,7 @@ class ChannelRpc:
 
     def publish_copy(self, request: dict[str, Any]) -> Any:
         """Publish a message once more; answered when it is safe."""
-        client, due = self._broker.client, _argument(request, "due", int)
+        client, due = self._broker.inside.client, _argument(request, "due", int)
         if due:
             client.have_later()
         message = StoredMessage(_argument(request, "exchange", str), _argument(request, "routing_keys", list),
@@ -137,7 +137,7 @@ class ChannelRpc:
         """The queues that a message would be routed to."""
         exchange, key = _argument(request, "exchange", str), _argument(request, "routing_key", str)
         headers = _properties(request, "properties").headers
-        return list(self._broker.client.publishing.own.queues_of(exchange, key, headers))
+        return list(self._broker.inside.client.publishing.own.queues_of(exchange, key, headers))
 
     def set_memory(self, request: dict[str, Any]) -> Any:
         """Change the memory watermark."""

@@ -194,7 +194,7 @@ class Channels:
 
         When the connection dies without closing, the virtual host deletes them, as it monitors their owner.
         """
-        vhost, me = self._context.broker.vhost, self._owner.actor_ref
+        vhost, me = self._context.broker.inside.vhost, self._owner.actor_ref
         for name in [name for name, owner in list(vhost.owners.items()) if owner is me]:
             try:
                 vhost_process = self._context.broker.runtime.whereis(VHOST_PROCESS)

@@ -114,7 +114,7 @@ def open_vhost(vhost: str, user: str, node: Node) -> tuple[ServedVhost, Authenti
 
 
 def _check_limits(served: ServedVhost, user: str, node: Node) -> None:
-    vhost, statistics = served.broker.vhost, node.statistics
+    vhost, statistics = served.broker.inside.vhost, node.statistics
     most = vhost.limit("max-connections")
     if most is not None and len(statistics.connections_of(vhost=vhost.name)) >= most:
         why = (

@@ -295,7 +295,7 @@ class ConnectionProcess(Server):
         self._serial = self._node.statistics.connection_opened(
             self.actor_ref,
             self._user,
-            served.broker.vhost.name,
+            served.broker.inside.vhost.name,
             lambda: (self._bytes_received, self._transport.written),
         )
         self._channels = Channels(self, served.channel_sup, context, self._tuned.channel_max)
@@ -346,7 +346,7 @@ class ConnectionProcess(Server):
         return ConnectionInfo(
             name=self._peer, peer=self._transport.peer, user=self._user, mechanism=self._mechanism,
             state="blocked" if self._blocking.blocked else self._phase.value,
-            vhost="" if served is None else served.broker.vhost.name, client_properties=self._client_properties,
+            vhost="" if served is None else served.broker.inside.vhost.name, client_properties=self._client_properties,
             channel_max=0 if tuned is None else tuned.channel_max, frame_max=0 if tuned is None else tuned.frame_max,
             heartbeat=0 if tuned is None else tuned.heartbeat, connected_at=self._connected_at,
             channels=() if self._channels is None else self._channels.refs(), bytes_received=self._bytes_received,
