@@ -21,9 +21,9 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from warrenmq.checks import is_a, mapping, short_text, shown, text, whole, wrong_type
+from warrenmq.checks import flag, is_a, mapping, seconds, short_text, shown, text, whole, wrong_type
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError, PreconditionFailed
-from warrenmq.message.properties import Properties
+from warrenmq.message.properties import TRANSIENT, Properties
 from warrenmq.message.typed_headers import TypedHeaders
 from warrenmq.seams.memory import LARGE, check_room
 
@@ -218,6 +218,19 @@ def properties(value: Any) -> Properties | None:
         if given is not None and (plain := check(each, given)) is not given:
             changed[each] = plain
     return replace(value, **changed) if changed else value
+
+
+def publish_arguments(exchange: object, routing_key: object, given: object, persistent: object = True, mandatory: object = False,
+                      timeout: object = None) -> tuple[str, str, Properties | None, bool, bool, float | None]:  # fmt: skip
+    """The arguments of a publish besides its bodies: exchange, routing key, properties, persistent, mandatory, timeout."""
+    plain = properties(given)
+    is_persistent = flag("persistent", persistent)
+    if not is_persistent:  # a copy in a dead-letter queue must not become persistent
+        plain = replace(plain or Properties(), delivery_mode=TRANSIENT)
+    return (
+        name("exchange", exchange), text("routing_key", routing_key), plain,
+        is_persistent, flag("mandatory", mandatory), seconds("timeout", timeout),
+    )  # fmt: skip
 
 
 def _expiration(what: str, value: Any) -> str:

@@ -1,7 +1,8 @@
-"""The broker as an application sees it: open a directory, declare, publish, consume, close.
+"""The broker as an application sees it: declare, publish, consume, close.
 
 Broker, QueueHandle and Exchange check what they are given (arguments.py) and pass it on: to queue processes by a cast (publish,
-ack), to them or the vhost process by a call (everything that is not on a message's way).  What runs behind them:
+ack), to them or the vhost process by a call (everything that is not on a message's way).  All their names are for users but
+one, `Broker.inside`, by which other packages of warrenmq reach what runs behind them:
 
     Engine       the open directory and its supervision tree
     Client       calls to actors, each thread's publishing, acks
@@ -12,7 +13,6 @@ ack), to them or the vhost process by a call (everything that is not on a messag
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack
 
 from warrenmq.actors.node.alarm import RABBIT_ALARM, GetAlarms
@@ -51,7 +51,7 @@ from warrenmq.checks import (
 )
 from warrenmq.directory.definitions import QueueRecord
 from warrenmq.errors import ArgumentValueError, Error
-from warrenmq.message.properties import TRANSIENT, Properties
+from warrenmq.message.properties import Properties
 from warrenmq.queue.messages import Get, Got, Info, Peek, Purge
 from warrenmq.routing import Binding, ExchangeSpec
 from warrenmq.routing.delayed import LATER
@@ -77,55 +77,6 @@ if TYPE_CHECKING:
 
 MOST_PEEKED = (1 << 31) - 1
 Watermark: TypeAlias = float | str | tuple[str, float | str]
-
-
-def _publish_arguments(exchange: object, routing_key: object, properties: object, persistent: object = True, mandatory: object = False,
-             timeout: object = None) -> tuple[str, str, Properties | None, bool, bool, float | None]:  # fmt: skip
-    """Check the arguments of a publish besides its bodies."""
-    properties = check.properties(properties)
-    is_persistent = flag("persistent", persistent)
-    if not is_persistent:  # a copy in a dead-letter queue must not become persistent
-        properties = replace(properties or Properties(), delivery_mode=TRANSIENT)
-    return (
-        check.name("exchange", exchange), text("routing_key", routing_key), properties,
-        is_persistent, flag("mandatory", mandatory), seconds("timeout", timeout),
-    )  # fmt: skip
-
-
-class Inside:
-    """The parts behind a Broker, for the other packages of warrenmq; no promise to users.
-
-    client         calls, each thread's publishing and acks: of the actors of this process, or over the link to the owner's
-    alarms         the alarms that publishers wait for
-    local          the Broker of this process; PreconditionFailed of a shared one that another process owns
-    local_client   its Client; the vhost and the resources below are its as well
-    """
-
-    def __init__(
-        self,
-        client: BrokerClient,
-        alarms: AlarmTable,
-        local: Callable[[], Broker],
-        owner: Callable[[], Client],
-    ) -> None:
-        self.client = client
-        self.alarms = alarms
-        self.local = local
-        self._owner = owner
-
-    @property
-    def local_client(self) -> Client:
-        return self._owner()
-
-    @property
-    def vhost(self) -> Vhost:
-        """The tables of the virtual host."""
-        return self._owner().engine.vhost
-
-    @property
-    def resources(self) -> Resources:
-        """Memory and disk, as the monitors measure them."""
-        return self._owner().engine.resources
 
 
 class Broker:
@@ -197,7 +148,7 @@ class Broker:
             type(exchange) is not str or len(exchange) > SURELY_SHORT or type(routing_key) is not str or not routing_key.isascii()
             or properties is not None or persistent is not True or mandatory is not False or timeout is not None
         ):  # fmt: skip
-            exchange, routing_key, properties, persistent, mandatory, timeout = _publish_arguments(
+            exchange, routing_key, properties, persistent, mandatory, timeout = check.publish_arguments(
                 exchange, routing_key, properties, persistent, mandatory, timeout
             )
         publishing = self._client.publishing.own
@@ -222,7 +173,7 @@ class Broker:
                 return self._publish_later(
                     exchange, routing_key, bodies, properties, persistent, timeout, due
                 )
-        exchange, routing_key, properties, persistent, mandatory, timeout = _publish_arguments(
+        exchange, routing_key, properties, persistent, mandatory, timeout = check.publish_arguments(
             exchange, routing_key, properties, persistent, mandatory, timeout
         )
         publishing = self._client.publishing.own
@@ -234,7 +185,7 @@ class Broker:
 
     def _publish_later(self, exchange: str | Named, routing_key: str, bodies: Iterable[bytes], properties: Properties | None,
                        persistent: bool, timeout: float | None, due: int) -> Confirm:  # fmt: skip
-        exchange, routing_key, properties, persistent, _, timeout = _publish_arguments(
+        exchange, routing_key, properties, persistent, _, timeout = check.publish_arguments(
             exchange, routing_key, properties, persistent, timeout=timeout
         )
         bodies = check.bodies(bodies, self._largest)
@@ -253,7 +204,7 @@ class Broker:
         Alarms, which concern all publishers alike, are in `stats`.
         """
         self.check_open()
-        exchange, routing_key, properties, *_ = _publish_arguments(exchange, routing_key, properties)
+        exchange, routing_key, properties, *_ = check.publish_arguments(exchange, routing_key, properties)
         return self._client.publishing.own.would_block(exchange, routing_key, properties)
 
     def tx(self) -> Transaction:
@@ -467,6 +418,42 @@ class Broker:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  traceback: TracebackType | None) -> None:  # fmt: skip
         self.close()
+
+
+class Inside:
+    """The parts behind a Broker, for the other packages of warrenmq; no promise to users.
+
+    client         calls, each thread's publishing and acks: of the actors of this process, or over the link to the owner's
+    alarms         the alarms that publishers wait for
+    local          the Broker of this process; PreconditionFailed of a shared one that another process owns
+    local_client   its Client; the vhost and the resources below are its as well
+    """
+
+    def __init__(
+        self,
+        client: BrokerClient,
+        alarms: AlarmTable,
+        local: Callable[[], Broker],
+        owner: Callable[[], Client],
+    ) -> None:
+        self.client = client
+        self.alarms = alarms
+        self.local = local
+        self._owner = owner
+
+    @property
+    def local_client(self) -> Client:
+        return self._owner()
+
+    @property
+    def vhost(self) -> Vhost:
+        """The tables of the virtual host."""
+        return self._owner().engine.vhost
+
+    @property
+    def resources(self) -> Resources:
+        """Memory and disk, as the monitors measure them."""
+        return self._owner().engine.resources
 
 
 class Exchange(Named):
