@@ -70,6 +70,7 @@ from warrenmq.queue.messages import (
     Purge,
     Resume,
     Stat,
+    Taken,
 )
 from warrenmq.queue.state import WAITS, QueueSetting, QueueState
 from warrenmq.queue.trace import QueueTrace
@@ -85,6 +86,7 @@ from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from collections.abc import Set as AbstractSet
 
     from pykka import ActorRef
 
@@ -96,6 +98,7 @@ if TYPE_CHECKING:
 _write_nacked = writer(Nacks)
 
 
+_ACKS = frozenset({Ack, Acks, OpenAcks, Taken})
 ASLEEP = (SHUTDOWN, "asleep")
 """The reason of a process that ends because its queue sleeps."""
 
@@ -269,6 +272,10 @@ class QueueProcess(Server):
         state.make_safe()
         if self._effects:
             self._carry_out()
+
+    def can_wait(self, kinds: AbstractSet[type]) -> bool:
+        """Acks can, unless they make room for further deliveries."""
+        return kinds <= _ACKS and not self._state.vq.ready
 
     def _catch_up(self) -> None:
         """Deliver what was put off: called before every message but publishes and acks."""

@@ -15,7 +15,7 @@ import pytest
 from tests.support.schedulers import LIMIT, Worker, busy, do, take, until
 from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.errors import ResourceError
-from warrenmq.runtime import Pool, Server
+from warrenmq.runtime import NO_REPLY, Pool, Server
 from warrenmq.seams.blocking import THIS_THREAD
 
 MINUTE_NS = 60_000_000_000
@@ -155,6 +155,75 @@ def test_a_ball_between_two_actors_never_gets_lost(pool):
     one._actor_weakref().other, two._actor_weakref().other = two, one
     pool.cast(one, 0)
     assert done.wait(LIMIT)
+
+
+class Patient(Helpable):
+    """Answers when its mailbox is empty, and finds mail then that came meanwhile."""
+
+    def init(self, notes):
+        super().init(notes)
+        self.left, self.asked = [], []
+
+    def handle_cast(self, message):
+        self.note(message)
+
+    def handle_call(self, request, sender):
+        self.left, self.asked = request, [sender]
+        return NO_REPLY
+
+    def mailbox_empty(self):
+        while self.left:
+            self.cast(self.actor_ref, self.left.pop(0))
+        while self.asked:
+            self.asked.pop().reply(None)
+
+    def can_wait(self, kinds):
+        return kinds == {int}
+
+
+@pytest.fixture
+def patient(pool):
+    """It has been called once, so that the next call is expected to wait and to run it."""
+    made = pool.start(Patient, pool.channel())
+    pool.call(made, [], LIMIT)
+    until(pool, lambda: not pool._workers.computing)
+    return made
+
+
+def notes_of(patient):
+    return patient._actor_weakref().notes
+
+
+def test_mail_that_can_wait_is_left_to_the_thread_that_comes_next(pool, patient):
+    pool.call(patient, [1, 2], LIMIT)
+    until(pool, lambda: not pool._workers.computing)
+    assert patient.actor_inbox.length() == 2
+    pool.call(patient, [], LIMIT)
+    take(notes_of(patient), 1)
+    take(notes_of(patient), 2)
+
+
+def test_mail_that_can_wait_waits_for_a_tick(pool, patient):
+    pool.call(patient, [1], LIMIT)
+    assert patient.actor_inbox.length() == 1
+    pool._workers.watch()
+    take(notes_of(patient), 1)
+
+
+@pytest.mark.parametrize("mail", [["text"], [1, "text"]])
+def test_mail_that_cannot_wait_is_handled_at_once(pool, patient, mail):
+    pool.call(patient, [*mail], LIMIT)
+    for message in mail:
+        take(notes_of(patient), message)
+
+
+def test_mail_that_cannot_wait_takes_along_what_could(pool, patient):
+    pool.call(patient, [1], LIMIT)
+    other = threading.Thread(target=pool.cast, args=(patient, "text"))
+    other.start()
+    other.join(LIMIT)
+    take(notes_of(patient), 1)
+    take(notes_of(patient), "text")
 
 
 def test_mail_that_comes_after_the_last_look_and_before_the_actor_is_let_go_is_handled(pool):

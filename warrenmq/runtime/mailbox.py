@@ -122,6 +122,11 @@ class Mailbox(Inbox):
         """True if `take` would return something else than PARK, timers aside."""
         return bool(self._exits) or (self._flushes and not self._said_dry) or not self.incoming.empty()
 
+    @property
+    def was_dry(self) -> bool:
+        """True if the owner has handled all but what came since it last looked."""
+        return self._said_dry and not self._exits
+
     def wait_for_mail(self, until: int) -> bool:
         """Let others run until there is mail, but for timers; False at the time `until` (monotonic, ns)."""
         with THIS_THREAD.blocking:

@@ -63,3 +63,14 @@ class Traced:
     peer: int
     pseq: int
     t: int
+
+
+def unwrapped(message: Any) -> Any:
+    """The cast, request or timer's message that a message of the runtime brings."""
+    if type(message) is Traced:
+        message = message.message
+    if type(message) is Info:
+        return message.message
+    if type(message) is Call:
+        return message.request
+    return message

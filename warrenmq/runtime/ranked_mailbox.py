@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from warrenmq.runtime.closable import ALIVE
 from warrenmq.runtime.inbox import CLOSED, NO_MAIL, WAKE, Letter
 from warrenmq.runtime.mailbox import DRY, PARK, Mailbox
-from warrenmq.runtime.messages import Call, Info, ProxyRequest, Traced
+from warrenmq.runtime.messages import Call, Info, ProxyRequest, Traced, unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,17 +24,6 @@ if TYPE_CHECKING:
 
 
 _WRAPPERS = frozenset({Traced, Info, Call})
-
-
-def _unwrapped(message: Any) -> Any:
-    """The cast, request or timer's message that a message of the runtime brings."""
-    if type(message) is Traced:
-        message = message.message
-    if type(message) is Info:
-        return message.message
-    if type(message) is Call:
-        return message.request
-    return message
 
 
 class RankedMailbox(Mailbox):
@@ -92,7 +81,7 @@ class RankedMailbox(Mailbox):
         self._said_dry = False
         kind = type(message)
         if kind in _WRAPPERS:
-            kind = type(_unwrapped(message))
+            kind = type(unwrapped(message))
         if (lane := self._lane_of.get(kind)) is None:
             lane = self._lane_of[kind] = self._lane(self._ranks.get(kind, 0))
         lane.append(message)
@@ -154,7 +143,7 @@ class PriorityMailbox(RankedMailbox):
 
     def _file(self, message: Any) -> None:
         self._said_dry = False
-        told = _unwrapped(message)
+        told = unwrapped(message)
         rank = 0
         if not isinstance(told, (Letter, ProxyRequest)):
             try:

@@ -31,6 +31,7 @@ from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Set as AbstractSet
 
     from pykka import ActorRef
 
@@ -131,6 +132,13 @@ class Server(ThreadingActor):
 
     def terminate(self, reason: Any) -> None:
         """Clean up; called for every reason but a kill.  What it raises becomes the reason."""
+
+    def can_wait(self, kinds: AbstractSet[type]) -> bool:  # noqa: ARG002
+        """True if nobody waits for what the mail in its box, casts of these classes, may lead to; asked by any thread.
+
+        Such mail may lie until a thread comes that runs the actor anyway, or for a tick of the wheel.
+        """
+        return False
 
     @staticmethod
     def priority(message: Any) -> int:

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from warrenmq.log import Log
 from warrenmq.runtime.inbox import WAKE
+from warrenmq.runtime.messages import unwrapped
 from warrenmq.runtime.shortage import no_thread
 from warrenmq.seams.blocking import tell
 
@@ -53,6 +54,8 @@ LINGER = 10.0
 """Seconds after which a worker that has nothing to do ends, if there is another."""
 STUCK = 1.0
 """Seconds in one slice after which an actor is called stuck."""
+MOST_PATIENT = 16
+"""Messages in a mailbox that are looked at one by one whether they can wait."""
 MOST_MINE = 32
 """Cells that a thread from outside remembers to have made ready."""
 
@@ -69,7 +72,7 @@ class Cell:
     begun    on_start was called
     context  the actor's own contextvars: those of a helping thread must not leak into it
     alarm    when the wheel will look at it (monotonic, ns); 0 = never
-    lazy     it was put into `ready`, and no worker was called: its sender is expected to wait and run it
+    lazy     it was put into `ready`, and no worker was called: its sender is expected to wait and run it, or its mail can wait
     """
 
     __slots__ = (
@@ -115,9 +118,16 @@ class Cell:
             workers = self.workers
             if self not in workers.ready:
                 workers.make_ready(self)
-            elif self.lazy:
+            elif self.lazy and not self.can_wait():
                 self.lazy = False
-                workers.call_worker()
+                workers.make_ready(self)
+
+    def can_wait(self) -> bool:
+        """True if its mail may lie until a thread comes that runs the actor anyway, or for a tick of the wheel."""
+        server = self.server
+        if server is None or not server.actor_inbox.was_dry or not 0 < len(self.items) <= MOST_PATIENT:
+            return False
+        return server.can_wait({type(unwrapped(message)) for message in tuple(self.items)})
 
     def get(self, *, timeout: float | None = None) -> Any:  # noqa: ARG002
         """Take a message without waiting: an actor without mail is never run."""
@@ -190,8 +200,12 @@ class Helper(Runner):
         while self.mine:
             cell = self.mine.popleft()
             if cell in cell.workers.ready:
-                cell.lazy = False
-                cell.workers.call_worker()
+                cell.lazy = (
+                    cell.workers.ticking
+                )  # before it looks, so that who comes after the look calls a worker
+                if not (cell.lazy and cell.can_wait()):
+                    cell.lazy = False
+                    cell.workers.call_worker()
 
 
 class Worker(Runner):
