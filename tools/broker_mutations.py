@@ -102,6 +102,18 @@ _MIXED = "; ".join(["publish_many count=2 size=900; settle; publish_many to=b co
 """Files of a store with messages of two queues."""
 
 
+_RETURNED = "; ".join(
+    [
+        "3 x publish_many count=20 size=900; settle; 3 x consume count=10 prefetch=20 ack=3; 10 x nack pick=1; 2 x nack pick=2; 2 x ack pick=2; 3 x nack pick=2; "
+        "ack pick=1; 8 x get; 2 x ack pick=1; 4 x nack pick=5; 2 x consume count=10 prefetch=20 ack=2; 4 x nack pick=2; ack; 12 x get; 8 x ack; "
+        "3 x consume count=10 prefetch=20; pressure high=2; sleep ms=2000; 2 x publish_many count=20; 3 x publish persistent=0; 2 x publish_many; "
+        "sleep ms=2000; 3 x publish; 4 x consume count=10 prefetch=20; pressure high=0"
+    ]
+    * 2
+)
+"""Messages that come back to a queue most of which is on disk, while others are held; and one that pages by the memory monitor."""
+
+
 def _beside(stops: Iterable[tuple[int, int]]) -> str:
     """Reads and acks of what is in files that a collector works on, which stands still before one of its operations, some ms after the acks, while a read begins."""
     return "; ".join(
@@ -137,16 +149,17 @@ WORKLOADS = {
         "get queue=dead; get queue=d; reject; reject; sleep ms=300; crash; get queue=dead; ack; get queue=dead; ack",
         "delete": "publish_many; publish_many to=all size=900; publish to=b wait=1; settle; delete; publish; publish to=all size=900; settle; restart; "
         "publish_many size=900; settle; delete queue=b; publish_many; settle; crash; publish to=all; settle; delete; crash; sleep ms=16000; get queue=b",
-        "full": "publish_many size=900; settle; full; publish wait=1; 2 x publish size=900; space; publish wait=1; publish size=900 wait=1; full room=1000; "
+        "full": "publish_many size=900; settle; full; publish wait=1; sleep ms=300; 2 x publish size=900; sleep ms=300; space; settle; publish wait=1; publish size=900 wait=1; full room=1000; "
         "publish_many size=900; get; ack; space; settle; publish size=900 wait=1; full room=5000; 2 x publish_many count=20 size=150; space; settle; "
         "publish wait=1; crash; consume count=10; restart",
         "index": "2 x publish_many count=20; settle; 2 x get; consume count=10 prefetch=20; publish wait=1; crash; get; ack; publish_many; settle; "
         "consume count=10; sleep ms=300; crash_at operation=5; consume count=3; publish wait=1; restart; consume count=10; publish wait=1; crash; "
         "publish_many count=20; settle; crash; consume count=10 prefetch=20; publish wait=1; crash cut=0; get; ack; publish wait=1; crash",
-        "kill": "publish_many count=20; burst count=8; kill; publish; settle; publish_many size=900; publish size=900; kill; settle; publish; publish to=b; "
+        "returned": _RETURNED,
+        "kill": "4 x burst count=8; kill; settle; 4 x burst count=8; kill victim=queue_sup; settle; publish_many count=20; burst count=8; kill; publish; settle; publish_many size=900; publish size=900; kill; settle; publish; publish to=b; "
         "burst count=3; kill victim=queue_sup; settle; publish_many to=all size=900; kill victim=msg_store_persistent; settle; 2 x publish size=900; "
         "kill; publish wait=1; consume count=3; kill victim=vhost_sup; publish wait=1; consume count=10",
-        "mixed": "publish; publish to=all; publish; publish_many; publish; publish to=b; publish; publish priority=1; publish; consume count=10 prefetch=20",
+        "mixed": "publish to=a.x; publish to=a.x; 3 x publish; publish to=a.x; publish; 2 x publish to=a.x; settle; consume count=10 prefetch=20; publish; publish to=all; publish; publish_many; publish; publish to=b; publish; publish priority=1; publish; consume count=10 prefetch=20",
         "overtaken": "8 x publish size=900 persistent=0; purge; 8 x publish size=900 persistent=0; consume count=10; 4 x publish size=900; get; ack; "
         "consume count=3; publish size=900 wait=1; 5 x publish size=1500 persistent=0; 3 x get; 3 x ack; publish_many size=900; purge; settle; "
         "sleep ms=16000; crash",

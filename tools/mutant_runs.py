@@ -15,16 +15,17 @@ from collections.abc import Iterator
 from warrenmq.replay.drive.engine import replay_trace
 from warrenmq.replay.drive.incidents import FALLEN
 from warrenmq.simulate.fleet import Task, script_of
-from warrenmq.simulate.run import PROFILES, run_traced
+from warrenmq.simulate.run import PROFILES, run, run_traced
 from warrenmq.simulate.script import HONEST_FAULTS, Script
 from warrenmq.trace.reader import open_memory
 
 
 def judges(seed: int, script: Script, profile: str) -> dict[str, str]:
     """The judges that do not pass a run, and what each found."""
-    outcome, files = run_traced(seed, script, profile)
+    outcome = run(seed, script, profile)
     if outcome.verdict == "ok":
         return {}
+    _, files = run_traced(seed, script, profile)
     found = replay_trace(open_memory(files))
     rules = [each.rule for each in [*found.violations, *found.indeterminate]]
     if not rules and found.figures["incidents"][FALLEN]:

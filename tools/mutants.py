@@ -36,7 +36,7 @@ from tools.broker_mutations import MUTATIONS, WORKLOADS, Mutation
 from warrenmq.location import HOME
 
 PACKAGE = HOME / "warrenmq"
-WORKLOAD_SEEDS = 8
+WORKLOAD_SEEDS = 9
 """Seeds, that is orders of what can happen, with which a mutation's workload is run."""
 SEEDS = 300
 SECONDS = 300.0

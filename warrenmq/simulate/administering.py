@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warrenmq.errors import Nacked, Returned
+from warrenmq.errors import Error, Nacked, Returned
 from warrenmq.simulate.messages import PromiseBroken
 from warrenmq.simulate.topology import POLICIES
 
@@ -35,21 +35,25 @@ class Administering:
             if model.may_drop:
                 return  # what expires or is dropped later would be dead-lettered, too
             session.queue("dead")
-        session.changing = name
+        session.changing.add(name)
         sent_before = {*model.copies}
         model.policy(key)
         session.may_nack |= model.rejects
-        if key == "none":
-            session.broker.clear_policy(f"of {name}")
-            session.policies.pop(name)
-        else:
-            session.broker.set_policy(f"of {name}", f"^{name}$", POLICIES[key], apply_to="queues")
-            session.policies[name] = key
+        try:
+            if key == "none":
+                session.broker.clear_policy(f"of {name}")
+                session.policies.pop(name)
+            else:
+                session.broker.set_policy(f"of {name}", f"^{name}$", POLICIES[key], apply_to="queues")
+                session.policies[name] = key
+        except Error:  # the disk is full: the old one holds, if any
+            model.limit = None
+            raise
         for number in (
             model.copies.keys() - sent_before
         ):  # by a second thread: the queue may have taken it before
             model.copies[number].has_ttl = False
-        session.changing = ""
+        session.changing.discard(name)
         model.check_length(queue.info().ready)
 
     def purge(self, step: Step) -> None:

@@ -95,13 +95,13 @@ def _check_policies(session: Session) -> None:
     }
     expected = dict(session.policies)
     if session.changing or session.is_damaged:
-        for name in [session.changing] if session.changing else POLICED:
+        for name in sorted(session.changing) or POLICED:
             expected.pop(name, None)
             if name in there:
                 expected[name] = there[name]
             if name in session.models:
                 session.models[name].policy(there.get(name, "none"))
-    session.changing = ""
+    session.changing.clear()
     if there != expected:
         raise PromiseBroken("policy", f"after a restart the policies {there} hold, and not {expected}")
     session.policies = expected

@@ -129,6 +129,8 @@ class AmqpDelivery:
     tag: int
     body: bytes
     redelivered: bool
+    exchange: str
+    routing_key: str
     consumer: str = ""
 
     def ack(self, *, multiple: bool = False) -> None:
@@ -317,8 +319,9 @@ class AmqpClient:
             return
         (method, _, *bodies), self._content = self._content, []
         delivery = AmqpDelivery(
-            self, method.delivery_tag, b"".join(each.value for each in bodies), method.redelivered
-        )
+            self, method.delivery_tag, b"".join(each.value for each in bodies), method.redelivered,
+            method.exchange, method.routing_key,
+        )  # fmt: skip
         if isinstance(method, Basic.Deliver):
             delivery.consumer = str(method.consumer_tag)
             self._deliveries.append(delivery)

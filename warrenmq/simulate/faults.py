@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from warrenmq.simulate.script import Step
     from warrenmq.testing import SimulatedMachine
 
-_MUCH = 1 << 34
-"""Bytes of memory: more than the watermark of any simulated machine."""
+_USED = 0, 1 << 34, 3 << 31
+"""Bytes of memory: none, more than the watermark of any simulated machine, and enough below it for queues to page."""
 _LOOK_S = 11.0
 """Seconds after which every monitor of the broker has looked again."""
 
@@ -90,8 +90,8 @@ class Faults:
                 )
                 machine.disk.before_op = self._before_op
             case "pressure":
-                machine.memory.used_bytes = _MUCH if step.number("high") else 0
-                if step.number("high"):
+                machine.memory.used_bytes = _USED[min(step.number("high"), 2)]
+                if step.number("high") == 1:
                     if not self._is_pressed:
                         self._pressed_at = self._now()
                     self._is_pressed = True
@@ -111,7 +111,6 @@ class Faults:
         self._is_full = False
 
     def _relax(self) -> None:
-        self._machine.memory.used_bytes = 0
         if self._is_pressed:
             self._machine.sleep(_LOOK_S)
         self._is_pressed = False
@@ -151,6 +150,7 @@ class Faults:
     def end_all(self) -> None:
         """End every fault that is in force."""
         self._space()
+        self._machine.memory.used_bytes = 0
         self._relax()
 
     def flip(self, kind: str, bit: int) -> str | None:

@@ -42,6 +42,8 @@ class Message:
     persistent: bool
     priority: int
     publisher: int
+    way: tuple[str, str] = "", ""
+    """The exchange that it is published to, and the routing key."""
     confirm: Confirm | AmqpConfirm | None = None
     """None before `publish` has returned."""
 

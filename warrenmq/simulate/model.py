@@ -23,7 +23,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from warrenmq.simulate.messages import MAIN, Copy, PromiseBroken, State, number_of
-from warrenmq.simulate.topology import LENGTH
+from warrenmq.simulate.topology import DEAD_LETTER, LENGTH
 
 if TYPE_CHECKING:
     from warrenmq.simulate.messages import Message
@@ -157,10 +157,16 @@ class QueueModel:
                 del self.copies[number]
                 self.gone.add(number)
 
-    def delivered(self, body: bytes, *, redelivered: bool) -> Copy:
+    def delivered(self, body: bytes, *, redelivered: bool, way: tuple[str, str]) -> Copy:
         """Check a delivery against the model; returns the copy, now held by the client."""
         copy = self._known(body)
         number = copy.message.number
+        expected = DEAD_LETTER if copy.is_dead_letter else copy.message.way
+        if way != expected and number not in self.repeated:
+            raise PromiseBroken(
+                "altered",
+                f"queue {self.name} delivered message {number} as published to {way}, not {expected}",
+            )
         if copy.state is not State.READY and number not in self.repeated:
             raise PromiseBroken(
                 "delivered twice",

@@ -99,6 +99,7 @@ class Publishing:
         # delayed messages come in the order of their times
         (message,) = session.messages(1, step.number("size"), session.next_publisher())
         way, queues = session.destination(step.word("to"))
+        message.way = way.exchange, way.key
         seconds = step.number("ms") / 1000
         due_at = session.now() + seconds
         session.later.append(Later(message, reach(way), due_at))
@@ -140,6 +141,8 @@ class Publishing:
             return  # the end of a transaction waits for its confirms, which wait for a later step
         (exchange, key, _), queues = session.destination(step.word("to"))
         messages = session.messages(step.number("count"), step.number("size"))
+        for message in messages:
+            message.way = exchange, key
         confirms: list[Confirm] = []
 
         class RolledBack(Exception):
@@ -184,6 +187,8 @@ class Publishing:
     ) -> AnyConfirm:
         session = self._session
         way, queues = session.destination(to)
+        for message in messages:
+            message.way = way.exchange, way.key
         before = self._before(messages, queues)
         session.set_out(messages, way, queues)
         confirm: AnyConfirm | None = None

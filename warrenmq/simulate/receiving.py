@@ -192,7 +192,11 @@ class Receiving:
         """Compare a delivery with the model, and hold it."""
         session = self._session
         copy, now = (
-            session.models[name].delivered(delivery.body, redelivered=delivery.redelivered),
+            session.models[name].delivered(
+                delivery.body,
+                redelivered=delivery.redelivered,
+                way=(delivery.exchange, delivery.routing_key),
+            ),
             session.now(),
         )
         session.held.append(Held(name, copy, delivery))

@@ -79,8 +79,9 @@ class Outcome:
     """The coverage of the run (coverage.py)."""
 
 
-_ENCODED = 16
-"""One run of so many goes through the files of a trace, as every trace of a real broker does; the others keep its rows as they are."""
+_ENCODED, _UNTRACED, _OF = 0, 8, 16
+"""Of so many runs one goes through the files of a trace, as every trace of a real broker does, and one has none, as most brokers; the
+others keep the rows as they are."""
 
 
 def settings_of(seed: int) -> Mapping[str, Settings]:
@@ -90,8 +91,10 @@ def settings_of(seed: int) -> Mapping[str, Settings]:
 
 def run(seed: int, script: Script, profile: str) -> Outcome:
     """Run a script, in virtual time."""
-    encoded, settings = seed % _ENCODED == 0, settings_of(seed)[profile]
-    return _run(seed, script, SimulatedMachine(seed, settings, traced=encoded, in_rows=not encoded), profile)
+    encoded, untraced = seed % _OF == _ENCODED, seed % _OF == _UNTRACED
+    settings = settings_of(seed)[profile]
+    machine = SimulatedMachine(seed, settings, traced=encoded, in_rows=not encoded and not untraced)
+    return _run(seed, script, machine, profile)
 
 
 def run_traced(seed: int, script: Script, profile: str) -> tuple[Outcome, Mapping[str, bytes]]:
@@ -114,13 +117,17 @@ def _run(seed: int, script: Script, machine: SimulatedMachine, profile: str) -> 
             problem, text = type(error).__name__, f"{type(error).__name__}: {error}"
         with suppress(Exception):
             machine.crash(power_cut=False)  # after a failure the broker still runs
-        trace = machine.trace()
-    if not problem:
-        problem, text = _judged_by_rules(trace, application)
-    rows = _packed_rows(trace)
+        trace = machine.trace() if machine.is_traced else None
+    if trace is None:
+        digest, events, covered = hashlib.sha256().hexdigest(), 0, frozenset[int]()
+    else:
+        if not problem:
+            problem, text = _judged_by_rules(trace, application)
+        rows = _packed_rows(trace)
+        digest, events, covered = _digest(trace, rows), trace.catalog.rows, coverage_of(rows)
     return Outcome(
         seed, profile, "\n".join(map(str, script)), "failed" if problem else "ok", problem, text, application.ends.lost,
-        _digest(trace, rows), trace.catalog.rows, coverage_of(rows),
+        digest, events, covered,
     )  # fmt: skip
 
 

@@ -94,7 +94,7 @@ VERBS: dict[str, Verb] = {
     "space": Verb("the disk has space again", {}, 2, "full"),
     "slow": Verb("so many operations of the disk on, one takes so long",
                  {"ms": Argument(50, (5, 50, 500)), "operation": Argument(1, (1, 2, 3, 5, 8)), **_OF}, 3, "slow"),
-    "pressure": Verb("the memory is used up, or free again with high=0", {"high": Argument(1, FLAG)}, 2, "memory"),
+    "pressure": Verb("the memory is used up, or with high=2 so much of it that queues page; free again with high=0", {"high": Argument(1, (0, 1, 2))}, 2, "memory"),
     "clock": Verb("the wall clock jumps, forwards or backwards with `back`", {"seconds": Argument(3600, (1, 3600)), "back": Argument(0, FLAG)}, 2, "clock"),
     "flip": Verb("end the process and flip one bit in a file of this kind", {"file": Argument(".rdq", FILES), "bit": Argument(0, (0, 77, 1_003, 9_999, 54_321))}, 2, "flip"),
 }  # fmt: skip

@@ -52,7 +52,7 @@ class Session:
     held           deliveries that are not settled, in the order in which they came
     underway       publishes of another thread that have not returned, and those over AMQP that were not answered
     policies       those that hold: queue -> name of the policy in scripts
-    changing       the queue whose policy is being changed: the old one or the new one may hold
+    changing       queues whose policy was being changed when it was cut off or refused: the old one or the new one may hold
     deleted        queues whose deletion has returned, and that were not declared again
     being_deleted  the queue whose deletion has not returned: it may be there or not
     rejected       how often each message was rejected and dead-lettered
@@ -79,7 +79,7 @@ class Session:
         self.later: list[Later] = []
         self.underway: list[Underway] = []
         self.policies: dict[str, str] = {}
-        self.changing = ""
+        self.changing: set[str] = set()
         self.deleted: set[str] = set()
         self.being_deleted = ""
         self.rejected: Counter[int] = Counter()

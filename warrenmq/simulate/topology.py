@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 TTL_MS = 50
 """The time to live of messages in queue `t`, and in a queue with the policy `ttl`."""
+DEAD_LETTER = "", "dead"
+"""The exchange and the routing key of dead letters."""
 LENGTH = 3
 """The length of a queue with the policy `length` or `reject`."""
 

@@ -61,6 +61,11 @@ class SimulatedMachine:
         self._starts = False
 
     @property
+    def is_traced(self) -> bool:
+        """True if its brokers write a trace."""
+        return self._in_rows or self.sink is not None
+
+    @property
     def rows(self) -> int:
         """The number of rows in the trace so far."""
         return sum(recorder.rows for recorder in self._recorders)
