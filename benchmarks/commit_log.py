@@ -42,14 +42,14 @@ class Raw:
 
 
 def lone_confirm(queues):
-    """Milliseconds of one."""
+    """Milliseconds of a confirm that is waited for."""
     begun = time.perf_counter()
     queues[0].publish(BODY).result(PATIENCE)
     return (time.perf_counter() - begun) * 1e3, 1
 
 
 def raw_sync(raw):
-    """Milliseconds of one."""
+    """Milliseconds of a bare write and sync."""
     begun = time.perf_counter()
     raw.round(1)
     return (time.perf_counter() - begun) * 1e3

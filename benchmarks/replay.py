@@ -147,7 +147,7 @@ def middle(rounds: Sequence[Round], what: str) -> float:
 
 
 def table(rounds: dict[Plan, list[Round]]) -> str:
-    """Of one trace."""
+    """The table of one trace."""
     columns = (
         "engine",
         "wall",

@@ -151,7 +151,7 @@ def backlog(directory: str, profile: str, count: int = 200_000, size: int = 1_02
 
 
 def large(directory: str, profile: str) -> dict[str, Numbers]:
-    """The same of ten million."""
+    """Measure a start with ten million messages."""
     return backlog(directory, profile, 10_000_000, 100)
 
 

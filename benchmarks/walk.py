@@ -69,7 +69,7 @@ class Walk:
             self.calls.setdefault(threading.get_ident(), []).append((file, code.co_qualname))
 
     def figures(self) -> tuple[int, int, int]:
-        """(calls, moves, files)."""
+        """Count (calls, moves between files, files)."""
         each = list(self.calls.values())
         moves = sum(a[0] != b[0] for calls in each for a, b in pairwise(calls))
         return sum(map(len, each)), moves, len({file for calls in each for file, _ in calls})

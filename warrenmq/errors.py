@@ -61,7 +61,7 @@ class CommandInvalid(CallerError):
 
 
 class DirectoryInUse(CallerError):
-    """Another broker owns the data directory."""
+    """Raised when another broker owns the data directory."""
 
     def __init__(self, path: str, pid: int, host: str, started: str, shared: bool = False) -> None:
         super().__init__(path, pid, host, started, shared)

@@ -36,11 +36,11 @@ _REFUSALS: dict[int, type[CallerError]] = {403: AccessRefused, 404: NotFound, 40
 
 
 class Unreachable(Error):
-    """The other broker cannot be reached, or the connection broke."""
+    """Raised when the other broker cannot be reached, or the connection breaks."""
 
 
 class Refused(Nacked):
-    """The other broker nacked or returned messages."""
+    """Raised when the other broker nacks or returns messages."""
 
 
 class RawProperties(pika.BasicProperties):  # type: ignore[misc]  # pika has no types

@@ -81,7 +81,7 @@ class RabbitAlarm(Server):
         self._alertees: dict[int, ActorRef[Any]] = {}
 
     def handle_cast(self, message: Any) -> None:
-        """A monitor's wish."""
+        """Set or clear an alarm for a monitor."""
         match message:
             case SetAlarm(source, measured, limit):
                 if self._alarms.set(Alarm(source, measured, limit, self.runtime.wall_ns())):
@@ -94,7 +94,7 @@ class RabbitAlarm(Server):
                     self._tell(source, measured, limit, is_set=False)
 
     def handle_call(self, request: Any, sender: From) -> tuple[Alarm, ...]:  # noqa: ARG002  # OTP's signature
-        """Register, or GetAlarms."""
+        """Answer Register or GetAlarms."""
         if isinstance(request, Register):
             self._alertees[self.monitor(request.who)] = request.who
         return self._alarms.active

@@ -95,7 +95,7 @@ class Releases:
             self._publish(each)
 
     def note(self, seq_id: int, queue: str, *, safe: bool) -> None:
-        """A queue answered."""
+        """Take in the answer of one queue."""
         self._answers.append((seq_id, queue, safe))
         if (
             not self._told

@@ -32,7 +32,7 @@ class _Registering:
         forks.register(self)
 
     def after_fork(self) -> None:
-        """Another thread of the parent may have held it (forks.py)."""
+        """Make a new lock, as another thread of the parent may have held the old one (forks.py)."""
         self.lock = Lock()
 
 

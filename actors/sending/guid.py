@@ -13,5 +13,5 @@ OF_QUEUE, OF_CONSUMER = "amq.gen-", "amq.ctag-"
 
 
 def token(runtime: Runtime) -> str:
-    """22 letters."""
+    """A random token of 22 letters."""
     return urlsafe_b64encode(runtime.token_bytes(16)).decode().rstrip("=")

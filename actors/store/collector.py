@@ -38,7 +38,7 @@ _write_compact_done, _write_truncate = writer(CompactDone), writer(TruncateRow)
 
 
 class MsgStoreGc(Server):
-    """One collector a store.
+    """The garbage collector of one store.
 
     store      who gets JobDone
     files      the store's file summary: readers, sizes

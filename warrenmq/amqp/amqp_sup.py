@@ -50,7 +50,7 @@ class Names:
 
     @property
     def root(self) -> str:
-        """The AmqpSup."""
+        """The supervisor at the top, AmqpSup."""
         return self._name(AMQP_SUP)
 
     @property
@@ -108,7 +108,7 @@ class Listener(Server):
         self._connection_sup = connection_sup
 
     def handle_cast(self, message: Any) -> None:
-        """An Accepted."""
+        """Start a connection for an accepted socket (Accepted)."""
         transport = message.transport
         try:
             transport.attach(start_child(self, self._connection_sup, transport))

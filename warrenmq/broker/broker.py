@@ -357,7 +357,7 @@ class Broker:
         return self.inside.local_client.stats(self._calls)
 
     def set_vm_memory_high_watermark(self, watermark: Watermark) -> int:
-        """Another vm_memory_high_watermark, from now until the broker is closed; returns what it is in bytes.
+        """Set another vm_memory_high_watermark, from now until the broker is closed; returns it in bytes.
 
         0.4 or ("relative", 0.4); 2_000_000_000, "2GB" or ("absolute", "2GB").  SettingsError for anything else.
         """
@@ -365,7 +365,7 @@ class Broker:
         return self._set_limit(VM_MEMORY_MONITOR, SetVmMemoryHighWatermark(changed))
 
     def set_disk_free_limit(self, limit: Watermark) -> int:
-        """Another disk_free_limit, from now until the broker is closed; returns what it is in bytes.
+        """Set another disk_free_limit, from now until the broker is closed; returns it in bytes.
 
         Bytes as above, or a multiple of the memory: 1.5 or ("mem_relative", 1.5).  SettingsError for anything else.
         """

@@ -58,7 +58,7 @@ class MigrationPublisher:
         return confirm
 
     def _publications(self, messages: Sequence[MigratedMessage]) -> Iterator[Publication]:
-        """One for each run of messages that are alike but for their bodies."""
+        """Make a Publication for each run of messages that are alike but for their bodies."""
         ids = self._client.engine.vhost.ids
         prefix, msg_id = ids.prefix, ids.take(len(messages))
         waits, now = is_store(self._queue), self._client.runtime.wall_ns() // 1_000

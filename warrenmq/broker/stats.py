@@ -105,7 +105,7 @@ class AlarmStats:
 
 
 def alarm_stats(resources: Resources) -> tuple[AlarmStats, ...]:
-    """Memory, then disk."""
+    """Statistics of the alarms, that of the memory first."""
     memory, disk = resources.memory_use, resources.disk_space
     looks: tuple[tuple[Source, int | None, int | None], ...] = (
         ("memory", memory.used, memory.limit), ("disk", disk.free, disk.limit)

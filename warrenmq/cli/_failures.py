@@ -35,7 +35,7 @@ class Failure(NamedTuple):
 
 
 def failure_of(error: BaseException) -> Failure:
-    """The table above."""
+    """Look an error up in the table above."""
     if isinstance(error, (Problem, CorruptFile, Nacked, Returned)):
         return Failure(FOUND, _sentence(str(error)))
     if isinstance(error, Error):

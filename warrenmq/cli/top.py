@@ -103,7 +103,7 @@ _COLUMNS = ("READY", "UNACKED", "CONSUMERS", "IN/s", "OUT/s")
 
 
 def _of_vhost(before: Sample | None, now: Sample, width: int) -> tuple[list[str], list[str]]:
-    """Heading and rows."""
+    """The heading and the rows of a virtual host."""
     rates = "" if now.syncs is None else "- syncs/s"
     if before is not None and now.syncs is not None and before.syncs is not None:
         rates = f"{max(0, now.syncs - before.syncs) / max(now.at - before.at, 1e-9):,.0f} syncs/s"

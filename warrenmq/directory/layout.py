@@ -65,7 +65,7 @@ def base36_md5(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def base36_md5_of(data: bytes) -> str:
-    """The same hash of bytes: the name of one priority's folder ends in a byte that is no text."""
+    """`base36_md5` of bytes: the name of a priority's folder ends in a byte that is no text."""
     number = int.from_bytes(hashlib.md5(data, usedforsecurity=False).digest(), "big")
     pairs: list[str] = []
     while number:
@@ -75,7 +75,7 @@ def base36_md5_of(data: bytes) -> str:
 
 
 def vhost_folder(vhost: str) -> str:
-    """<V>."""
+    """The name of a virtual host's folder (<V> above)."""
     return base36_md5(vhost)
 
 

@@ -72,7 +72,7 @@ def _data(value: str | dict[str, str]) -> bytes:
 
 
 def bytes_of_name(value: str | dict[str, str]) -> bytes:
-    """A short string."""
+    """Encode a name as a short string."""
     data = _data(value)
     return struct.pack(">B", len(data)) + data
 

@@ -39,7 +39,7 @@ class JsonWriter:
         self._last: tuple[str | None, str | None] | None = None
 
     def everything(self) -> None:
-        """The whole object."""
+        """The whole object of `check --json`."""
         self._write('{"queues": [')
         for number, (vhost, queue) in enumerate(self._inspection.queues()):
             if (queue.vhost, queue.name) != self._last or queue.name is None:

@@ -81,7 +81,7 @@ class Feed:
             self._cut()
 
     def end(self, why: str) -> None:
-        """No row will come any more; `why` is shown in the place of the note."""
+        """Say that no row will come any more; `why` takes the place of the note."""
         with self._lock:
             self.live, self._note, self.ended = False, why, why
 

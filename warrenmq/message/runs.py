@@ -86,6 +86,6 @@ def message_runs(messages: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int
 
 
 def _line(placed: tuple[int, tuple[int, int]]) -> tuple[int, int | None]:
-    """The same for pairs of one run, by their place among all pairs."""
+    """The line that a pair lies on, by its place among all pairs; pairs of one run share it."""
     place, (seq_id, message) = placed
     return seq_id - place, message - seq_id if message else None

@@ -44,7 +44,7 @@ class StoreStatistics:
 
     @classmethod
     def of(cls, tables: StoreTables, *, disk_full: bool) -> StoreStatistics:
-        """Counted now."""
+        """Count what a store's tables hold now."""
         files = tables.files
         counts = [entry[0] for _, entry in tables.index.items() if entry[0]]
         return cls(

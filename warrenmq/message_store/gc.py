@@ -132,7 +132,7 @@ class StoreGc:
         self._candidates.clear()
 
     def interval_ended(self) -> None:
-        """Look for garbage."""
+        """Look for garbage at the end of an interval."""
         files = self._tables.files
         if self.in_place:
             due = (

@@ -63,7 +63,7 @@ class Recovered:
 
 
 def wipe(disk: Disk, directory: str) -> Recovered:
-    """Begin with nothing."""
+    """Empty the folder of a transient store."""
     disk.rmtree(directory)
     disk.mkdir(directory)
     files = FileSummary()

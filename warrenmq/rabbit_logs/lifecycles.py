@@ -68,7 +68,7 @@ class SeenRecord(NamedTuple):
 
 
 def sights(record: Record) -> list[SeenRecord]:
-    """One for each queue of a record."""
+    """The record as each of its queues saw it."""
     properties, headers = record.properties, record.headers
     priority = properties.get("priority")
     told = (

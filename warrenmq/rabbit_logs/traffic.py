@@ -128,7 +128,7 @@ class Traffic:
         return self._matcher.forgotten
 
     def take(self, record: Record) -> None:
-        """The next record."""
+        """Count the next record."""
         self.records += 1
         self.first_t = min(self.first_t or record.t, record.t)
         self.last_t = max(self.last_t, record.t)

@@ -193,7 +193,7 @@ class Helper(Runner):
         self.hand_over()
 
     def give_way(self) -> None:
-        """Its actor has not come back for a tick of the wheel."""
+        """Called by the wheel when its actor has not come back for a tick."""
 
     def hand_over(self) -> None:
         """Leave to the workers what it might have run itself."""

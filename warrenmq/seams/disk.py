@@ -125,7 +125,7 @@ class Disk(Protocol):
         """The names in a folder, sorted; none when it is missing."""
 
     def read(self, path: str) -> bytes:
-        """A whole file."""
+        """Read a whole file."""
 
     def replace(self, path: str, data: bytes) -> None:
         """Put `data` in place of a file, durably: a power cut leaves the old bytes or the new, never a mixture."""

@@ -212,7 +212,7 @@ def _allocate(fd: int, start: int, size: int) -> None:
 
 
 def slab_header(header: dict[str, Any]) -> bytes:
-    """The first page."""
+    """The first page of a slab file."""
     encoded = encode_header(
         {key: header[key] for key in SHORT_HEADER if key in header} | {"layouts": _layouts()}
     )

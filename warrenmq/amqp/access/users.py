@@ -247,7 +247,7 @@ class Users:
         return sorted(self._accounts.values(), key=lambda account: account.name)
 
     def account(self, name: str) -> Account:
-        """One user; NotFound."""
+        """Look up a user; NotFound if there is no such user."""
         if (account := self._accounts.get(name)) is None:
             raise _no_user(name)
         return account

@@ -94,7 +94,7 @@ class ChannelAccess:
             raise AmqpError(RESOURCE_LOCKED, LOCKED.format(self.name("queue", name)))
 
     def not_found(self, kind: str, name: str) -> AmqpError:
-        """404."""
+        """Make the error 404 of a name that does not exist."""
         return AmqpError(NOT_FOUND, f"no {self.name(kind, name)}")
 
     def not_default(self, exchange: str) -> None:

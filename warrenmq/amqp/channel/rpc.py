@@ -93,7 +93,7 @@ class ChannelRpc:
         return call(self, request)
 
     def stats(self, _request: dict[str, Any]) -> Any:
-        """The whole broker."""
+        """Statistics of the whole broker."""
         return self._broker.inside.local_client.stats(self._calls).as_dict()
 
     def queues(self, _request: dict[str, Any]) -> Any:
@@ -144,7 +144,7 @@ class ChannelRpc:
         return self._broker.set_vm_memory_high_watermark(_limit(request))
 
     def set_disk(self, request: dict[str, Any]) -> Any:
-        """Another limit."""
+        """Set another limit of free disk space."""
         return self._broker.set_disk_free_limit(_limit(request))
 
     def set_policy(self, request: dict[str, Any]) -> Any:

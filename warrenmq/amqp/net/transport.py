@@ -55,7 +55,7 @@ class Transport(Protocol):
         """Stop reading, so that TCP's window slows the peer."""
 
     def resume_reading(self) -> None:
-        """Read again."""
+        """Read the socket again."""
 
     def handled(self, size: int) -> None:
         """Report that `count` received bytes have been handled, which makes room for more."""
@@ -64,4 +64,4 @@ class Transport(Protocol):
         """Close after everything written was sent, or after a few seconds."""
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close the socket at once."""

@@ -81,7 +81,7 @@ def split(data: bytes) -> Batch:
 
 
 def runs(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """The same publishes in fewer batches: those in a row that share their method and properties become one."""
+    """Join batches in a row that share their method and properties."""
     for _, alike in groupby(batches, itemgetter(0, 1)):
         first, *others = alike
         for each in others:

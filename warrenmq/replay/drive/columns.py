@@ -107,7 +107,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """See the module."""
+    """The rows of a part of a run, as columns; see the module."""
 
     run: int
     pieces: list[Chunk]

@@ -60,7 +60,7 @@ class BodyTimes(NamedTuple):
 
 @dataclass(slots=True)
 class UnitMeasures:
-    """See the module."""
+    """The share of a unit in the measures; see the module."""
 
     rare: list[Placed]
     tallies: Ints
@@ -134,7 +134,7 @@ def _tallies(unit: Unit, slice_ns: int) -> Ints:
 
 
 def _levels(unit: Unit, slice_ns: int) -> Ints:
-    """`levels.step` for columns."""
+    """Fold columns as `levels.step` folds rows."""
     parts: list[tuple[Ints, ...]] = []
     for table, sign in ((RISES, 1), (FALLS, -1)):
         for event, kind in table.items():
@@ -234,7 +234,7 @@ def _of_ids(first: Ints, count: Ints, chosen: Any) -> tuple[Ints, Ints]:
 
 
 def _classes(delay: Ints) -> Ints:
-    """`latency.delay_class` of each."""
+    """The class of each delay, as `latency.delay_class` has it."""
     positive = np.maximum(delay, 0)
     bits = np.frexp(positive.astype(np.float64))[1].astype(np.int64)
     bits -= (positive >> np.maximum(bits - 1, 0)) == 0  # rounded up to the next power of two
@@ -267,7 +267,7 @@ def _bodies(unit: Unit) -> Iterator[tuple[int, int, BodyTimes]]:
 
 
 def merged(bodies: BodyTimes) -> BodyTimes:
-    """Each message once."""
+    """Join rows of the same message into one."""
     order = np.argsort(bodies.msg, kind="stable")
     msg = bodies.msg[order]
     starts = group_starts(msg)

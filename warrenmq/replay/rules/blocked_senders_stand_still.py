@@ -71,7 +71,7 @@ class Waiting:
     """(text, peer or 0, seqs, t)"""
 
     def take(self, step: Step, *, is_thread: bool) -> None:
-        """The next row."""
+        """Handle the next row."""
         event, peer, seq, t = step
         since = self.credit.get(peer)
         if event == _SEND:
@@ -161,7 +161,7 @@ _EVENT, _PEER, _SEQ = range(_WIDTH)
 
 
 class BlockingPrecheck(Precheck):
-    """See the module."""
+    """The array form of the rule; see the module."""
 
     machine: ClassVar[type[Machine]] = Blocking
 

@@ -304,7 +304,7 @@ _MIX = (-0x61C8864680B583EB, 0x2545F4914F6CDD1D, 0x369DEA0F31A53F85)
 
 
 class ReportsPrecheck(Precheck):
-    """See the module."""
+    """The array form of the store's side of the rule; see the module."""
 
     machine: ClassVar[type[Machine]] = Reports
 

@@ -120,7 +120,7 @@ _T = 4
 
 
 class PlacesPrecheck(Precheck):
-    """See the module."""
+    """The array form of the rule; see the module."""
 
     machine: ClassVar[type[Machine]] = DirectReads
 

@@ -82,7 +82,7 @@ class Garbage(Machine):
                 yield (piece.run, store), its
 
     def fold(self, piece: Chunk, rows: Rows) -> Iterator[tuple[Key, Any]]:
-        """`summarise` for arrays."""
+        """Summarise a unit of arrays."""
         yield from fold_garbage(self.runs, piece, rows)
 
     def start(self, key: Key) -> StoreActivity:
@@ -119,7 +119,7 @@ def _of_the_end(states: States) -> States:
 
 
 def fold_garbage(runs: Sequence[Run], piece: Chunk, rows: Rows) -> Iterator[tuple[Key, tuple[int, States]]]:
-    """Garbage.summarise for arrays."""
+    """Summarise garbage as `Garbage.summarise` does, from arrays."""
     event = rows.event
     collects = np.isin(event, list(COLLECTOR))
     collector_of = store_of_collector(runs[piece.run], piece.actor)

@@ -71,7 +71,7 @@ def _counts(word: Any) -> Any:
 
 
 def _moves_by_one(word: Any, before: Any, count: Any) -> Any:
-    """The table above."""
+    """True if the count moved as the table above says."""
     less = (word == _LESS) | (word >> 8 == _DROPPED)
     return (
         ((word == _NEW) & (count == 1) & ((before == 0) | (before == _UNKNOWN)))
@@ -199,7 +199,7 @@ _STORE, _MSG, _SEQ, _WORD, _COUNT = range(_WIDTH)
 
 
 class ReferencesPrecheck(Precheck):
-    """See the module."""
+    """The array form of the rule; see the module."""
 
     machine: ClassVar[type[Machine]] = References
 

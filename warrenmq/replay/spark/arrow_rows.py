@@ -57,7 +57,7 @@ class Names:
 
 
 def names_of(catalog: Catalog) -> list[Names]:
-    """One for each run."""
+    """The Names of each run."""
     known: list[dict[int, int]] = [{} for _ in catalog.runs]
     for (run, actor), coverage in catalog.coverage.items():
         if coverage.end_known:

@@ -41,7 +41,7 @@ def told_in_a_sentence() -> Iterator[None]:
 
 
 def sentence_of(said: str) -> str:
-    """The table above."""
+    """The sentence for a failure, from the table above."""
     ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if missing := re.search(r"No module named '?([\w.]+)", said):
         package = missing[1].split(".")[0]

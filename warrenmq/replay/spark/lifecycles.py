@@ -162,7 +162,7 @@ def _is_gone() -> Column:
 
 
 def _named(lives: DataFrame) -> DataFrame:
-    """The public columns."""
+    """Give the columns their public names."""
     published, delivered, last_delivered, acked = map(
         sf.col, ("published", "delivered", "last_delivered", "acked")
     )

@@ -262,7 +262,7 @@ def _struct(measures: Measures) -> dict[str, list[Any]]:
 
 
 def _measures(struct: dict[str, list[dict[str, Any]]]) -> Measures:
-    """The inverse."""
+    """Make Measures of a struct."""
 
     def tuples(name: str) -> Iterator[tuple[Any, ...]]:
         return (tuple(each.values()) for each in struct[name])

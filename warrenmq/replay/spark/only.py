@@ -56,7 +56,7 @@ class Only:
         return only
 
     def of_events(self, names: Iterable[str]) -> Only:
-        """The same, of these events only."""
+        """Narrow the conditions to these events."""
         chosen = [name for name in names if name in self.names.get("ev", [name])]
         return Only(self.ranges, {**self.names, "ev": chosen})
 

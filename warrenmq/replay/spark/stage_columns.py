@@ -98,7 +98,7 @@ def pack(key: Key | FigureKey) -> PackedKey:
 
 
 def unpack(parts: Sequence[dict[str, Any]]) -> Key:
-    """The inverse."""
+    """Make the key of a column's parts."""
     return tuple(part["number"] if part["text"] is None else part["text"] for part in parts)
 
 
@@ -191,7 +191,7 @@ def fact_struct(held: Held) -> dict[str, int]:
 
 
 def fact_of(struct: dict[str, int]) -> Held:
-    """The inverse."""
+    """Make the fact of a struct."""
     return (struct["run"], struct["actor"]), struct["message"]
 
 

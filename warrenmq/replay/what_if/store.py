@@ -107,7 +107,7 @@ class StoreModel:
         self._looked = 0
 
     def take(self, row: Row) -> None:
-        """The next row."""
+        """Handle the next row."""
         self._look(row.t)
         match row.event:
             case Ev.REF_RECOVERED:

@@ -424,7 +424,7 @@ class Open:
 
 
 class ConfirmsPrecheck(Precheck):
-    """See the module."""
+    """The array form of the pass; see the module."""
 
     machine: ClassVar[type[Machine]] = Confirms
 

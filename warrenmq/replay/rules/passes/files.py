@@ -105,7 +105,7 @@ class Files(Machine):
                 yield (piece.run, store, file), array("q", entries)
 
     def fold(self, piece: Chunk, rows: Rows) -> Iterator[tuple[Key, Any]]:
-        """`summarise` for arrays."""
+        """Summarise a unit of arrays."""
         yield from fold_files(self.runs, piece, rows)
 
     def start(self, key: Key) -> array[int]:

@@ -221,7 +221,7 @@ def misreceived(
 
 
 class MailPrecheck(Precheck):
-    """See the module."""
+    """The array form of the pass; see the module."""
 
     machine: ClassVar[type[Machine]] = Mail
 

@@ -121,7 +121,7 @@ class Lives:
 
 
 class Ledger(Machine):
-    """See the module."""
+    """The machine of the pass; see the module."""
 
     name: ClassVar[str] = "ledger"
     of_one_run: ClassVar[bool] = False
@@ -274,7 +274,7 @@ class Alone(NamedTuple):
 
 
 class LedgerPrecheck(Precheck):
-    """See the module."""
+    """The array form of the pass; see the module."""
 
     machine: ClassVar[type[Machine]] = Ledger
 

@@ -184,7 +184,7 @@ class Fifo(Machine):
             yield (piece.run, piece.actor), operations
 
     def fold(self, piece: Chunk, rows: Rows) -> Iterator[tuple[Key, Any]]:
-        """`summarise` for arrays."""
+        """Summarise a unit of arrays."""
         yield from fold_fifo(piece, rows)
 
     def start(self, key: Key) -> Ready:

@@ -220,7 +220,7 @@ class Held:
     consumers_gone: int = 0
 
     def take(self, step: tuple[int, ...], asked: Sequence[Callable[..., Any]]) -> None:
-        """The next step."""
+        """Handle the next step."""
         which, first, n, word, seq, t = step
         if self.going_back and which not in {GIVEN_BACK, GONE}:
             self.keep(t)
@@ -365,7 +365,7 @@ def _steps_table() -> Ints:
 
 
 class SettlesPrecheck(Precheck):
-    """See the module."""
+    """The array form of the pass; see the module."""
 
     machine: ClassVar[type[Machine]] = Settles
 
