@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from tests.support.simulated import EVERY_KIND, SMALL, SimulatedHost
+from tests.support.simulated import EVERY_KIND, SMALL, SimulatedHost, take_all
 from warrenmq.errors import AccessRefused, ArgumentTypeError, ArgumentValueError, NotFound, PreconditionFailed
 from warrenmq.message.properties import Properties
 from warrenmq.routing.delayed import LATER, store_of
@@ -25,15 +25,6 @@ def delayed_exchange(broker, name="x", kind="direct", **options):
 
 def after(milliseconds, **headers):
     return Properties(headers={"x-delay": milliseconds, **headers})
-
-
-def bodies(queue):
-    """Get and ack all ready messages; returns their bodies."""
-    found = []
-    while (delivery := queue.get()) is not None:
-        found.append(delivery.body)
-        delivery.ack()
-    return found
 
 
 @pytest.fixture
@@ -80,7 +71,7 @@ class Life:
         self.confirmed |= {n for n, confirm in self.waiting if confirm.done() and confirm.exception() is None}
 
     def receive(self):
-        for body in bodies(self.queue):
+        for body in take_all(self.queue):
             number = int(body.split()[0])
             assert self.now() >= self.due[number], "it came before its time"
             self.received[number] += 1
@@ -188,7 +179,7 @@ def test_without_a_delay_the_exchange_routes_as_its_type(host, headers):
     broker.bind("q", "x", "k")
     broker.publish("x", "k", b"1", properties=Properties(headers=headers)).result()
     broker.publish("x", "other", b"2", properties=Properties(headers=headers)).result()
-    assert bodies(queue) == [b"1"]
+    assert take_all(queue) == [b"1"]
     broker.close()
 
 
@@ -202,7 +193,7 @@ def test_the_bindings_count_that_are_there_when_the_time_has_come(host):
     broker.bind("later", "x", "k")
     broker.publish("x", "nowhere", b"2", properties=after(100), mandatory=True).result()
     host.sleep(1)
-    assert (bodies(before), bodies(later)) == ([], [b"1"])
+    assert (take_all(before), take_all(later)) == ([], [b"1"])
     broker.close()
 
 
@@ -215,9 +206,9 @@ def test_an_exchange_behind_another_delays_and_routes_itself(host):
     broker.bind("direct", "front")
     broker.bind("q", "x", "k")
     broker.publish("front", "k", b"1", properties=after(100)).result()
-    assert (bodies(direct), bodies(queue)) == ([b"1"], [])
+    assert (take_all(direct), take_all(queue)) == ([b"1"], [])
     host.sleep(1)
-    assert (bodies(direct), bodies(queue)) == ([], [b"1"])
+    assert (take_all(direct), take_all(queue)) == ([], [b"1"])
     broker.close()
 
 
@@ -246,10 +237,10 @@ def test_a_queue_that_refuses_gets_the_message_when_it_has_room(host):
     full.publish(b"in the way").result()
     broker.publish("both", "", b"1", delay=0.1).result()
     host.sleep(3)
-    assert bodies(other) == [b"1"]
-    assert bodies(full) == [b"in the way"]
+    assert take_all(other) == [b"1"]
+    assert take_all(full) == [b"in the way"]
     host.sleep(3)
-    assert (bodies(full), bodies(other)) == ([b"1"], [])
+    assert (take_all(full), take_all(other)) == ([b"1"], [])
     broker.close()
 
 
@@ -264,9 +255,9 @@ def test_what_was_published_by_an_application_comes_to_the_exchange_that_it_name
     with broker.tx():
         queue.publish(b"tx", delay=1)
     host.sleep(29)
-    assert bodies(queue) == [b"tx"]
+    assert take_all(queue) == [b"tx"]
     host.sleep(2)
-    assert bodies(queue) == [b"two", b"three"]
+    assert take_all(queue) == [b"two", b"three"]
     host.sleep(31)
     delivery = queue.get()
     assert (delivery.body, delivery.routing_key, delivery.properties.headers) == (b"at", "order.1", {"a": 1})
@@ -287,7 +278,7 @@ def test_more_than_the_window_come_in_order_of_their_times(host):
     host.sleep(20)
     broker = host.open()
     host.sleep(5)
-    assert bodies(broker.queue("q")) == [b"%d" % number for number in range(count)]
+    assert take_all(broker.queue("q")) == [b"%d" % number for number in range(count)]
     broker.close()
 
 
@@ -319,7 +310,7 @@ def test_a_wrong_keyword_is_refused_and_nothing_is_published(host, options, erro
     with pytest.raises(error):
         queue.publish(b"1", **options)
     host.sleep(2)
-    assert bodies(queue) == []
+    assert take_all(queue) == []
     broker.close()
 
 
@@ -358,7 +349,7 @@ def test_messages_go_with_their_exchange_and_a_new_one_of_its_name_has_none(host
     delayed_exchange(broker)
     broker.bind("q", "x", "k")
     host.sleep(3)
-    assert bodies(queue) == []
+    assert take_all(queue) == []
     broker.close()
 
 
@@ -383,12 +374,12 @@ def test_a_transient_exchange_keeps_its_messages_until_the_broker_ends():
         broker.publish("x", "k", b"1", properties=after(500)).result()
         broker.publish("x", "k", b"2", properties=after(50_000)).result()
         host.sleep(1)
-        assert bodies(queue) == [b"1"]
+        assert take_all(queue) == [b"1"]
         broker.close()
         host.crash(power_cut=False)
         broker = host.open()
         host.sleep(100)
-        assert bodies(broker.queue("q")) == []
+        assert take_all(broker.queue("q")) == []
         broker.close()
         host.check_trace()
 
@@ -401,10 +392,10 @@ def test_a_queue_process_that_dies_releases_what_it_held():
             queue.publish(b"%d" % number, delay=1).result()
         host.sim.kill(host.sim.whereis(f"queue:{LATER}"))
         host.sleep(3)
-        assert sorted(map(int, bodies(queue))) == list(range(20))
+        assert sorted(map(int, take_all(queue))) == list(range(20))
         queue.publish(b"again", delay=1).result()
         host.sleep(2)
-        assert bodies(queue) == [b"again"]
+        assert take_all(queue) == [b"again"]
         broker.close()
         host.check_trace()
 

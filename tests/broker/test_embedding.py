@@ -12,6 +12,7 @@ import pytest
 import warrenmq
 from tests.support.limits import LIMIT
 from tests.support.schedulers import until
+from tests.support.simulated import take_all
 from tests.support.source_tree import ROOT
 from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.queue_index.v2.index import QueueIndexV2
@@ -21,14 +22,6 @@ from warrenmq.queue_index.v2.index import QueueIndexV2
 def broker(tmp_path: Path) -> Iterator[warrenmq.Broker]:
     with warrenmq.open(tmp_path / "data") as made:
         yield made
-
-
-def drain(queue: warrenmq.QueueHandle) -> list[bytes]:
-    got = []
-    while (delivery := queue.get()) is not None:
-        got.append(delivery.body)
-        delivery.ack()
-    return got
 
 
 def test_the_first_example_of_the_readme(broker: warrenmq.Broker) -> None:
@@ -53,9 +46,9 @@ def test_messages_of_all_sizes_come_back_in_order_after_a_clean_restart(tmp_path
             queue.publish(body)
         queue.publish_many(bodies[5:]).result()
     with warrenmq.open(tmp_path) as broker:
-        assert drain(broker.queue("q")) == bodies
+        assert take_all(broker.queue("q")) == bodies
     with warrenmq.open(tmp_path) as broker:
-        assert drain(broker.queue("q")) == []
+        assert take_all(broker.queue("q")) == []
 
 
 def test_transient_messages_and_queues_do_not_survive_a_restart(tmp_path: Path) -> None:
@@ -66,7 +59,7 @@ def test_transient_messages_and_queues_do_not_survive_a_restart(tmp_path: Path) 
         durable.publish(b"T" * 5000, persistent=False).result()
         broker.declare_queue("transient", durable=False).publish(b"x").result()
     with warrenmq.open(tmp_path) as broker:
-        assert drain(broker.queue("durable")) == [b"persistent"]
+        assert take_all(broker.queue("durable")) == [b"persistent"]
         with pytest.raises(warrenmq.NotFound, match="'transient'"):
             broker.queue("transient")
 
@@ -81,7 +74,7 @@ def test_a_delivery_mode_of_1_makes_a_message_transient_and_properties_come_back
         assert got.properties == properties
         got.nack()
     with warrenmq.open(tmp_path) as broker:
-        assert drain(broker.queue("q")) == []
+        assert take_all(broker.queue("q")) == []
 
 
 def test_direct_and_fanout_exchanges_route_and_bindings_survive(tmp_path: Path) -> None:
@@ -106,8 +99,8 @@ def test_direct_and_fanout_exchanges_route_and_bindings_survive(tmp_path: Path) 
         )
         with pytest.raises(warrenmq.Returned, match="'blue'"):
             broker.publish("events", "blue", b"nobody", mandatory=True).result()
-        assert drain(broker.queue("a")) == [b"1", b"L" * 6000]
-        assert drain(broker.queue("b")) == [b"1", b"L" * 6000]
+        assert take_all(broker.queue("a")) == [b"1", b"L" * 6000]
+        assert take_all(broker.queue("b")) == [b"1", b"L" * 6000]
 
 
 def test_requeue_puts_messages_back_to_their_places_and_marks_them(broker: warrenmq.Broker) -> None:
@@ -224,7 +217,7 @@ def test_a_purge_drops_ready_messages_and_leaves_unacked_ones(broker: warrenmq.B
     assert held is not None
     assert queue.purge() == 2
     held.nack()
-    assert drain(queue) == [b"a"]
+    assert take_all(queue) == [b"a"]
 
 
 def test_a_transaction_takes_effect_as_a_whole_or_not_at_all(broker: warrenmq.Broker) -> None:
@@ -242,7 +235,7 @@ def test_a_transaction_takes_effect_as_a_whole_or_not_at_all(broker: warrenmq.Br
         got.ack()
         assert queue.info().unacked == 1
     assert kept.done()
-    assert drain(queue) == [b"second"]
+    assert take_all(queue) == [b"second"]
 
 
 def test_misuse_is_answered_with_a_sentence_and_loses_nothing(tmp_path: Path) -> None:
@@ -297,7 +290,7 @@ def test_a_killed_queue_comes_back_and_its_consumer_goes_on(tmp_path: Path) -> N
                     break
             assert got[-2:] == [b"small", b"L" * 9000]
         queue.publish(b"after").result()
-        assert drain(queue) == [b"after"]
+        assert take_all(queue) == [b"after"]
         persistent = next(store for store in broker.stats().stores if store.name == "msg_store_persistent")
         assert (persistent.messages, persistent.references) == (0, 0)
 
@@ -325,7 +318,7 @@ def test_after_the_kill_of_any_actor_everything_confirmed_is_there(tmp_path: Pat
                 delivery.ack()
         assert got == bodies
         queue.publish(b"goes on").result()
-        assert drain(queue) == [b"goes on"]
+        assert take_all(queue) == [b"goes on"]
 
 
 def test_a_vhost_that_keeps_crashing_goes_down_and_says_so(tmp_path: Path) -> None:
@@ -348,7 +341,7 @@ def test_a_vhost_that_keeps_crashing_goes_down_and_says_so(tmp_path: Path) -> No
         queue.publish(b"x")
     broker.close()
     with warrenmq.open(tmp_path) as again:
-        assert drain(again.queue("q")) == [b"x", b"x"]
+        assert take_all(again.queue("q")) == [b"x", b"x"]
 
 
 def test_a_publish_whose_handling_crashes_the_queue_is_nacked_and_the_next_one_is_taken(
@@ -364,7 +357,7 @@ def test_a_publish_whose_handling_crashes_the_queue_is_nacked_and_the_next_one_i
     with pytest.raises(warrenmq.Nacked, match="publish it again"):
         queue.publish(b"unlucky").result()
     queue.publish(b"taken").result()
-    assert drain(queue) == [b"taken"]
+    assert take_all(queue) == [b"taken"]
 
 
 def test_a_silent_program_imports_nothing_that_it_does_not_need(tmp_path: Path) -> None:

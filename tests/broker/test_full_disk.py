@@ -11,8 +11,7 @@ import pytest
 
 import warrenmq
 from tests.support.limits import LIMIT
-from tests.support.simulated import BOTH_PROFILES, SimulatedHost
-from warrenmq.broker.broker import Broker
+from tests.support.simulated import BOTH_PROFILES, SimulatedHost, take_all
 from warrenmq.settings import Settings
 
 LARGE = b"L" * 900
@@ -23,14 +22,6 @@ def host(request: pytest.FixtureRequest) -> Iterator[SimulatedHost]:
     made = SimulatedHost(5, request.param)
     yield made
     made.close()
-
-
-def bodies(broker: Broker, name: str) -> list[bytes]:
-    got = []
-    for delivery in iter(broker.queue(name).get, None):
-        got.append(delivery.body)
-        delivery.ack()
-    return got
 
 
 def test_publishes_are_refused_and_what_was_taken_is_confirmed_when_there_is_room(
@@ -53,7 +44,7 @@ def test_publishes_are_refused_and_what_was_taken_is_confirmed_when_there_is_roo
     taken.result()
     queue.publish(b"after").result()
     host.crash(power_cut=True)
-    assert bodies(host.open(), "q") == [b"before", b"taken", b"after"]
+    assert take_all(host.open().queue("q")) == [b"before", b"taken", b"after"]
 
 
 def test_consumers_and_acks_go_on_and_acks_reach_the_disk_when_there_is_room(host: SimulatedHost) -> None:
@@ -69,7 +60,7 @@ def test_consumers_and_acks_go_on_and_acks_reach_the_disk_when_there_is_room(hos
     host.disk.free_bytes = None
     host.sleep(5)
     host.crash(power_cut=True)
-    assert bodies(host.open(), "q") == [b"4"]
+    assert take_all(host.open().queue("q")) == [b"4"]
 
 
 def test_a_store_without_room_keeps_what_it_was_given_and_frees_what_is_acked(host: SimulatedHost) -> None:
@@ -89,7 +80,7 @@ def test_a_store_without_room_keeps_what_it_was_given_and_frees_what_is_acked(ho
     assert host.disk.free_bytes is not None, "files of acked messages were deleted, nothing else made room"
     host.disk.free_bytes = None
     host.crash(power_cut=True)
-    assert bodies(host.open(), "q") == [LARGE] * 5
+    assert take_all(host.open().queue("q")) == [LARGE] * 5
 
 
 @pytest.mark.parametrize("room", range(0, 2000, 97))
@@ -115,7 +106,7 @@ def test_however_little_room_there_is_nothing_confirmed_is_lost(room: int, setti
             assert len(answers) == len(confirms), "everybody has an answer once there is room"
         host.crash(power_cut=True)
         host.disk.free_bytes = None
-        found = bodies(host.open(), "q")
+        found = take_all(host.open().queue("q"))
         unexpected = [body for body in found if answers.get(body) is not None]
         assert not unexpected, "what was refused does not come back"
         assert [body for body in found if body in confirmed] == confirmed
@@ -140,7 +131,7 @@ def test_a_queue_with_a_journal_to_flush_waits_for_room(host: SimulatedHost) -> 
     host.sleep(5)
     queue.publish(b"7").result()
     host.crash(power_cut=True)
-    assert bodies(host.open(), "q") == [b"%d" % i for i in range(1, 8)]
+    assert take_all(host.open().queue("q")) == [b"%d" % i for i in range(1, 8)]
 
 
 def test_a_broker_that_is_closed_while_the_disk_is_full_loses_nothing_confirmed(host: SimulatedHost) -> None:
@@ -154,7 +145,7 @@ def test_a_broker_that_is_closed_while_the_disk_is_full_loses_nothing_confirmed(
         taken.result(0)
     host.crash(power_cut=False)
     host.disk.free_bytes = None
-    assert bodies(host.open(), "q") == [b"confirmed"]
+    assert take_all(host.open().queue("q")) == [b"confirmed"]
 
 
 @pytest.mark.parametrize("room", [0, 10, 20])
@@ -175,7 +166,7 @@ def test_a_queue_that_cannot_be_declared_is_not_there_by_half(host: SimulatedHos
     broker.declare_queue("new").publish(b"y").result()
     host.crash(power_cut=True)
     broker = host.open()
-    assert (bodies(broker, "old"), bodies(broker, "new")) == ([b"x"], [b"y"])
+    assert (take_all(broker.queue("old")), take_all(broker.queue("new"))) == ([b"x"], [b"y"])
 
 
 def test_a_queue_that_was_refused_is_not_there_after_a_crash_either(host: SimulatedHost) -> None:
@@ -212,7 +203,7 @@ def test_exchanges_and_bindings_that_cannot_be_written_are_not_in_effect(host: S
             refused()
     host.disk.free_bytes = None
     broker.publish("x", "", b"still bound", mandatory=True).result()
-    assert bodies(broker, "q") == [b"still bound"]
+    assert take_all(broker.queue("q")) == [b"still bound"]
 
 
 @pytest.mark.parametrize("size", [20, 900])
@@ -238,7 +229,7 @@ def test_whatever_the_size_of_a_body_it_is_refused_at_once_and_a_close_tells_wha
         taken.result(0)
     host.crash(power_cut=False)
     host.disk.free_bytes = None
-    assert bodies(host.open(), "q") == [b"confirmed"]
+    assert take_all(host.open().queue("q")) == [b"confirmed"]
 
 
 @pytest.mark.parametrize("profile", ["classic", "modern"])
@@ -270,7 +261,7 @@ def test_a_real_full_disk_refuses_takes_again_when_there_is_room_and_loses_nothi
             taken = [number for number, confirm in enumerate(confirms) if _answer(confirm) is None]
         subprocess.run(["mount", "-o", "remount,size=64m", tmp_path], check=True)
         with warrenmq.open(tmp_path / "data", settings={"profile": profile}) as broker:
-            found = bodies(broker, "q")
+            found = take_all(broker.queue("q"))
         assert found[0] == b"first"
         assert [int(body.split()[0]) for body in found[1:]] == taken
     finally:

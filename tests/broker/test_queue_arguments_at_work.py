@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import warrenmq
-from tests.support.simulated import EVERY_KIND, SimulatedHost
+from tests.support.simulated import EVERY_KIND, SimulatedHost, take_all
 from warrenmq import Properties
 from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.broker.broker import Broker, QueueHandle
@@ -45,14 +45,6 @@ def living(ms: int) -> Properties:
     return Properties(expiration=str(ms))
 
 
-def bodies(queue: QueueHandle) -> list[bytes]:
-    got = []
-    for delivery in iter(queue.get, None):
-        got.append(delivery.body)
-        delivery.ack()
-    return got
-
-
 def deaths(delivery: warrenmq.Delivery | None) -> list[tuple[str, str, int]]:
     assert delivery is not None
     headers = delivery.properties.headers
@@ -79,7 +71,7 @@ def test_a_message_with_a_time_of_its_own_expires_in_any_queue(host: SimulatedHo
     queue.publish_many([b"1", LARGE], properties=living(20)).result()
     queue.publish(b"3").result()
     host.sleep(0.03)
-    assert bodies(queue) == [b"3"]
+    assert take_all(queue) == [b"3"]
 
 
 def test_a_message_expires_only_at_the_head(host: SimulatedHost) -> None:
@@ -120,14 +112,14 @@ def test_an_unacked_message_expires_when_it_comes_back(host: SimulatedHost) -> N
     assert dead.info().ready == 0
     held.reject()
     host.sleep(0.001)
-    assert [bodies(queue), bodies(dead)] == [[b"b"], [b"a"]]
+    assert [take_all(queue), take_all(dead)] == [[b"b"], [b"a"]]
 
 
 def test_with_a_time_to_live_of_zero_messages_without_a_waiting_consumer_expire(host: SimulatedHost) -> None:
     queue = declare(host.open(), message_ttl=0)
     confirm = queue.publish(b"nobody")
     confirm.result()
-    assert bodies(queue) == []
+    assert take_all(queue) == []
     with queue.consume(prefetch=1) as consumer:
         queue.publish_many([b"taken", b"not taken"]).result()
         assert next(consumer).body == b"taken"
@@ -174,7 +166,7 @@ def test_messages_that_expired_while_the_broker_was_down_are_dead_lettered_by_th
     host.sim.event().wait(1)
     broker = host.open()
     host.sleep(0.01)
-    assert bodies(broker.queue("dead")) == [b"1", b"2", LARGE]
+    assert take_all(broker.queue("dead")) == [b"1", b"2", LARGE]
 
 
 def test_an_expired_message_does_not_come_back(host: SimulatedHost) -> None:
@@ -184,7 +176,7 @@ def test_an_expired_message_does_not_come_back(host: SimulatedHost) -> None:
     queue.publish(b"2").result()
     host.sleep(1)
     host.crash(power_cut=True)
-    assert bodies(host.open().queue("q")) == [b"2"]
+    assert take_all(host.open().queue("q")) == [b"2"]
 
 
 # length limits
@@ -196,16 +188,16 @@ def test_the_oldest_go_when_a_queue_is_too_long(host: SimulatedHost) -> None:
     queue.publish_many([b"%d" % number for number in range(10)]).result()
     queue.publish(LARGE).result()
     host.sleep(0.001)
-    assert bodies(queue) == [b"8", b"9", LARGE]
-    assert bodies(dead) == [b"%d" % number for number in range(8)]
+    assert take_all(queue) == [b"8", b"9", LARGE]
+    assert take_all(dead) == [b"%d" % number for number in range(8)]
 
 
 def test_bytes_of_bodies_count(host: SimulatedHost) -> None:
     queue = declare(host.open(), max_length_bytes=1_000)
     queue.publish_many([b"a" * 400, b"b" * 400, b"c" * 400]).result()
-    assert [body[:1] for body in bodies(queue)] == [b"b", b"c"]
+    assert [body[:1] for body in take_all(queue)] == [b"b", b"c"]
     queue.publish_many([b"a" * 10, b"b" * 1_001, b"c"]).result()
-    assert bodies(queue) == [b"c"]
+    assert take_all(queue) == [b"c"]
 
 
 def test_bytes_are_counted_after_a_restart(host: SimulatedHost) -> None:
@@ -213,7 +205,7 @@ def test_bytes_are_counted_after_a_restart(host: SimulatedHost) -> None:
     host.crash(power_cut=True)
     queue = host.open().queue("q")
     queue.publish(b"c" * 400).result()
-    assert [body[:1] for body in bodies(queue)] == [b"b", b"c"]
+    assert [body[:1] for body in take_all(queue)] == [b"b", b"c"]
 
 
 def test_only_ready_messages_count(host: SimulatedHost) -> None:
@@ -251,9 +243,9 @@ def test_a_full_queue_refuses(host: SimulatedHost, overflow: str) -> None:
         queue.publish(b"1").result()
         with pytest.raises(warrenmq.Nacked, match="length limit"):
             queue.publish(b"2").result()
-    assert bodies(queue) == [b"1"]
+    assert take_all(queue) == [b"1"]
     host.sleep(0.001)
-    assert bodies(dead) == ([b"2"] if overflow == "reject-publish-dlx" else [])
+    assert take_all(dead) == ([b"2"] if overflow == "reject-publish-dlx" else [])
 
 
 def test_drop_head_takes_the_new_message_instead(host: SimulatedHost) -> None:
@@ -273,7 +265,7 @@ def test_a_batch_is_taken_as_far_as_it_fits(host: SimulatedHost) -> None:
     queue = declare(host.open(), max_length_bytes=5, overflow="reject-publish")
     with pytest.raises(warrenmq.Nacked):
         queue.publish_many([b"12", b"3456", b"7", b"89"]).result()
-    assert bodies(queue) == [b"12", b"7", b"89"]
+    assert take_all(queue) == [b"12", b"7", b"89"]
     queue.publish_many([b"1", b"2", b"3"]).result()
 
 
@@ -286,7 +278,7 @@ def test_a_refused_message_may_be_in_other_queues(host: SimulatedHost) -> None:
     with pytest.raises(warrenmq.Nacked):
         broker.publish_many("both", "", [b"1", b"2"]).result()
     host.sleep(0.1)
-    assert [bodies(full), bodies(roomy)] == [[b"1"], [b"1", b"2"]]
+    assert [take_all(full), take_all(roomy)] == [[b"1"], [b"1", b"2"]]
 
 
 # dead letters
@@ -336,7 +328,7 @@ def test_several_messages_are_rejected_in_their_order(host: SimulatedHost) -> No
     assert held[2] is not None
     held[2].nack(requeue=False, multiple=True)
     host.sleep(0.001)
-    assert bodies(dead) == [b"1", LARGE, b"3"]
+    assert take_all(dead) == [b"1", LARGE, b"3"]
 
 
 def test_without_an_exchange_dead_letters_are_dropped(host: SimulatedHost) -> None:
@@ -348,7 +340,7 @@ def test_without_an_exchange_dead_letters_are_dropped(host: SimulatedHost) -> No
     broker.bind("dead", "later")
     queue.publish(b"3").result()
     host.sleep(0.001)
-    assert bodies(dead) == [b"2"]
+    assert take_all(dead) == [b"2"]
 
 
 def test_a_dead_letter_cycle_ends_unless_a_consumer_rejects(host: SimulatedHost) -> None:
@@ -380,7 +372,7 @@ def test_purged_and_deleted_messages_are_no_dead_letters(host: SimulatedHost) ->
     queue.publish(b"2").result()
     broker.delete_queue("q")
     host.sleep(0.1)
-    assert bodies(dead) == []
+    assert take_all(dead) == []
 
 
 # x-expires
@@ -423,7 +415,7 @@ def test_the_highest_priority_is_first_and_within_it_the_oldest(host: SimulatedH
     for number, priority in enumerate([None, 3, 1, 9, 0, 2, 3, 1]):
         body = b"%d" % number + (LARGE if number % 2 else b"")
         queue.publish(body, properties=Properties(priority=priority), persistent=number != 6).result()
-    assert [body[:1] for body in bodies(queue)] == [b"1", b"3", b"6", b"5", b"2", b"7", b"0", b"4"]
+    assert [body[:1] for body in take_all(queue)] == [b"1", b"3", b"6", b"5", b"2", b"7", b"0", b"4"]
 
 
 @pytest.mark.parametrize("how", ["close", "crash", "power cut"])
@@ -444,7 +436,7 @@ def test_priorities_survive(host: SimulatedHost, how: str) -> None:
         host.crash(power_cut=how == "power cut")
     broker = host.open()
     queue = broker.queue("q")
-    assert [body[:1] for body in bodies(queue)] == [b"5", b"1", b"4", b"0", b"3"]
+    assert [body[:1] for body in take_all(queue)] == [b"5", b"1", b"4", b"0", b"3"]
     assert broker.delete_queue("q") == 0
     assert host.disk.listdir(f"{broker.inside.vhost.directory.path}/queues") == []
 
@@ -458,7 +450,7 @@ def test_a_rejected_message_returns_to_its_place_in_its_priority(host: Simulated
     for each in held[1:3]:
         assert each is not None
         each.reject()
-    assert bodies(queue) == [b"5", b"1", b"0", b"3"]
+    assert take_all(queue) == [b"5", b"1", b"0", b"3"]
 
 
 def test_limits_and_times_are_those_of_the_head_of_the_highest_priority(host: SimulatedHost) -> None:
@@ -466,7 +458,7 @@ def test_limits_and_times_are_those_of_the_head_of_the_highest_priority(host: Si
     for number in range(5):
         queue.publish(b"%d" % number, properties=Properties(priority=number % 2)).result()
     assert queue.info().ready == 3
-    assert bodies(queue) == [b"0", b"2", b"4"]  # the messages of priority 1 were the head
+    assert take_all(queue) == [b"0", b"2", b"4"]  # the messages of priority 1 were the head
     queue.publish(b"low", properties=Properties(expiration="10")).result()
     queue.publish(b"high", properties=Properties(priority=1)).result()
     host.sleep(0.5)
@@ -482,7 +474,7 @@ def test_a_dead_queue_process_comes_back_with_its_arguments(host: SimulatedHost)
     host.sleep(1)
     queue.publish(b"3", properties=Properties(priority=1)).result()
     queue.publish(b"4").result()
-    assert bodies(queue) == [b"2", b"4"]
+    assert take_all(queue) == [b"2", b"4"]
 
 
 def test_a_queues_version_may_be_its_own(host: SimulatedHost) -> None:
@@ -493,7 +485,7 @@ def test_a_queues_version_may_be_its_own(host: SimulatedHost) -> None:
     host.settings = replace(host.settings, queue_version=3 - host.settings.queue_version)
     broker = host.open()
     folders = [broker.inside.vhost.directory.folders(name, None)[0] for name in ("one", "two")]
-    assert [bodies(broker.queue(name)) for name in ("one", "two")] == [[b"1"], [b"2"]]
+    assert [take_all(broker.queue(name)) for name in ("one", "two")] == [[b"1"], [b"2"]]
     assert any(name.endswith((".jif", ".idx")) for name in host.disk.listdir(folders[0]))
     assert not any(name.endswith((".jif", ".idx")) for name in host.disk.listdir(folders[1]))
 
@@ -504,7 +496,7 @@ def test_a_lazy_queue_has_its_messages_on_disk(host: SimulatedHost) -> None:
     for number in range(20):
         queue.publish(b"%d" % number + LARGE).result()
     assert queue.info().memory.ram_msg_count <= 2
-    assert [body[:2] for body in bodies(queue)] == [(b"%d" % number + LARGE)[:2] for number in range(20)]
+    assert [body[:2] for body in take_all(queue)] == [(b"%d" % number + LARGE)[:2] for number in range(20)]
 
 
 # refusals

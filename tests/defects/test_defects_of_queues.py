@@ -10,10 +10,9 @@ import pytest
 
 import warrenmq
 from tests.support.limits import LIMIT
-from tests.support.simulated import BOTH_PROFILES, SMALL, SimulatedHost
+from tests.support.simulated import BOTH_PROFILES, SMALL, SimulatedHost, take_all
 from warrenmq.actors.queue.process import QueueProcess
 from warrenmq.actors.vhost.vhost import queue_name
-from warrenmq.broker.broker import Broker
 from warrenmq.queue.messages import Ack, Publish, Reject
 from warrenmq.routing.exchange_types import Topic
 from warrenmq.settings import Settings
@@ -27,14 +26,6 @@ def host(request: pytest.FixtureRequest) -> Iterator[SimulatedHost]:
     yield made
     made.check_trace()
     made.close()
-
-
-def bodies(broker: Broker, name: str) -> list[bytes]:
-    got = []
-    for delivery in iter(broker.queue(name).get, None):
-        got.append(delivery.body)
-        delivery.ack()
-    return got
 
 
 def kill(host: SimulatedHost, queue: str) -> None:
@@ -52,7 +43,7 @@ def test_a_purge_confirms_what_is_still_to_be_confirmed(host: SimulatedHost) -> 
     assert queue.purge() == 4
     for confirm in confirms:
         confirm.result()
-    assert bodies(broker, "q") == []
+    assert take_all(broker.queue("q")) == []
 
 
 def test_messages_published_after_a_purge_are_on_disk(host: SimulatedHost) -> None:
@@ -63,7 +54,7 @@ def test_messages_published_after_a_purge_are_on_disk(host: SimulatedHost) -> No
     queue.purge()
     queue.publish_many([b"2", LARGE]).result()
     host.crash(power_cut=True)
-    assert bodies(host.open(), "q") == [b"2", LARGE]
+    assert take_all(host.open().queue("q")) == [b"2", LARGE]
 
 
 def test_a_publisher_waits_for_credit_no_longer_than_its_queue_lives() -> None:
@@ -110,7 +101,7 @@ def test_a_queue_that_dies_breaks_the_promise_and_other_queues_change_nothing(ho
     host.sleep(1)
     assert settled == [False]
     assert isinstance(confirm.exception(), warrenmq.Nacked)
-    assert bodies(broker, "b") == [LARGE]
+    assert take_all(broker.queue("b")) == [LARGE]
 
 
 def test_each_publish_has_the_answer_to_itself(host: SimulatedHost) -> None:
@@ -124,7 +115,7 @@ def test_each_publish_has_the_answer_to_itself(host: SimulatedHost) -> None:
                 confirm.result()
         else:
             confirm.result()
-    assert len(bodies(broker, "q")) == 2
+    assert len(take_all(broker.queue("q"))) == 2
     assert queue.name == "q"
 
 
@@ -148,7 +139,7 @@ def test_an_ack_that_names_nothing_changes_nothing(host: SimulatedHost) -> None:
     host.sleep(1)
     assert host.sim.whereis(queue_name("q")) == process
     kill(host, "q")
-    assert bodies(broker, "q") == [b"3"]
+    assert take_all(broker.queue("q")) == [b"3"]
 
 
 def test_a_reject_overtakes_no_publish_and_no_reject() -> None:
@@ -258,7 +249,7 @@ def test_another_segment_size_in_the_settings_changes_no_vhost_that_is_there(
     host.settings = replace(settings, **sizes)
     broker = host.open()
     assert broker.stats().stores[0].messages == 10
-    assert bodies(broker, "q") == wanted
+    assert take_all(broker.queue("q")) == wanted
     host.close()
 
 
@@ -284,7 +275,7 @@ def test_a_backlog_comes_back_once_and_in_order_whatever_part_of_it_is_in_memory
         host.crash(power_cut=False)
         broker = host.open()
         queue = broker.queue("q")
-    seen += bodies(broker, "q")
+    seen += take_all(broker.queue("q"))
     assert seen == wanted
 
 
@@ -299,12 +290,12 @@ def test_a_purge_takes_the_part_of_a_queue_that_is_on_disk_too(host: SimulatedHo
     assert queue.purge() == 4_000
     held.ack()
     host.sleep(1)
-    assert bodies(broker, "q") == []
+    assert take_all(broker.queue("q")) == []
     stats = broker.stats()
     assert stats.stores[0].messages == 0
     broker.close()
     host.crash(power_cut=False)
-    assert bodies(host.open(), "q") == []
+    assert take_all(host.open().queue("q")) == []
 
 
 def test_a_tail_of_nothing_but_old_transient_messages_is_an_empty_queue(host: SimulatedHost) -> None:
@@ -339,7 +330,7 @@ def test_a_read_that_fails_once_costs_no_message(host: SimulatedHost) -> None:
     host.disk.fail_next("pread", "/0.rdq", errno.EIO)
     with pytest.raises(warrenmq.ProcessDied):
         broker.queue("q").get()  # not sent again: it might take a second message
-    assert bodies(broker, "q") == [b"%d" % number + LARGE for number in range(12)]
+    assert take_all(broker.queue("q")) == [b"%d" % number + LARGE for number in range(12)]
 
 
 # declarations
@@ -387,7 +378,7 @@ def test_an_unbind_of_what_is_not_bound_is_nothing(host: SimulatedHost, kind: st
     broker.publish("e", "key", b"x", mandatory=True).result()
     broker.unbind("q", "e", "key")
     broker.unbind("q", "e", "key")
-    assert bodies(broker, "q") == [b"x"]
+    assert take_all(broker.queue("q")) == [b"x"]
 
 
 def test_an_exchange_whose_deletion_was_refused_is_as_before(host: SimulatedHost) -> None:
@@ -418,7 +409,7 @@ def test_an_empty_binding_key_is_a_key_like_others_and_of_its_own_exchange(
     for key in ("#", "*", "a"):
         with pytest.raises(warrenmq.Returned):
             broker.publish("e", key, b"y", mandatory=True).result()
-    assert (bodies(broker, "a"), bodies(broker, "b")) == ([b"x"], [])
+    assert (take_all(broker.queue("a")), take_all(broker.queue("b"))) == ([b"x"], [])
 
 
 @pytest.mark.parametrize("kind", ["direct", "fanout", "topic", "headers"])

@@ -3,6 +3,7 @@
 import pytest
 
 import warrenmq
+from tests.support.simulated import take_all
 from warrenmq.directory.definitions import QueueRecord
 from warrenmq.queue.arguments import QueueArguments
 from warrenmq.vhost.policies import OPERATOR_POLICY, POLICY, Policies, check_parameter, joined
@@ -88,14 +89,6 @@ def test_a_policy_that_makes_no_sense_is_refused(component, value, said):
     assert len(str(refused.value)) < 500
 
 
-def bodies(queue):
-    found = []
-    while (delivery := queue.get()) is not None:
-        found.append(delivery.body)
-        delivery.ack()
-    return found
-
-
 @pytest.mark.parametrize("profile", ["modern", "classic"])
 def test_a_length_holds_for_messages_that_are_there(tmp_path, profile):
     with warrenmq.open(tmp_path / "data", settings={"profile": profile}) as broker:
@@ -109,11 +102,11 @@ def test_a_length_holds_for_messages_that_are_there(tmp_path, profile):
         broker.set_policy("bytes", "^jobs$", {"max-length-bytes": 11}, priority=1)
         assert queue.info().ready == 3
         assert broker.inside.vhost.figures["jobs"]().ready_bytes == 11
-        assert bodies(queue) == [b"7", b"8", b"transient"]
+        assert take_all(queue) == [b"7", b"8", b"transient"]
         broker.clear_policy("bytes")
         broker.clear_policy("short")
         queue.publish_many([b"x"] * 9).result(5)
-        assert len(bodies(queue)) == 9
+        assert len(take_all(queue)) == 9
         with pytest.raises(warrenmq.NotFound, match="no policy 'short'"):
             broker.clear_policy("short")
 
@@ -127,7 +120,7 @@ def test_publishes_are_refused_while_a_policy_says_so(tmp_path):
             queue.publish(b"2").result(5)
         broker.set_policy("full", "", {"max-length": 1}, apply_to="queues")
         queue.publish(b"3").result(5)
-        assert bodies(queue) == [b"3"]
+        assert take_all(queue) == [b"3"]
 
 
 def test_dead_letters_and_alternates_follow_policies(tmp_path):
@@ -141,7 +134,7 @@ def test_dead_letters_and_alternates_follow_policies(tmp_path):
         queue.get().reject(requeue=False)
         assert dead.get(timeout=5).body == b"1"
         exchange.publish("nowhere", b"2").result(5)
-        assert bodies(lost) == [b"2"]
+        assert take_all(lost) == [b"2"]
         broker.clear_policy("ae")
         broker.clear_policy("dl")
         exchange.publish("nowhere", b"3").result(5)
@@ -156,11 +149,11 @@ def test_a_time_to_live_and_an_expiry_come_and_go(tmp_path):
         queue.publish(b"stays").result(5)
         broker.set_policy("ttl", "^jobs$", {"message-ttl": 0})
         queue.publish(b"goes").result(5)
-        assert bodies(queue) == [b"stays"]
-        assert bodies(queue) == []
+        assert take_all(queue) == [b"stays"]
+        assert take_all(queue) == []
         broker.clear_policy("ttl")
         queue.publish(b"x").result(5)
-        assert bodies(queue) == [b"x"]
+        assert take_all(queue) == [b"x"]
         broker.set_policy("expires", "^jobs$", {"expires": 86_400_000})
         assert broker.inside.vhost.policies.queue_arguments(QueueRecord("jobs"), "/").expires == 86_400_000
         broker.set_policy("expires", "^jobs$", {"expires": 1})
@@ -195,10 +188,10 @@ def test_policies_outlast_a_restart_and_hold_for_queues_to_come(tmp_path):
             ("p", False, 3),
             ("p", True, 0),
         ]
-        assert bodies(broker.queue("jobs")) == [b"3"]
+        assert take_all(broker.queue("jobs")) == [b"3"]
         queue = broker.declare_queue("jobs2", arguments={"x-max-length": 5})
         queue.publish_many([b"1", b"2"]).result(5)
-        assert bodies(queue) == [b"2"]
+        assert take_all(queue) == [b"2"]
 
 
 def test_a_quorum_queue_is_a_classic_one_where_that_is_asked_for(tmp_path):

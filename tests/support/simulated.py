@@ -44,6 +44,15 @@ EVERY_KIND = [
 """Every combination of what a profile presets, half of them with a commit log.  One directory may be opened with any of them after any other."""
 
 
+def take_all(queue: QueueHandle) -> list[bytes]:
+    """Take all ready messages off a queue; returns their bodies."""
+    taken = []
+    while (delivery := queue.get()) is not None:
+        taken.append(delivery.body)
+        delivery.ack()
+    return taken
+
+
 class SimulatedHost(SimulatedMachine):
     """A machine with small limits whose runs are traced and can be replayed."""
 

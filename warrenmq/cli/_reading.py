@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from datetime import UTC, datetime
@@ -83,6 +84,13 @@ def note_broker(inspection: Inspection) -> None:
     whose = f"process {running.pid} on {running.host}" if isinstance(running, DirectoryInUse) else "RabbitMQ"
     print(f"{node} is in use by {whose}: this is what the next start would give back, from the files as they are now; "
           "what the broker has in memory is not in it.", file=sys.stderr)  # fmt: skip
+
+
+def print_json(inspection: Inspection, **found: Any) -> None:
+    """Print what was found as one object, with the damage, and whether the directory is in use."""
+    findings = inspection.findings
+    damaged = [each._asdict() for each in findings.damaged()]
+    print(json.dumps({**found, "damaged": damaged, "in_use": findings.in_use()}))
 
 
 def complain(inspection: Inspection, problems: int = 0, stream: TextIO | None = None) -> int:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
 from warrenmq.cli._live import owners_looks, show_queues
 from warrenmq.cli._parsers import add_verb
-from warrenmq.cli._reading import add_directory, add_files, complain, note_broker, now
+from warrenmq.cli._reading import add_directory, add_files, complain, note_broker, now, print_json
 
 
 def add_parser(subparsers: Any) -> Any:
@@ -41,16 +40,7 @@ def _of_files(args: argparse.Namespace) -> int:
     note_broker(inspection)
     lines = [queue_line(inspection, vhost, queue) for vhost, queue in inspection.queues()]
     if args.json:
-        damaged = [each._asdict() for each in inspection.findings.damaged()]
-        print(
-            json.dumps(
-                {
-                    "queues": [as_dict(line) for line in lines],
-                    "damaged": damaged,
-                    "in_use": inspection.findings.in_use(),
-                }
-            )
-        )
+        print_json(inspection, queues=[as_dict(line) for line in lines])
     else:
         print(list_table(lines) if lines else "There are no queues here.")
     return complain(inspection)

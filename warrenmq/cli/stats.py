@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
 from warrenmq.cli._live import owners_looks, show_stats
 from warrenmq.cli._parsers import add_verb
-from warrenmq.cli._reading import add_directory, add_files, complain, note_broker, now
+from warrenmq.cli._reading import add_directory, add_files, complain, note_broker, now, print_json
 
 
 def add_parser(subparsers: Any) -> Any:
@@ -42,9 +41,7 @@ def _of_files(args: argparse.Namespace) -> int:
     queues = [queue_line(inspection, vhost, queue) for vhost, queue in inspection.queues()]
     stores = [(vhost.vhost.name, summary(inspection.findings, store)) for vhost, store in inspection.stores()]
     if args.json:
-        damaged = [each._asdict() for each in inspection.findings.damaged()]
-        found = {"queues": [as_dict(each) for each in queues], "stores": [each for _, each in stores]}
-        print(json.dumps({**found, "damaged": damaged, "in_use": inspection.findings.in_use()}))
+        print_json(inspection, queues=[as_dict(each) for each in queues], stores=[each for _, each in stores])
     else:
         for part in (store_table(stores) if stores else "", queue_table(queues) if queues else ""):
             if part:

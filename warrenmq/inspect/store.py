@@ -91,7 +91,7 @@ class InspectedStore:
         self.clean = all(name in names for name in _CLEAN_STOP)
         """True if the store was stopped in order: its broker will use the saved index instead of a scan."""
         files = [name for name in names if name.endswith((EXTENSION, RABBITMQ_TEMPORARY))]
-        self._names = sorted(files, key=_number)
+        self._names = sorted(files, key=by_number)
         for index, name in enumerate(self._names):
             self._walk(index, name)
         self._look_inside()
@@ -253,7 +253,8 @@ def _rabbitmqs_sizes(summary: bytes) -> dict[str, int]:
     return {file_name(row.file): row.file_size for row in ets.file_summaries(summary)}
 
 
-def _number(name: str) -> tuple[int, str]:
+def by_number(name: str) -> tuple[int, str]:
+    """A key that sorts message files by their numbers, and others before them."""
     stem = name.partition(".")[0]
     return (int(stem) if stem.isdecimal() else -1, name)
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from warrenmq.errors import CorruptFile
 from warrenmq.inspect import message
+from warrenmq.inspect.store import by_number
 from warrenmq.mend.changes import pieces_of
 from warrenmq.message.stored import bound_to
 from warrenmq.message_store.rdq import EXTENSION, HEAD, MARKER, RABBITMQ_TEMPORARY
@@ -64,8 +65,10 @@ class StoreFiles:
         self._wanted = wanted
         self._true_ids = true_ids
         names = findings.names(folder)
-        self._files = sorted((name for name in names if name.endswith(EXTENSION)), key=_number)
-        self._temporaries = sorted((name for name in names if name.endswith(RABBITMQ_TEMPORARY)), key=_number)
+        self._files = sorted((name for name in names if name.endswith(EXTENSION)), key=by_number)
+        self._temporaries = sorted(
+            (name for name in names if name.endswith(RABBITMQ_TEMPORARY)), key=by_number
+        )
 
     def mend(self, changes: Changes) -> None:
         rescued = self._only_in_temporaries()
@@ -157,8 +160,3 @@ class StoreFiles:
                     yield HEAD.pack(total - _AROUND, msg_id)
                     yield file.pread(total - HEAD.size - len(MARKER), offset + HEAD.size)
                     yield MARKER
-
-
-def _number(name: str) -> tuple[int, str]:
-    stem = name.partition(".")[0]
-    return (int(stem) if stem.isdecimal() else -1, name)
