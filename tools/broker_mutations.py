@@ -140,7 +140,8 @@ WORKLOADS = {
         "restart profile=classic; get; ack; publish wait=1; restart profile=modern; crash; restart profile=classic; consume count=10",
         "collect": f"2 x publish_many count=20 size=900; publish_many count=20 size=150; publish_many count=5 size=1500; settle; {_SOME_ACKED}; "
         f"{_SOME_ACKED}; 2 x sleep ms=16000; get; crash; publish_many count=20 size=1500; settle; {_SOME_ACKED}; {_SOME_ACKED}; sleep ms=16000; "
-        "crash_at operation=8; consume count=10; sleep ms=16000; consume count=10; sleep ms=16000; crash; restart; 2 x consume count=10 prefetch=20",
+        "crash_at operation=8; consume count=10; sleep ms=16000; consume count=10; sleep ms=16000; crash; restart; 2 x consume count=10 prefetch=20; "
+        f"publish_many count=20 size=900; settle; {_SOME_ACKED}; sleep ms=70000; restart; consume count=10 prefetch=20; publish size=900; sleep ms=70000; restart",
         "consume": "publish_many count=20; settle; consume count=3 prefetch=20 ack=2; ack pick=1; get; publish_many; consume count=5 prefetch=3 ack=3; "
         "ack pick=1; ack; consume count=1 prefetch=20; nack; 3 x get; publish wait=1; crash; consume count=10 ack=2; restart; consume count=10",
         "credit": "publish_many count=500; 2 x publish; settle; publish_many count=60 size=900; 3 x publish size=900; settle; consume count=10; "
@@ -148,7 +149,8 @@ WORKLOADS = {
         "dead": "3 x publish to=d; publish to=d size=900; settle; 3 x get queue=d; 2 x reject; sleep ms=300; get queue=dead; sleep ms=300; restart; "
         "get queue=dead; get queue=d; reject; reject; sleep ms=300; crash; get queue=dead; ack; get queue=dead; ack",
         "delete": "publish_many; publish_many to=all size=900; publish to=b wait=1; settle; delete; publish; publish to=all size=900; settle; restart; "
-        "publish_many size=900; settle; delete queue=b; publish_many; settle; crash; publish to=all; settle; delete; crash; sleep ms=16000; get queue=b",
+        "publish_many size=900; settle; delete queue=b; publish_many; settle; crash; publish to=all; settle; delete; crash; sleep ms=16000; get queue=b; "
+        "publish_many to=b size=900; publish_many count=20 size=900; publish_many to=b size=900; settle; delete; sleep ms=70000; restart; get queue=b",
         "full": "publish_many size=900; settle; full; publish wait=1; sleep ms=300; 2 x publish size=900; sleep ms=300; space; settle; publish wait=1; publish size=900 wait=1; full room=1000; "
         "publish_many size=900; get; ack; space; settle; publish size=900 wait=1; full room=5000; 2 x publish_many count=20 size=150; space; settle; "
         "publish wait=1; crash; consume count=10; restart",

@@ -82,7 +82,7 @@ VERBS: dict[str, Verb] = {
     "purge": Verb("purge a queue", _QUEUE, 2),
     "delete": Verb("delete a queue", _QUEUE, 1),
     "policy": Verb("set a policy for a queue, change it, or clear it", {"queue": Argument("a", POLICED), "is": Argument("length", (*POLICIES, "none"))}, 2),
-    "sleep": Verb("let virtual time pass", {"ms": Argument(30, (1, 30, 300, 2_000, 14_800, 15_000, 16_000))}, 8),
+    "sleep": Verb("let virtual time pass", {"ms": Argument(30, (1, 30, 300, 2_000, 14_800, 15_000, 70_000))}, 8),
     "restart": Verb("close the broker and open it again, perhaps as another profile; with settle=0 in the middle of what goes on",
                     {"profile": Argument("same", ("same", "classic", "modern")), "settle": Argument(1, FLAG)}, 2),
     "kill": Verb("kill one process of the broker", {"victim": Argument("a", VICTIMS)}, 4, "kill"),
