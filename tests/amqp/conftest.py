@@ -1,4 +1,4 @@
-"""A simulated broker with one client and one channel, of which a file may have its own."""
+"""A simulated broker with one client and one channel, and a node for clients that speak frames; a file may have its own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.amqp.channels import Client
+from tests.amqp.connections import SimulatedNode
 from tests.support.simulated import SimulatedHost
 from warrenmq.broker.broker import Broker
 
@@ -26,3 +27,10 @@ def client(broker):
 @pytest.fixture
 def channel(client):
     return client.open(1)
+
+
+@pytest.fixture
+def node() -> Iterator[SimulatedNode]:
+    node = SimulatedNode()
+    yield node
+    node.close()

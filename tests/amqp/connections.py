@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pamqp import frame, heartbeat
-from pamqp.commands import Channel, Connection
+from pamqp import body, frame, header, heartbeat
+from pamqp.commands import Basic, Channel, Connection
 from pykka import ActorRef
 
 from tests.amqp.channels import KeptTransport
@@ -27,6 +27,16 @@ EVERYTHING = {
         ["authentication_failure_close", "connection.blocked", "consumer_cancel_notify", "basic.nack"], True
     )
 }
+
+
+def published(size: int = 1, channel: int = 1, key: str = "q") -> bytes:
+    """The frames of a publish."""
+    parts: list[Any] = [
+        Basic.Publish(routing_key=key),
+        header.ContentHeader(0, size),
+        body.ContentBody(bytes(size)),
+    ]
+    return b"".join(frame.marshal(each, channel) for each in parts)
 
 
 class ReadTransport(KeptTransport):

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
-from pamqp import body, header
-from pamqp import frame as pamqp_frame
-from pamqp.commands import Basic, Channel, Confirm, Connection, Queue
+from pamqp.commands import Channel, Confirm, Connection, Queue
 
-from tests.amqp.connections import SimulatedClient, SimulatedNode
+from tests.amqp.connections import SimulatedClient, SimulatedNode, published
 from tests.support.simulated import WAITS, said
 from warrenmq.actors.node.alarm import RABBIT_ALARM
 from warrenmq.amqp.wire.frames import HEARTBEAT_FRAME
@@ -18,24 +13,8 @@ from warrenmq.trace.events import Ev
 
 
 @pytest.fixture
-def node() -> Iterator[SimulatedNode]:
-    node = SimulatedNode()
-    yield node
-    node.close()
-
-
-@pytest.fixture
 def client(node: SimulatedNode) -> SimulatedClient:
     return node.opened()
-
-
-def published(size: int = 1, channel: int = 1, key: str = "q") -> bytes:
-    parts: list[Any] = [
-        Basic.Publish(routing_key=key),
-        header.ContentHeader(0, size),
-        body.ContentBody(bytes(size)),
-    ]
-    return b"".join(pamqp_frame.marshal(each, channel) for each in parts)
 
 
 # -- heartbeats

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pamqp import body, header, heartbeat
 from pamqp import frame as pamqp_frame
+from pamqp import heartbeat
 from pamqp.commands import Basic, Channel, Connection, Queue
 
-from tests.amqp.connections import EVERYTHING, SimulatedClient, SimulatedNode
+from tests.amqp.connections import EVERYTHING, SimulatedClient, SimulatedNode, published
 from warrenmq.amqp.access.passwords import hash_password
 from warrenmq.amqp.access.users import Users
 from warrenmq.amqp.channel.methods import ChannelMethods
@@ -23,24 +22,8 @@ from warrenmq.amqp.wire.frames import HEARTBEAT_FRAME
 
 
 @pytest.fixture
-def node() -> Iterator[SimulatedNode]:
-    node = SimulatedNode()
-    yield node
-    node.close()
-
-
-@pytest.fixture
 def client(node: SimulatedNode) -> SimulatedClient:
     return node.opened()
-
-
-def published(size: int = 1, channel: int = 1, key: str = "q") -> bytes:
-    parts: list[Any] = [
-        Basic.Publish(routing_key=key),
-        header.ContentHeader(0, size),
-        body.ContentBody(bytes(size)),
-    ]
-    return b"".join(pamqp_frame.marshal(each, channel) for each in parts)
 
 
 # -- the handshake
