@@ -126,6 +126,19 @@ class Waker:
                 self._cond.wait(timeout)
 
 
+class Polled:
+    """Mixin for an adapter with a Waker for each queue (`wakers`); `_take` returns the deliveries that are there."""
+
+    def consume(self, max_n, timeout, queue="q"):
+        waker = self.wakers[queue]
+        mark = waker.mark()
+        got = self._take(max_n, queue)
+        if not got and timeout > 0:
+            waker.wait(mark, timeout)
+            got = self._take(max_n, queue)
+        return got
+
+
 def du(path: str) -> int:
     """Bytes allocated on disk below path."""
     total = 0

@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import lmdb
 
-from benchmarks.adapters.base import ACK, FSYNC, OS, BaseAdapter, GroupedPublishes, Waker
+from benchmarks.adapters.base import ACK, FSYNC, OS, BaseAdapter, GroupedPublishes, Polled, Waker
 
 _ID = struct.Struct(">Q")
 
 
-class LmdbQueue(BaseAdapter):
+class LmdbQueue(Polled, BaseAdapter):
     ack_mode = ACK
     native_batch = native_fanout = True
     env_opts: ClassVar[dict] = {}
@@ -75,15 +75,6 @@ class LmdbQueue(BaseAdapter):
         if out:
             self.cursor[queue] = _ID.unpack(out[-1][0])[0]
         return out
-
-    def consume(self, max_n, timeout, queue="q"):
-        w = self.wakers[queue]
-        mark = w.mark()
-        got = self._take(max_n, queue)
-        if not got and timeout > 0:
-            w.wait(mark, timeout)
-            got = self._take(max_n, queue)
-        return got
 
     def ack(self, tags, queue="q"):
         with self.lock, self.env.begin(write=True, db=self.db[queue]) as txn:

@@ -6,12 +6,12 @@ import threading
 
 from rocksdict import DBCompressionType, Options, Rdict, WriteBatch, WriteOptions
 
-from benchmarks.adapters.base import ACK, FSYNC, OS, BaseAdapter, Waker
+from benchmarks.adapters.base import ACK, FSYNC, OS, BaseAdapter, Polled, Waker
 
 _ID = struct.Struct(">Q")
 
 
-class RocksQueue(BaseAdapter):
+class RocksQueue(Polled, BaseAdapter):
     ack_mode = ACK
     native_batch = native_fanout = True
     sync = True
@@ -81,15 +81,6 @@ class RocksQueue(BaseAdapter):
         if out:
             self.cursor[queue] = _ID.unpack(out[-1][0][len(pre) :])[0]
         return out
-
-    def consume(self, max_n, timeout, queue="q"):
-        w = self.wakers[queue]
-        mark = w.mark()
-        got = self._take(max_n, queue)
-        if not got and timeout > 0:
-            w.wait(mark, timeout)
-            got = self._take(max_n, queue)
-        return got
 
     def ack(self, tags, queue="q"):
         wb = WriteBatch(raw_mode=True)

@@ -4,10 +4,10 @@ import os
 import sqlite3
 import threading
 
-from benchmarks.adapters.base import ACK, FSYNC, OS, BaseAdapter, GroupedPublishes, Waker
+from benchmarks.adapters.base import ACK, FSYNC, OS, BaseAdapter, GroupedPublishes, Polled, Waker
 
 
-class SqliteQueue(BaseAdapter):
+class SqliteQueue(Polled, BaseAdapter):
     ack_mode = ACK
     native_batch = native_fanout = True
     synchronous = "FULL"
@@ -73,14 +73,8 @@ class SqliteQueue(BaseAdapter):
                 c.execute(f"INSERT INTO q_{q}(shared) VALUES (?)", (sid,))
             c.execute("COMMIT")
 
-    def consume(self, max_n, timeout, queue="q"):
-        c = self._conn()
-        w = self.wakers[queue]
-        mark = w.mark()
-        rows = c.execute(self.sel[queue], (self.cursor[queue], max_n)).fetchall()
-        if not rows and timeout > 0:
-            w.wait(mark, timeout)
-            rows = c.execute(self.sel[queue], (self.cursor[queue], max_n)).fetchall()
+    def _take(self, max_n, queue):
+        rows = self._conn().execute(self.sel[queue], (self.cursor[queue], max_n)).fetchall()
         if rows:
             self.cursor[queue] = rows[-1][0]
         return rows
