@@ -265,10 +265,12 @@ class QueueProcess(Server):
         if self._effects:
             self._carry_out()
         state = self._state
-        if state.group_commit.expected and (until := state.waits_until()):
-            if self.actor_inbox.wait_for_mail(until):
-                return  # the next empty mailbox goes on
-            state.group_commit.waited_in_vain()
+        if state.unconfirmed.unsynced and state.pauses():
+            self.runtime.pause()
+            more = self.actor_inbox.has_mail()
+            state.group_commit.paused(in_vain=not more)
+            if more:
+                return  # the mailbox will be empty once more
         state.make_safe()
         if self._effects:
             self._carry_out()

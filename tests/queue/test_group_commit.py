@@ -1,4 +1,4 @@
-"""A sync waits for publishers that the last one has confirmed, as long as that pays."""
+"""Before a sync there is a pause for those who are about to send more, as long as that pays."""
 
 from __future__ import annotations
 
@@ -8,65 +8,62 @@ import pytest
 
 from tests.support.simulated import SimulatedHost
 from warrenmq.queue import group_commit
-from warrenmq.queue.group_commit import MOST_MESSAGES, MOST_NS, MOST_SKIPPED, WORTH_NS, GroupCommit
+from warrenmq.queue.group_commit import MOST_SKIPPED, WORTH_NS, GroupCommit
 from warrenmq.settings import Settings
 
-A, B, C = object(), object(), object()
-SYNC = 200_000
 
-
-def after_round(*publishers: object, took: int = SYNC, ended: int = 10 * SYNC) -> GroupCommit:
+def after_round(took: int | None = WORTH_NS, publishes: int = 1, delivered: int = 0) -> GroupCommit:
     group = GroupCommit()
-    for publisher in publishers:
-        group.came(publisher)
-    group.synced(ended - took, ended)
+    group.synced(took, publishes, delivered)
     return group
 
 
-def test_a_round_waits_until_all_of_the_last_one_are_there_again() -> None:
-    group, now = after_round(A, B, C), 10 * SYNC
-    assert not group.waits_until(now, 0)
-    group.came(A)
-    assert group.waits_until(now, 1) == now + SYNC * 3 // 2
-    group.came(C)
-    assert group.waits_until(now, 2)
-    group.came(B)
-    assert not group.waits_until(now, 3)
+@pytest.mark.parametrize(
+    ("group", "delivered"),
+    [
+        (after_round(publishes=2), 0),
+        (after_round(delivered=7), 8),
+    ],
+    ids=["several publishes were confirmed", "a consumer may ack"],
+)
+def test_a_round_has_one_pause(group: GroupCommit, delivered: int) -> None:
+    assert group.pauses(delivered)
+    group.paused(in_vain=False)
+    assert not group.pauses(delivered)
+    group.synced(WORTH_NS, 2, delivered)
+    assert group.pauses(delivered)
 
 
 @pytest.mark.parametrize(
-    ("group", "publisher", "now", "publishes"),
+    "group",
     [
-        (after_round(A), A, 10 * SYNC, 1),
-        (after_round(A, B), A, 10 * SYNC, MOST_MESSAGES),
-        (after_round(A, B), A, 12 * SYNC, 1),
-        (after_round(A, B, took=WORTH_NS - 1), A, 10 * SYNC, 1),
+        GroupCommit(),
+        after_round(publishes=1, delivered=7),
+        after_round(took=WORTH_NS - 1, publishes=2, delivered=7),
+        after_round(took=None, publishes=2, delivered=7),
     ],
-    ids=["one publisher", "many messages", "long after the sync", "a sync that costs nothing"],
+    ids=["nothing is known", "a lone publisher", "a sync that costs nothing", "no sync so far"],
 )
-def test_a_round_does_not_wait(group: GroupCommit, publisher: object, now: int, publishes: int) -> None:
-    group.came(publisher)
-    assert not group.waits_until(now, publishes)
+def test_a_round_has_no_pause(group: GroupCommit) -> None:
+    assert not group.pauses(7)
 
 
-def test_a_wait_is_short_on_a_slow_disk() -> None:
-    group = after_round(A, B, took=100 * MOST_NS, ended=200 * MOST_NS)
-    group.came(A)
-    assert group.waits_until(200 * MOST_NS, 1) == 201 * MOST_NS
+def test_a_round_that_needed_no_sync_does_not_change_what_one_costs() -> None:
+    group = after_round(publishes=2)
+    group.synced(None, 2, 0)
+    assert group.pauses(0)
 
 
-def test_rounds_after_waits_in_vain_do_not_wait_twice_as_many_each_time() -> None:
-    group, now = after_round(A, B), 10 * SYNC
+def test_after_pauses_in_vain_twice_as_many_rounds_have_none_each_time() -> None:
+    group = after_round(publishes=2)
     rounds: list[bool] = []
-    for number in range(600):
-        group.came((A, B)[number % 2])  # never both
-        waits = bool(group.waits_until(now, 1))
-        rounds.append(waits)
-        if waits:
-            group.waited_in_vain()
-        group.synced(now - SYNC, now)
-    waited = [number for number, waits in enumerate(rounds) if waits]
-    gaps = [later - sooner - 1 for sooner, later in pairwise(waited)]
+    for _ in range(600):
+        rounds.append(group.pauses(0))
+        if rounds[-1]:
+            group.paused(in_vain=True)
+        group.synced(WORTH_NS, 2, 0)
+    paused = [number for number, pauses in enumerate(rounds) if pauses]
+    gaps = [later - sooner - 1 for sooner, later in pairwise(paused)]
     assert gaps[:7] == [1, 2, 4, 8, 16, 32, MOST_SKIPPED]
     assert {*gaps[7:]} == {MOST_SKIPPED}
 
@@ -104,7 +101,7 @@ def syncs_of(seed: int, profile: str) -> int:
 def test_publishers_that_wait_for_each_confirm_share_the_syncs(
     profile: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_waits = sum(syncs_of(seed, profile) for seed in range(5))
+    with_pauses = sum(syncs_of(seed, profile) for seed in range(5))
     monkeypatch.setattr(group_commit, "WORTH_NS", 1 << 60)
     without = sum(syncs_of(seed, profile) for seed in range(5))
-    assert with_waits < without * 3 / 4
+    assert with_pauses < without * 3 / 4

@@ -1,73 +1,67 @@
-"""Group commit among the publishers of one queue: a sync waits a moment for those that the last one has confirmed.
+"""Group commit: before a sync, the queue lets those go on who are about to send it more.
 
-A publisher that waits for each confirm publishes again at once, but not before the thread that has just confirmed it gives the
-interpreter away.  If that thread went on to the next sync, the first publisher would have that one to itself, and the others
-the one after it.
+A queue that has run out of mail is about to sync.  Under one interpreter lock, the thread that syncs has just confirmed, or delivered to,
+the threads whose next messages would belong into this sync: a publisher that keeps many on their way, publishers that wait for
+each confirm, a consumer whose ack follows.  They have not run since.  So the thread gives way, once, and what they send meanwhile is
+handled before the sync.
 
-    last round      A B C D confirmed
-    this round      A              the sync would come now: B, C and D are expected
-                    A B C D        all are there, or the time is up: sync
+    without a pause                              with one
+    A's first message comes, sync                A's first message comes, pause, the others of A and B's, sync
+    the others come meanwhile, sync
 
-A round of many messages does not wait, nor does one whose publishers are the last round's.  The wait is limited by what it can
-save, a sync: where that costs nothing (tmpfs, durability=os) there is none.  After a wait in vain the next rounds do not wait, twice
-as many each time.
+There is no pause where it gains nothing: for a lone publisher that waits for its confirm, where a sync costs nothing (tmpfs,
+durability=os), and after a pause in vain, for twice as many rounds each time.
 
-RabbitMQ has no counterpart; PostgreSQL's commit_delay and MariaDB's binlog_commit_wait_usec are such waits, with fixed times.
+RabbitMQ has no counterpart; PostgreSQL's commit_delay and MariaDB's binlog_commit_wait_usec are such pauses, of fixed times.
 """
 
 from __future__ import annotations
 
-MOST_MESSAGES = 64
-"""A round with so many publishes does not wait for more: its sync is shared already."""
 WORTH_NS = 100_000
-"""Nanoseconds of a sync that is worth a wait."""
-MOST_NS = 1_000_000
-"""Nanoseconds after a sync that the next one waits at most, however long a sync takes."""
+"""Nanoseconds of a sync from which on a pause is worth its time, which is some 20 to 100 us."""
 MOST_SKIPPED = 64
-"""Rounds without a wait, at most, after one in vain."""
+"""Rounds without a pause, at most, after one in vain."""
 
 
 class GroupCommit:
-    """The publishers of this round, and those that are expected.
+    """Decides on the pauses of one queue; a round is all that one sync covers.
 
-    present     publishers whose messages wait for the next sync
-    expected    those that the last sync has confirmed, and that did not come again yet
-    until       the time until which they are waited for (monotonic, ns)
-    skip        rounds that do not wait
-    skip_next   the same after the next wait in vain
+    _is_worth_it  a sync takes long enough
+    _expects      the last one confirmed several publishes at once: more are on their way
+    _delivered    messages delivered until the last sync
+    _paused       this round had its pause
+    _skip         rounds that have none
+    _skip_next    the same after the next pause in vain
     """
 
     def __init__(self) -> None:
-        self._present: set[object] = set()
-        self.expected: set[object] = set()
-        self._until = 0
-        self._skip = 0
+        self._is_worth_it = self._expects = self._paused = False
+        self._delivered = self._skip = 0
         self._skip_next = 1
 
-    def came(self, publisher: object) -> None:
-        """A message of this publisher waits for the next sync."""
-        self._present.add(publisher)
-        self.expected.discard(publisher)
-
-    def waits_until(self, now: int, publishes: int) -> int:
-        """The time until which the sync of a round with so many publishes waits for the expected ones; 0 = not at all."""
-        if not self.expected or not self._present or publishes >= MOST_MESSAGES or now >= self._until:
-            return 0
+    def pauses(self, delivered: int) -> bool:
+        """True if the round, whose sync is due, has a pause now; `delivered` counts the queue's deliveries so far."""
+        if self._paused or not self._is_worth_it or not (self._expects or delivered > self._delivered):
+            return False
+        self._paused = True
         if self._skip:
             self._skip -= 1
-            self.expected.clear()
-            return 0
-        return self._until
+            return False
+        return True
 
-    def waited_in_vain(self) -> None:
-        """The time is up."""
-        self.expected.clear()
-        self._skip, self._skip_next = self._skip_next, min(2 * self._skip_next, MOST_SKIPPED)
-
-    def synced(self, began: int, ended: int) -> None:
-        """A sync has covered all that are present."""
-        if len(self._present) > 1:
+    def paused(self, *, in_vain: bool) -> None:
+        """The pause is over: mail came, or it was in vain."""
+        if in_vain:
+            self._skip, self._skip_next = self._skip_next, min(2 * self._skip_next, MOST_SKIPPED)
+        else:
             self._skip_next = 1
-        self.expected, self._present = self._present, set()
-        took = ended - began
-        self._until = ended + min(took * 3 // 2, MOST_NS) if took >= WORTH_NS else 0
+
+    def synced(self, took: int | None, publishes: int, delivered: int) -> None:
+        """A sync of so many nanoseconds has ended the round, and confirmed so many publishes; None: there was nothing to sync, since all
+        was acked before it was written.
+        """
+        if took is not None:
+            self._is_worth_it = took >= WORTH_NS
+        self._expects = publishes > 1
+        self._delivered = delivered
+        self._paused = False

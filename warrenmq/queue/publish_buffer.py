@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from warrenmq.log import Log
     from warrenmq.queue.effects import Effect
     from warrenmq.queue.expiry_and_limits import ExpiryAndLimits
-    from warrenmq.queue.group_commit import GroupCommit
     from warrenmq.queue.index_sync import IndexSync
     from warrenmq.queue.messages import Publish, Publisher
     from warrenmq.queue.trace import QueueTrace
@@ -114,15 +113,14 @@ class PublishBuffer:
     """
 
     def __init__(self, queue: str, *, durable: bool, vq: BackingQueue, front: ExpiryAndLimits,
-                 unconfirmed: Unconfirmed, group_commit: GroupCommit, room: DiskRoom, rows: QueueTrace | None,
-                 more_credit_after: int, effects: list[Effect]) -> None:  # fmt: skip
+                 unconfirmed: Unconfirmed, room: DiskRoom, rows: QueueTrace | None, more_credit_after: int,
+                 effects: list[Effect]) -> None:  # fmt: skip
         """Publishers get more credit for each `more_credit_after` messages that were taken in (credit_flow_default_credit)."""
         self._queue = queue
         self._durable_queue = durable
         self._vq = vq
         self._front = front
         self._unconfirmed = unconfirmed
-        self._group_commit = group_commit
         self._room = room
         self._rows = rows
         self._more_credit_after = more_credit_after
@@ -203,8 +201,6 @@ class PublishBuffer:
                     unconfirmed.add(owed, [in_store[s] for s in range(seq, seq + count) if s in in_store])
                 else:
                     unconfirmed.unsynced.append(owed)
-                if durable:
-                    self._group_commit.came(message.publisher)
             publisher = message.publisher
             publisher.uncredited += count
             if publisher.uncredited >= more_credit_after:

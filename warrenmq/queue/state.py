@@ -74,7 +74,7 @@ from warrenmq.queue.queue_expiry import QueueExpiry
 from warrenmq.queue.ram_duration import RamDuration
 from warrenmq.queue.return_counts import ReturnCounts
 from warrenmq.queue.returns import Returns
-from warrenmq.queue.unconfirmed import Unconfirmed
+from warrenmq.queue.unconfirmed import Unconfirmed, publishes_of
 from warrenmq.seams.memory import no_memory
 from warrenmq.trace.events import DROP_DELETED, DROP_PURGED, Trigger
 
@@ -147,7 +147,7 @@ class QueueState:
     effects            actions for the process, in order; the process clears the list
     vq                 the messages (rabbit_variable_queue)
     unconfirmed        publications that wait for a sync or for the store
-    group_commit       whether a sync waits for publishers that are about to come
+    group_commit       whether there is a pause before a sync, for those who are about to send more
     buffer             publishes that are not taken in yet
     overflow           refuses publishes to a full queue; None if the queue refuses nothing
     consumers          the consumers, and the messages that each holds (rabbit_queue_consumers)
@@ -192,7 +192,6 @@ class QueueState:
             )  # fmt: skip
         self.buffer = PublishBuffer(
             queue.name, durable=queue.durable, vq=vq, front=self.front, unconfirmed=self.unconfirmed,
-            group_commit=self.group_commit,
             room=DiskRoom(queue.disk, queue.directory, self.index_sync, self.unconfirmed, queue.log), rows=rows,
             more_credit_after=queue.settings.credit_flow_default_credit[1], effects=effects,
         )  # fmt: skip
@@ -425,9 +424,9 @@ class QueueState:
         if any(map(_collected, self._store_ends)):
             self.effects.append(_CAST_STORE)
 
-    def waits_until(self) -> int:
-        """The time until which the sync waits for publishers that are expected (monotonic, ns); 0 = not at all."""
-        return self.group_commit.waits_until(self._monotonic_ns(), len(self.unconfirmed.unsynced))
+    def pauses(self) -> bool:
+        """True if `make_safe` comes after a pause for those who are about to send more."""
+        return self.group_commit.pauses(sum(self.output.delivered))
 
     def make_safe(self) -> None:
         """The rest of an empty mailbox, once deliveries are on their way: sync the index."""
@@ -492,14 +491,16 @@ class QueueState:
             index_sync.stop_idle()
         began = self._monotonic_ns()
         try:
-            self.vq.index.sync(trigger)
+            written = self.vq.index.sync(trigger)
         except OSError as error:
             index_sync.failed(error)
             return
-        self.group_commit.synced(began, self._monotonic_ns())
+        complete = self.unconfirmed.index_synced()
+        took = self._monotonic_ns() - began if written is not None and written[0] else None
+        self.group_commit.synced(took, publishes_of(complete), sum(self.output.delivered))
         if index_sync.disk_full:
             index_sync.succeeded()
-        self._confirm(self.unconfirmed.index_synced())
+        self._confirm(complete)
         if self.vq.to_remove:
             self.vq.index_synced()
             self.effects.append(_CAST_STORE)

@@ -56,6 +56,9 @@ class Promises:
     def __init__(self, each: Sequence[Promise]) -> None:
         self._each = each
 
+    def __len__(self) -> int:
+        return len(self._each)
+
     def confirm(self) -> None:
         """Confirm each."""
         for promise in self._each:
@@ -84,6 +87,11 @@ made for it alone (needs_confirming of rabbit_variable_queue)."""
 Publication: TypeAlias = tuple[int, int, int, Promise]
 """Messages published together: first sequence id, how many, the first message as traces name it, the promise.
 A plain tuple, as there is one for each publish."""
+
+
+def publishes_of(complete: Sequence[Publication]) -> int:
+    """The number of calls that published these messages: several single ones may be one publication."""
+    return sum(len(promise) if isinstance(promise, Promises) else 1 for _, _, _, promise in complete)
 
 
 class _Parts:

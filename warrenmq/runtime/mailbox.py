@@ -22,7 +22,6 @@ from warrenmq.runtime.closable import ALIVE, log
 from warrenmq.runtime.inbox import CLOSED, NO_MAIL, WAKE, Inbox, Letter, sign
 from warrenmq.runtime.messages import Call, Down, Exit, Info, ProxyRequest, Traced
 from warrenmq.runtime.reasons import Killed
-from warrenmq.seams.blocking import THIS_THREAD
 from warrenmq.trace.events import Undelivered
 from warrenmq.trace.writers import writer
 
@@ -73,7 +72,6 @@ class Mailbox(Inbox):
         super().__init__(runtime, fence, runtime.mail())
         self._flushes = flushes
         self._now = runtime.monotonic_ns
-        self._pause = runtime.pause
         self._undelivered = undelivered
         self._exits: deque[Exit] = deque()
         # From here on, the owner's alone.
@@ -126,15 +124,6 @@ class Mailbox(Inbox):
     def was_dry(self) -> bool:
         """True if the owner has handled all but what came since it last looked."""
         return self._said_dry and not self._exits
-
-    def wait_for_mail(self, until: int) -> bool:
-        """Let others run until there is mail, but for timers; False at the time `until` (monotonic, ns)."""
-        with THIS_THREAD.blocking:
-            while not self.has_mail():
-                if self._now() >= until:
-                    return False
-                self._pause()
-        return True
 
     def next_timer(self) -> int | None:
         """The time at which `take` has to be called for the next timer (monotonic, ns)."""
