@@ -92,8 +92,8 @@ _LAST_LEFT = "; ".join(["consume count=1; get; consume count=2; get"] * 5)
 def _cuts(operations: Iterable[int]) -> str:
     """Lives of a broker that end before these operations of a collector."""
     return "; ".join(
-        f"unordered; publish_many count=20 size=900; settle; crash_at operation={operation} of=collector; {_SOME_ACKED}; "
-        "sleep ms=16000; consume count=10 prefetch=20"
+        f"unordered; 2 x publish_many count=20 size=900; settle; crash_at operation={operation} of=collector; {_SOME_ACKED}; {_SOME_ACKED}; "
+        "sleep ms=16000; 2 x consume count=10 prefetch=20"
         for operation in operations
     )
 
@@ -158,7 +158,7 @@ WORKLOADS = {
         "consume count=10; sleep ms=300; crash_at operation=5; consume count=3; publish wait=1; restart; consume count=10; publish wait=1; crash; "
         "publish_many count=20; settle; crash; consume count=10 prefetch=20; publish wait=1; crash cut=0; get; ack; publish wait=1; crash",
         "returned": _RETURNED,
-        "kill": "4 x burst count=8; kill; settle; 4 x burst count=8; kill victim=queue_sup; settle; publish_many count=20; burst count=8; kill; publish; settle; publish_many size=900; publish size=900; kill; settle; publish; publish to=b; "
+        "kill": "publish_many; consume count=3; kill how=error; settle; publish_many count=20 size=900; get; kill how=error; consume count=3; publish_many; burst; kill how=sync; settle; publish; kill how=sync; crash; consume count=10; 4 x burst count=8; kill; settle; 4 x burst count=8; kill victim=queue_sup; settle; publish_many count=20; burst count=8; kill; publish; settle; publish_many size=900; publish size=900; kill; settle; publish; publish to=b; "
         "burst count=3; kill victim=queue_sup; settle; publish_many to=all size=900; kill victim=msg_store_persistent; settle; 2 x publish size=900; "
         "kill; publish wait=1; consume count=3; kill victim=vhost_sup; publish wait=1; consume count=10",
         "mixed": "publish to=a.x; publish to=a.x; 3 x publish; publish to=a.x; publish; 2 x publish to=a.x; settle; consume count=10 prefetch=20; publish; publish to=all; publish; publish_many; publish; publish to=b; publish; publish priority=1; publish; consume count=10 prefetch=20",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,6 +46,7 @@ class Faults:
         self._is_pressed = False
         self._pressed_at = 0.0
         self._slow: list[_Slow] = []
+        self._broken_for = self._broken_op = ""
         self.ever_refused = False
         self.clock_jumped = False
 
@@ -125,8 +128,21 @@ class Faults:
 
         return is_meant if of != "any" else lambda _op: True
 
+    def break_disk_of(self, actor: str, op: str) -> None:
+        """Have the next operation of the disk that this actor begins fail, or the next one of this name."""
+        self._broken_for, self._broken_op = actor, op
+        self._machine.disk.before_op = self._before_op
+
+    def mend_disk(self) -> bool:
+        """No operation is to fail any more; True if one has failed."""
+        has_failed, self._broken_for = not self._broken_for, ""
+        return has_failed
+
     def _before_op(self, op: str, path: str) -> None:
-        """Hold an operation of the disk up if it is to be slow."""
+        """Hold an operation of the disk up if it is to be slow, and fail one that is to fail."""
+        if self._broken_for and self._machine.sim.running == self._broken_for and self._broken_op in ("", op):
+            self._broken_for = ""
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
         for each in self._slow:
             if each.is_meant(op):
                 each.left -= 1
@@ -146,6 +162,7 @@ class Faults:
         self._machine.memory.used_bytes = 0
         self._is_full = self._is_pressed = self.ever_refused = False
         self._slow.clear()
+        self._broken_for = ""
 
     def end_all(self) -> None:
         """End every fault that is in force."""

@@ -67,6 +67,11 @@ class Publishing:
     def publish_many(self, step: Step) -> None:
         self._of_one_call(step, step.number("count"))
 
+    def publish_one(self, queue: str) -> None:
+        """Publish a small message to a queue."""
+        broker, messages = self._session.broker, self._session.messages(1, 10)
+        self._publish(queue, messages, lambda exchange, key: broker.publish(exchange, key, messages[0].body))
+
     def _of_one_call(
         self, step: Step, count: int, *, persistent: bool = True, priority: int = 0
     ) -> AnyConfirm | None:
