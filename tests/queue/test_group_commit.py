@@ -12,16 +12,18 @@ from warrenmq.queue.group_commit import MOST_SKIPPED, WORTH_NS, GroupCommit
 from warrenmq.settings import Settings
 
 
-def after_round(took: int | None = WORTH_NS, publishes: int = 1, delivered: int = 0) -> GroupCommit:
-    group = GroupCommit()
-    group.synced(took, publishes, delivered)
+def after_round(
+    took: int | None = WORTH_NS, delivered: int = 0, *, several: bool = False, syncs: bool = True
+) -> GroupCommit:
+    group = GroupCommit(syncs=syncs)
+    group.synced(took, delivered, several=several)
     return group
 
 
 @pytest.mark.parametrize(
     ("group", "delivered"),
     [
-        (after_round(publishes=2), 0),
+        (after_round(several=True), 0),
         (after_round(delivered=7), 8),
     ],
     ids=["several publishes were confirmed", "a consumer may ack"],
@@ -30,38 +32,45 @@ def test_a_round_has_one_pause(group: GroupCommit, delivered: int) -> None:
     assert group.pauses(delivered)
     group.paused(in_vain=False)
     assert not group.pauses(delivered)
-    group.synced(WORTH_NS, 2, delivered)
+    group.synced(WORTH_NS, delivered, several=True)
     assert group.pauses(delivered)
 
 
 @pytest.mark.parametrize(
     "group",
     [
-        GroupCommit(),
-        after_round(publishes=1, delivered=7),
-        after_round(took=WORTH_NS - 1, publishes=2, delivered=7),
-        after_round(took=None, publishes=2, delivered=7),
+        GroupCommit(syncs=True),
+        after_round(delivered=7),
+        after_round(took=WORTH_NS - 1, delivered=7, several=True),
+        after_round(took=None, delivered=7, several=True),
+        after_round(took=100 * WORTH_NS, several=True, syncs=False),
     ],
-    ids=["nothing is known", "a lone publisher", "a sync that costs nothing", "no sync so far"],
+    ids=[
+        "nothing is known",
+        "a lone publisher",
+        "a sync that costs nothing",
+        "no sync so far",
+        "without fsync",
+    ],
 )
 def test_a_round_has_no_pause(group: GroupCommit) -> None:
     assert not group.pauses(7)
 
 
 def test_a_round_that_needed_no_sync_does_not_change_what_one_costs() -> None:
-    group = after_round(publishes=2)
-    group.synced(None, 2, 0)
+    group = after_round(several=True)
+    group.synced(None, 0, several=True)
     assert group.pauses(0)
 
 
 def test_after_pauses_in_vain_twice_as_many_rounds_have_none_each_time() -> None:
-    group = after_round(publishes=2)
+    group = after_round(several=True)
     rounds: list[bool] = []
     for _ in range(600):
         rounds.append(group.pauses(0))
         if rounds[-1]:
             group.paused(in_vain=True)
-        group.synced(WORTH_NS, 2, 0)
+        group.synced(WORTH_NS, 0, several=True)
     paused = [number for number, pauses in enumerate(rounds) if pauses]
     gaps = [later - sooner - 1 for sooner, later in pairwise(paused)]
     assert gaps[:7] == [1, 2, 4, 8, 16, 32, MOST_SKIPPED]

@@ -9,8 +9,8 @@ handled before the sync.
     A's first message comes, sync                A's first message comes, pause, the others of A and B's, sync
     the others come meanwhile, sync
 
-There is no pause where it gains nothing: for a lone publisher that waits for its confirm, where a sync costs nothing (tmpfs,
-durability=os), and after a pause in vain, for twice as many rounds each time.
+There is no pause where it gains nothing: for a lone publisher that waits for its confirm, without fsync (durability), where a sync
+costs next to nothing (tmpfs), and after a pause in vain, for twice as many rounds each time.
 
 RabbitMQ has no counterpart; PostgreSQL's commit_delay and MariaDB's binlog_commit_wait_usec are such pauses, of fixed times.
 """
@@ -26,6 +26,7 @@ MOST_SKIPPED = 64
 class GroupCommit:
     """Decides on the pauses of one queue; a round is all that one sync covers.
 
+    _syncs        the files are synced: the time alone does not tell, as waiting for the interpreter is part of it
     _is_worth_it  a sync takes long enough
     _expects      the last one confirmed several publishes at once: more are on their way
     _delivered    messages delivered until the last sync
@@ -34,7 +35,8 @@ class GroupCommit:
     _skip_next    the same after the next pause in vain
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, syncs: bool) -> None:
+        self._syncs = syncs
         self._is_worth_it = self._expects = self._paused = False
         self._delivered = self._skip = 0
         self._skip_next = 1
@@ -56,12 +58,12 @@ class GroupCommit:
         else:
             self._skip_next = 1
 
-    def synced(self, took: int | None, publishes: int, delivered: int) -> None:
-        """A sync of so many nanoseconds has ended the round, and confirmed so many publishes; None: there was nothing to sync, since all
-        was acked before it was written.
+    def synced(self, took: int | None, delivered: int, *, several: bool) -> None:
+        """A sync of so many nanoseconds has ended the round, and confirmed one publish or `several`; None: there was nothing to sync,
+        since all was acked before it was written.
         """
         if took is not None:
-            self._is_worth_it = took >= WORTH_NS
-        self._expects = publishes > 1
+            self._is_worth_it = self._syncs and took >= WORTH_NS
+        self._expects = several
         self._delivered = delivered
         self._paused = False

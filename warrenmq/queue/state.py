@@ -74,7 +74,7 @@ from warrenmq.queue.queue_expiry import QueueExpiry
 from warrenmq.queue.ram_duration import RamDuration
 from warrenmq.queue.return_counts import ReturnCounts
 from warrenmq.queue.returns import Returns
-from warrenmq.queue.unconfirmed import Unconfirmed, publishes_of
+from warrenmq.queue.unconfirmed import Unconfirmed, are_several
 from warrenmq.seams.memory import no_memory
 from warrenmq.trace.events import DROP_DELETED, DROP_PURGED, Trigger
 
@@ -170,7 +170,7 @@ class QueueState:
         self.effects = effects
         self.vq = vq
         self.unconfirmed = Unconfirmed()
-        self.group_commit = GroupCommit()
+        self.group_commit = GroupCommit(syncs=queue.settings.durability == "fsync")
         self.consumers = QueueConsumers(
             queue.name, queue.ref, single_active=arguments.single_active_consumer,
             in_use=f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use", rows=rows, effects=effects,
@@ -497,7 +497,7 @@ class QueueState:
             return
         complete = self.unconfirmed.index_synced()
         took = self._monotonic_ns() - began if written is not None and written[0] else None
-        self.group_commit.synced(took, publishes_of(complete), sum(self.output.delivered))
+        self.group_commit.synced(took, sum(self.output.delivered), several=are_several(complete))
         if index_sync.disk_full:
             index_sync.succeeded()
         self._confirm(complete)

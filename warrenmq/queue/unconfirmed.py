@@ -56,9 +56,6 @@ class Promises:
     def __init__(self, each: Sequence[Promise]) -> None:
         self._each = each
 
-    def __len__(self) -> int:
-        return len(self._each)
-
     def confirm(self) -> None:
         """Confirm each."""
         for promise in self._each:
@@ -89,9 +86,9 @@ Publication: TypeAlias = tuple[int, int, int, Promise]
 A plain tuple, as there is one for each publish."""
 
 
-def publishes_of(complete: Sequence[Publication]) -> int:
-    """The number of calls that published these messages: several single ones may be one publication."""
-    return sum(len(promise) if isinstance(promise, Promises) else 1 for _, _, _, promise in complete)
+def are_several(complete: Sequence[Publication]) -> bool:
+    """True if more than one call published these messages: one publication may be several single ones."""
+    return len(complete) > 1 or (bool(complete) and isinstance(complete[0][3], Promises))
 
 
 class _Parts:
