@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -217,3 +219,9 @@ def test_a_stream_of_a_finished_trace_has_the_rows_of_a_read(spark, source, tmp_
     expected = source().load(clean_trace).drop("actor_rows")
     assert spark.table("whole").selectExpr(*CONTENT).collect() == expected.selectExpr(*CONTENT).collect()
     assert engine.replay(clean_trace).figures["events"] == expected.count()
+
+
+def test_a_process_that_plans_a_query_imports_no_pandas():
+    """Spark starts a Python for each step of a plan, and pandas is most of what that would take."""
+    program = "import sys, warrenmq.replay.spark.datasource; sys.exit('pandas' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -25,7 +25,6 @@ from warrenmq.trace.schema import CONSUMER
 from warrenmq.trace.sentences import flag_names
 
 BATCH_ROWS = 65_536
-_OF_CONSUMERS = pa.array(sorted(map(int, OF_CONSUMERS)), pa.int64())
 
 Piece = tuple[Chunk, list[memoryview]]
 """Consecutive rows of one actor: where they are from, and their columns."""
@@ -81,7 +80,12 @@ class Naming:
         self._parents = pa.array([entry.parent if entry else None for entry in entries], pa.int64())
         self._rows = pa.array([names.rows.get(actor) for actor in ids], pa.int64())
         self._events = pa.array([run.event_name(event) for event in range(256)])
-        self._flags = pa.array([flags.get((word >> 8, word & 0xFF)) for word in range(1 << 16)], pa.string())
+        by_word: list[str | None] = [None] * (1 << 16)
+        for (event, flag), name in flags.items():
+            by_word[event << 8 | flag] = name
+        self._flags = pa.array(by_word, pa.string())
+        # Not made when this module is imported: the first array of a process imports pandas, and one that plans a query makes none.
+        self._of_consumers = pa.array(sorted(map(int, OF_CONSUMERS)), pa.int64())
 
     def batch(self, pieces: Sequence[Piece], columns: Sequence[str] = COLUMNS) -> pa.RecordBatch:
         """The rows of pieces, with these columns."""
@@ -110,7 +114,7 @@ class Naming:
     def _peers(self, event: pa.Array, peer: pa.Array) -> pa.Array:
         """Names of actors, and of consumers where the event speaks of one."""
         of_actors = _look_up(self._names, peer)
-        of_consumer = pc.is_in(event, _OF_CONSUMERS)
+        of_consumer = pc.is_in(event, self._of_consumers)
         if not pc.any(of_consumer).as_py():
             return of_actors
         numbers = pc.if_else(pc.not_equal(peer, 0), peer, None)
