@@ -41,7 +41,6 @@ from warrenmq.queue_index.v1.reader import read_journal, read_segment
 from warrenmq.queue_index.v2 import qi, qs
 from warrenmq.vhost import queue_folders
 
-OWN = [made.files for kind in EVERY_KIND for made in [directory(kind, "closed"), directory(kind, "killed")]]
 MNESIA = golden.files("c11-full-mnesia-a")
 
 
@@ -55,7 +54,8 @@ def in_golden(end: str, *cases: str) -> list[bytes]:
 
 
 def in_own(end: str) -> list[bytes]:
-    return [data for files in OWN for path, data in files.items() if path.endswith(end) and data]
+    made = (directory(kind, stop) for kind in EVERY_KIND for stop in ("closed", "killed"))
+    return [data for each in made for path, data in each.files.items() if path.endswith(end) and data]
 
 
 def terms() -> list[bytes]:

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -319,6 +320,7 @@ def page() -> Iterator[str]:
             yield line(mutation, found)
 
 
+@cache
 def promised() -> dict[tuple[str, Ev], tuple[set[str], bool]]:
     """From the page: the rules that kill, and whether any survives."""
     rows = re.findall(r"^\| (\w+) \| (\w+) \| \d+ \| ([^|]+) \| (\d+|-) \|", PAGE.read_text(), re.MULTILINE)

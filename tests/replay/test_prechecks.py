@@ -19,9 +19,9 @@ from warrenmq.replay.drive.engine import replay_trace
 from warrenmq.replay.drive.result import Result
 from warrenmq.trace.reader import open_memory
 
-SIZES = (1, 23, 1 << 17)
+SIZES = (5, 23, 1 << 17)
 """Rows after which a unit is closed.  What a replay costs goes with the number of units, so most traces are tried with one size, and
-the many mutations with none of a piece a unit."""
+the many mutations with none of a piece a unit.  A unit for each piece of a row is what some consistent and some impossible traces have."""
 STEPS = 25
 
 
@@ -46,7 +46,8 @@ def agree(monkeypatch) -> Callable[..., Result]:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_they_agree_on_consistent_traces(agree, seed):
-    assert agree(consistent_trace(seed, STEPS)).verdict == "ok"
+    smallest = 1 if seed < 2 else SIZES[0]
+    assert agree(consistent_trace(seed, STEPS), sizes=[smallest, *SIZES[1:]]).verdict == "ok"
 
 
 @pytest.mark.parametrize("at", range(len(SIZES)))
