@@ -171,6 +171,10 @@ FOUND = {
         "classic", 6000126, "publish_many to=d count=20 size=150 via=amqp\nhang_up how=socket\npublish to=d size=150\ncrash_at operation=21\n"
         "slow ms=38\nget queue=dead\nget queue=d via=amqp\nack\nhang_up how=socket",
     ),
+    "a queue that cannot write in passing goes on": (
+        "modern", 370845, "publish_many to=a.x\npublish to=a.x persistent=0\npublish_many to=a.x count=20 size=0\npublish to=a.x persistent=0 wait=1\n"
+        "publish_many to=a.x count=20 size=0\nkill how=error\npublish to=d",
+    ),
     "a policy that a full disk refuses is not in force": ("modern", 0, "publish_many\nfull room=25\npolicy\npolicy queue=b"),
     "a publish that a second thread is sending while all others are settled may be nacked by a process that was killed": (
         "classic", 200490, "publish to=all size=150 wait=1\nburst to=all\nkill victim=vhost_sup\nsettle",

@@ -89,14 +89,14 @@ class Ends:
         self._session.may_nack = True
         before = sim.whereis(last)
         self._publishing.look()
-        if one_queue and (how := step.word("how")) != "kill":
-            # a commit log which cannot sync a data file takes nothing more until the broker is opened again
-            has_log = self._machine.settings.commit_log
-            self._faults.break_disk_of(str(name), "datasync" if how == "sync" and not has_log else "")
+        # a commit log that cannot sync a data file takes nothing more until the broker is opened again, so there processes are killed
+        how = "kill" if self._machine.settings.commit_log else step.word("how")
+        if one_queue and how != "kill":
+            self._faults.break_disk_of(str(name), "datasync" if how == "sync" else "")
             self._publishing.publish_one(victim)
             self._machine.sleep(_MET)
-            if not self._faults.mend_disk():
-                return
+            if not self._faults.mend_disk() or (sim.is_registered(name) and sim.whereis(name) is before):
+                return  # it had nothing to write, or writes again what it wrote in passing
         else:
             sim.kill(sim.whereis(name))
         asleep = self._session.broker.inside.vhost.asleep
