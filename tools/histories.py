@@ -406,6 +406,9 @@ def _drain(history: History, server: Server) -> None:
 
 # -- the check
 
+_WAY = "", QUEUE
+"""The exchange and the routing key of every message; a history does not record those of deliveries."""
+
 
 def check(operations: Iterable[Operation]) -> dict[str, int]:
     """Check a history with the client's model; returns what it counted.  Raises PromiseBroken."""
@@ -419,6 +422,7 @@ def check(operations: Iterable[Operation]) -> dict[str, int]:
                 message = Message(
                     value, _body(value), persistent=True, priority=0, publisher=cast("int", each.process)
                 )
+                message.way = _WAY
                 model.sent(message, 0.0, may_be_refused=True)
                 model.copies[
                     value
@@ -452,7 +456,8 @@ def check(operations: Iterable[Operation]) -> dict[str, int]:
 
 def _dequeued(model: QueueModel, operation: Operation, counted: Counter[str]) -> None:
     value = cast("int", operation.value)
-    copy = model.delivered(_body(value) if value >= 0 else b"damaged", redelivered=operation.redelivered)
+    body = _body(value) if value >= 0 else b"damaged"
+    copy = model.delivered(body, redelivered=operation.redelivered, way=_WAY)
     counted["redelivered"] += operation.redelivered
     if operation.type == "ok":
         copy.state = State.SETTLED
