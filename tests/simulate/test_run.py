@@ -171,6 +171,15 @@ FOUND = {
         "classic", 6000126, "publish_many to=d count=20 size=150 via=amqp\nhang_up how=socket\npublish to=d size=150\ncrash_at operation=21\n"
         "slow ms=38\nget queue=dead\nget queue=d via=amqp\nack\nhang_up how=socket",
     ),
+    "what a killed store's queues were sent over AMQP later is not made safe by their recovery": (
+        "modern", 405201, "publish to=all size=103 via=amqp\nkill victim=msg_store_persistent\ncrash",
+    ),
+    "a dead letter that was on its way when its queue was killed may be gone": (
+        "classic", 403006, "publish_many to=d via=amqp\nget queue=d via=amqp\nreject\nkill victim=queue_sup",
+    ),
+    "a queue whose binding was cut off may be bound": (
+        "modern", 403265, "get queue=b\ncrash_at operation=8 cut=0\npublish to=all size=1500 priority=1 wait=1\nsettle\npublish_many to=all count=2",
+    ),
     "a queue that cannot write in passing goes on": (
         "modern", 370845, "publish_many to=a.x\npublish to=a.x persistent=0\npublish_many to=a.x count=20 size=0\npublish to=a.x persistent=0 wait=1\n"
         "publish_many to=a.x count=20 size=0\nkill how=error\npublish to=d",

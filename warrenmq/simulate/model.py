@@ -339,11 +339,12 @@ class QueueModel:
             if copy.state is State.HELD:
                 copy.state = State.READY
             copy.is_certain, copy.is_redelivered, copy.sent_at = False, None, -inf
+            copy.may_be_gone |= copy.is_dead_letter
         self.copies = {copy.message.number: copy for copy in back} | on_their_way
         for copy in back:
             copy.was_found = True
             copy.sent_at = -inf
-            copy.is_safe |= is_safe
+            copy.is_safe |= is_safe and copy.message.number in sent
             copy.state, copy.is_certain, copy.is_redelivered = State.READY, not self.may_drop, None
             copy.settled_at = inf
         return lost

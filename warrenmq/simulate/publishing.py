@@ -284,6 +284,7 @@ class Publishing:
 
     def closed(self) -> None:
         """The broker was closed in the middle of what goes on: what it was sent is answered, and what has no confirm may be there or not."""
+        self._session.was_closed = True
         self.look()
         if any(isinstance(due.confirm, Confirm) for due in self._due):
             raise PromiseBroken("no confirm", "a publish had no answer when the broker was closed")
@@ -295,4 +296,4 @@ class Publishing:
         self.look()
         self._due.clear()
         self._session.underway.clear()
-        self._session.being_bound.clear()
+        self._session.bindings_were_cut_off()

@@ -57,6 +57,7 @@ class Session:
     being_deleted  the queue whose deletion has not returned: it may be there or not
     rejected       how often each message was rejected and dead-lettered
     may_nack       a queue was deleted or killed, which may nack what had been sent to it
+    was_closed     a broker was closed while other threads might publish: the rows of their last sends may be missing
     is_damaged     a bit was flipped: messages may be lost if the broker tells so
     is_silent      it was in a file whose entries have no checksum, in RabbitMQ's layout: what it cost nothing can tell
     """
@@ -84,6 +85,7 @@ class Session:
         self.being_deleted = ""
         self.rejected: Counter[int] = Counter()
         self.may_nack = False
+        self.was_closed = False
         self.is_damaged = False
         self.is_silent = False
 
@@ -178,6 +180,13 @@ class Session:
         self.being_bound.remove(queue)
         if self.models.get(queue) is model:  # else it was deleted meanwhile
             self._bound.add((queue, exchange))
+
+    def bindings_were_cut_off(self) -> None:
+        """The broker's process has ended: queues that were being bound may be bound or not, so all are bound again."""
+        if self.being_bound:
+            self.being_bound.clear()
+            self._bound.clear()
+            self._exchanges.clear()
 
     def set_out(self, messages: list[Message], way: Route, queues: tuple[str, ...]) -> None:
         """Messages are about to be published on this way to these queues, which may be gone by now."""
