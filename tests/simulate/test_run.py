@@ -180,6 +180,7 @@ FOUND = {
     "a queue whose binding was cut off may be bound": (
         "modern", 403265, "get queue=b\ncrash_at operation=8 cut=0\npublish to=all size=1500 priority=1 wait=1\nsettle\npublish_many to=all count=2",
     ),
+    "an alarm holds up no queue that is to meet an error of its disk": ("classic", 1264, "publish\npressure\nsleep ms=15000\nkill how=error"),
     "a queue that cannot write in passing goes on": (
         "modern", 370845, "publish_many to=a.x\npublish to=a.x persistent=0\npublish_many to=a.x count=20 size=0\npublish to=a.x persistent=0 wait=1\n"
         "publish_many to=a.x count=20 size=0\nkill how=error\npublish to=d",

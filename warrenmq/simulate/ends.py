@@ -90,7 +90,9 @@ class Ends:
         before = sim.whereis(last)
         self._publishing.look()
         # a commit log that cannot sync a data file takes nothing more until the broker is opened again, so there processes are killed
-        how = "kill" if self._machine.settings.commit_log else step.word("how")
+        # and an alarm holds the publish up that has the queue write
+        is_killed = self._machine.settings.commit_log or self._faults.may_block
+        how = "kill" if is_killed else step.word("how")
         if one_queue and how != "kill":
             self._faults.break_disk_of(str(name), "datasync" if how == "sync" else "")
             self._publishing.publish_one(victim)
