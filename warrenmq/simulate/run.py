@@ -52,7 +52,9 @@ _SETTINGS = tuple(
 )
 """Limits so small that a dozen messages fill what overflows: files roll over and are collected, journals flushed, queues paged."""
 _OF_LATE_SENDS = ("T2",)
-"""Rules that miss the row of a send which came while the broker was being closed."""
+"""Rules that miss the row of a send: one that began before the close of a broker may reach the queue of the next, since in a simulation both
+have one runtime, in which a queue is found by its name; the row is in the trace of the first.
+"""
 _TOLD_AFTER_DAMAGE = ("C2",)
 """Rules that say what damage cost."""
 
