@@ -732,7 +732,8 @@ def an_append_to_a_full_file(run: RunRows, store: Actor, roll: Row) -> Places:
     last = [row for row in store.find(Ev.APPEND, a=roll[B]) if row[SEQ] < roll[SEQ]]
     writes = [row for row in store.find(Ev.FILE_WRITE, a=roll[B]) if row[SEQ] < roll[SEQ]]
     syncs = [row for row in store.find(Ev.FILE_SYNC, a=roll[B]) if row[SEQ] < roll[SEQ]]
-    if last and last[-1][SEQ] < writes[-1][SEQ]:
+    told = any(row[SEQ] > roll[SEQ] for row in store.find(Ev.FILE_STATE, a=roll[B]))  # its size, for E1
+    if last and last[-1][SEQ] < writes[-1][SEQ] and not told:
         end = last[-1][B] + last[-1][C]
         for row in (writes[-1], syncs[-1], roll):
             row[C] += 100

@@ -68,6 +68,7 @@ REASONS: dict[str, dict[str, str]] = {
         "flag": "changed to or from killed, which actor and supervisor may see differently, or of an actor without a supervisor",
     },
     "SEND": {
+        "drop": "this mail was never received, so no row names it",
         "twice": "a SEND without a receive may lie in a mailbox",
         "late": "neither row was received in between, nor does a wait begin or end with them",
         "msg": "the PUBLISH that receives it says which message it is; of a SEND W1 asks only whether it carries one",
