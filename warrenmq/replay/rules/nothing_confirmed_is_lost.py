@@ -23,7 +23,7 @@ from warrenmq.replay.rules.passes.queue_ledger import (
 )
 from warrenmq.replay.rules.rule import Exercised, Judge, Rule
 from warrenmq.trace.catalog import FOREVER
-from warrenmq.trace.events import Ev
+from warrenmq.trace.events import PRIORITY_SHIFT, Ev, QueueRecovered
 
 
 def _compare_lives(
@@ -67,8 +67,9 @@ def _compare_lives(
         held, known = ids_with(life.states, HELD), ids_with(life.states, KNOWN)
         owed = held & confirmed
         gone = (gone | known) & ~held
-        settled = settled & ~known | _settled(life, context.actor_summary(who))
-        transient = transient & ~known | known & ids_with(life.marks, TRANSIENT)
+        mark = context.actor_summary(who)
+        settled = _as_before(settled & ~known, mark, state.base) | _settled(life, mark)
+        transient = _as_before(transient & ~known, mark, state.base) | known & ids_with(life.marks, TRANSIENT)
         if context.actor_summary(who).count(
             Ev.QUEUE_DELETED
         ):  # it may be there again or not, and may begin anew
@@ -101,6 +102,14 @@ def _settled(life: Life, mark: ActorSummary) -> int:
     """The ids that were gone before the last sync, or before a clean stop, of this incarnation."""
     last = FOREVER if mark.closed is not None else mark.last_sync
     return int.from_bytes(bytes([0 < seq < last for seq in life.gone_at]), "little")
+
+
+def _as_before(ids: int, mark: ActorSummary, base: int) -> int:
+    """Those of the ids that this incarnation has not given again: if it was killed while it took messages in, their row may be missing."""
+    if mark.closed is not None or mark.recovered is None or base >> PRIORITY_SHIFT:
+        return ids
+    given_from = max(0, QueueRecovered.of(mark.recovered).next_seq_id - base)
+    return ids & (1 << min(given_from, ids.bit_length())) - 1
 
 
 def _count(outcome: Outcome, what: str, *sets: int) -> None:
@@ -159,7 +168,11 @@ OR EXISTS (
     WHERE k.scope = l.scope AND k.name = l.name AND k.life = l.life AND k.recovered IS NOT NULL AND b.life < k.life
       AND ((b.gone = 1 AND b.safely = 1) OR b.transient = 1)
       AND NOT EXISTS (SELECT 1 FROM known AS m WHERE m.scope = k.scope AND m.name = k.name AND m.id = k.id
-                      AND m.life > b.life AND m.life < k.life))
+                      AND m.life > b.life AND m.life < k.life)
+      AND NOT EXISTS (SELECT 1 FROM lives AS m JOIN ends AS e ON e.run = m.run AND e.actor = m.actor
+                      JOIN queue_recovered_rows AS began ON began.run = m.run AND began.actor = m.actor
+                      WHERE m.scope = k.scope AND m.name = k.name AND m.life > b.life AND m.life < k.life
+                        AND e.safe_to < 4611686018427387904 AND began.next_seq_id <= k.id AND k.id < 281474976710656))
 UNION
 SELECT d.run, d.actor, d.seq FROM steps AS d JOIN lives AS l ON l.run = d.run AND l.actor = d.actor
 JOIN confirmed AS c ON c.scope = l.scope AND c.name = l.name AND c.id = d.id AND c.life <= l.life
