@@ -101,7 +101,7 @@ class Disk(Protocol):
     """Files and folders, by path."""
 
     descriptors: Descriptors
-    """What its files take of what the process has."""
+    """The descriptors that its files take of those of the process."""
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing; `FileNotFoundError` unless `create`."""
