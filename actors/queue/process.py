@@ -99,6 +99,7 @@ _write_nacked = writer(Nacks)
 
 
 _ACKS = frozenset({Ack, Acks, OpenAcks, Taken})
+"""The messages of consumers whose senders wait for nothing."""
 ASLEEP = (SHUTDOWN, "asleep")
 """The reason of a process that ends because its queue sleeps."""
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 from array import array
+from functools import reduce
+from operator import xor
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,9 +32,10 @@ def column(numbers: Iterable[int]) -> bytes:
     return packed.tobytes()
 
 
-def xored(one: bytes, other: bytes) -> bytes:
-    """The numbers of two columns of one length, XORed."""
-    return (int.from_bytes(one, "little") ^ int.from_bytes(other, "little")).to_bytes(len(one), "little")
+def xored(*columns: bytes | bytearray) -> bytes:
+    """Columns of one length, or single bytes of each of their rows, XORed."""
+    numbers = [int.from_bytes(each, "little") for each in columns]
+    return reduce(xor, numbers).to_bytes(len(columns[0]), "little")
 
 
 def set_field(rows: bytearray, row: int, at: int, width: int, numbers: bytes) -> None:

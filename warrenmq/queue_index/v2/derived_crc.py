@@ -13,10 +13,11 @@ The tables of a length are made when enough messages of that length have been pa
 
 from __future__ import annotations
 
-from functools import lru_cache, reduce
+from functools import lru_cache
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+from warrenmq.message.columns import xored
 from warrenmq.message.stored import SEALED
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class DerivedCrc:
         self._tables = self._tables or list(_tables(self._length))
         checksums = [rows[at + _CHECKSUM_AT + place :: row] for place in range(_CHECKSUM_BYTES)]
         high, low = (
-            _xored(
+            xored(
                 *(
                     column.translate(tables[byte])
                     for column, tables in zip(checksums, self._tables, strict=True)
@@ -66,11 +67,6 @@ class DerivedCrc:
             for byte in range(2)
         )
         return high, low
-
-
-def _xored(*columns: bytes | bytearray) -> bytes:
-    numbers = [int.from_bytes(column, "little") for column in columns]
-    return reduce(int.__xor__, numbers).to_bytes(len(columns[0]), "little")
 
 
 def _tables(length: int) -> Iterator[tuple[bytes, bytes]]:
