@@ -102,7 +102,7 @@ _OUTSIDE = {
 
 SOURCES = {
     "warrenmq/errors.py": "api/errors.md",
-    "warrenmq/trace/events.py": "trace.md",
+    "warrenmq/trace/events/__init__.py": "trace.md",
     "warrenmq/settings.py": "api/settings.md",
     "warrenmq/cli": "reference/command-line.md",
     "warrenmq/replay/rules": "reference/rules.md",

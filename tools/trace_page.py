@@ -6,8 +6,8 @@ import sys
 from enum import IntEnum, IntFlag
 from typing import Any
 
-from warrenmq.trace import events as declared
-from warrenmq.trace import schema
+from warrenmq.trace import events as _declared  # noqa: F401 - fills EVENTS
+from warrenmq.trace import schema, words
 from warrenmq.trace.schema import EVENTS, FLAG, Column, Event, Kind
 
 
@@ -30,7 +30,7 @@ def _kinds() -> list[Kind]:
 
 def _enums() -> list[type[IntEnum | IntFlag]]:
     used = {column.type for event in EVENTS.values() for column in event.columns}
-    return [value for value in vars(declared).values() if isinstance(value, type) and value in used]
+    return [value for value in vars(words).values() if isinstance(value, type) and value in used]
 
 
 def _of_event(event: type[Event[Any]]) -> str:

@@ -1,4 +1,4 @@
-"""Rows of a trace are read by the names of their columns (trace/events.py): outside warrenmq/trace nothing reads a, b, c or pseq."""
+"""Rows of a trace are read by the names of their columns (trace/events/): outside warrenmq/trace nothing reads a, b, c or pseq."""
 
 import ast
 import os

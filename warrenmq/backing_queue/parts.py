@@ -53,7 +53,7 @@ class StoreClient(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class QueueMemory:
-    """Counts of a queue's ready messages by state (trace/events.py, State), and their memory."""
+    """Counts of a queue's ready messages by state (trace/words.py, State), and their memory."""
 
     alpha: int
     """Body and position in memory."""

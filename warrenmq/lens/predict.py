@@ -5,7 +5,7 @@
     READ source=DIRECT actor=queue:orders = 2
     sum RECOVERED count = 3             the sum of a column instead of the number of rows
 
-A value is a number, or the name of a member of the column's type (trace/events.py has both).
+A value is a number, or the name of a member of the column's type (trace/words.py has them).
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def alike_checksums(head: bytes, bodies: Sequence[bytes]) -> bytes:
 
 
 def checksum_of(messages: Iterable[tuple[int, bytes, bool]]) -> int:
-    """The checksum of messages for a trace (PUBLISH in trace/events.py), from (sequence id, record or stored message, True if it
+    """The checksum of messages for a trace (PUBLISH in trace/events/), from (sequence id, record or stored message, True if it
     is the latter); 0 if one of them was stored without.
     """
     total = 0

@@ -136,7 +136,7 @@ def bound_to(msg_id: bytes) -> int:
 
 
 def checksum_of(stored: bytes, at: int = 0) -> int:
-    """The checksum for a trace (APPEND in trace/events.py) of a stored message that begins at `at`; 0 if it has none."""
+    """The checksum for a trace (APPEND in trace/events/) of a stored message that begins at `at`; 0 if it has none."""
     if len(stored) < at + FRONT.size:
         return 0
     seal, crc, _ = FRONT.unpack_from(stored, at)

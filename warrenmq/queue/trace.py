@@ -1,4 +1,4 @@
-"""Writing a queue's trace rows, with a method for each kind (trace/events.py)."""
+"""Writing a queue's trace rows, with a method for each kind (trace/events/)."""
 
 from __future__ import annotations
 

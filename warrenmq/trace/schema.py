@@ -41,7 +41,7 @@ FLAG = "flag"
 _WHO = COLUMNS.index("who")
 _EVENT_SHIFT, _ACTOR_SHIFT, _BYTE, _WORD = 8, 16, 0xFF, 0xFFFF
 
-T = TypeVar("T", covariant=True)  # noqa: PLC0105 - it stands in each line of events.py
+T = TypeVar("T", covariant=True)  # noqa: PLC0105 - it stands in each line of events/
 V = TypeVar("V")
 
 
@@ -178,7 +178,7 @@ class Column:
         return f"{shifted} & {self.mask}"
 
 
-# Functions with which the classes of events.py declare their columns; `more` is for Column.
+# Functions with which the classes of events/ declare their columns; `more` is for Column.
 
 
 def in_flag(type_: Type, text: str, **more: Any) -> Any:

@@ -48,7 +48,7 @@ _error = struct.error
 
 
 def writer(event: Callable[P, object]) -> Callable[Concatenate[ActorTrace, P], int]:
-    """The function that writes rows of an event (a class of events.py); its arguments are the event's columns."""
+    """The function that writes rows of an event (a class of events/); its arguments are the event's columns."""
     assert isinstance(event, type)
     assert issubclass(event, Event)
     return _WRITTEN_OUT.get(event.number) or _general(event)

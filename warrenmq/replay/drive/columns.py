@@ -39,7 +39,7 @@ _MAJOR_BITS, _MINOR_BITS = 19, 44
 
 
 class Rows:
-    """Rows as columns, which have the names that trace/events.py gives them.
+    """Rows as columns, which have the names that trace/events/ gives them.
 
     A choice of rows makes a column when it is asked for: most readers need a few of the nine.
     """

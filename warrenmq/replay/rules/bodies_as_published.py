@@ -1,6 +1,6 @@
 """Q6: a message is written, read and delivered with the body with which it was published.
 
-Of a delivery, by Bodies; key: (run, queue actor).  PUBLISH and DELIVER have a checksum of their messages: a sum over them in which each counts by its place (trace/events.py),
+Of a delivery, by Bodies; key: (run, queue actor).  PUBLISH and DELIVER have a checksum of their messages: a sum over them in which each counts by its place (trace/events/),
 so rows that cover the same messages in other portions have to add up to the same.  Sequence ids are places on a line, and each row says how far
 two of them are apart:
 

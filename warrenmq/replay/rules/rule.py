@@ -33,7 +33,7 @@ from warrenmq.replay.explain.story import Chain, Story, no_chain
 
 MS, CQ = "docs/reference/message-store.md", "docs/reference/classic-queue.md"
 """The pages that sources are in; #i21 is the invariant 21 of the first, #p25 the property 25 of the second."""
-FORMAT = "warrenmq/trace/events.py"
+FORMAT = "warrenmq/trace/events/__init__.py"
 _INVARIANT = re.compile(r"(message-store\.md#i|classic-queue\.md#p)(\d+)$")
 
 

@@ -3,7 +3,7 @@
     stored              every row: run, actor, seq, t, event (its number), flag, and the other columns as stored
     actors              run, actor, scope, name, kind, parent
     numbers             n: 0, 1, 2, ... up to the most messages that one row speaks of
-    publish_rows, ...   the rows of one event, its columns by their names (warrenmq/trace/events.py): a view for each event
+    publish_rows, ...   the rows of one event, its columns by their names (warrenmq/trace/events/): a view for each event
     receives            run, actor, seq, t, event, sender, send: each SEND that a row is the receive of
     steps               run, actor, seq, t, event, flag, id: each message, by its sequence id, that a row of a queue moves (PUBLISH,
                         RECOVERED, DELIVER, ACK, REQUEUE, DROP); id >> 48 is its priority

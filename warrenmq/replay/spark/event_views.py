@@ -1,4 +1,4 @@
-"""The rows of one event as a DataFrame with the event's own columns (trace/events.py), typed.
+"""The rows of one event as a DataFrame with the event's own columns (trace/events/), typed.
 
 | in the registry                      | in the DataFrame                                                       |
 | ------------------------------------ | ---------------------------------------------------------------------- |

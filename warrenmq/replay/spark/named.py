@@ -1,4 +1,4 @@
-"""Columns of events by their names (trace/events.py), as Spark columns over the stored ones."""
+"""Columns of events by their names (trace/events/), as Spark columns over the stored ones."""
 
 from __future__ import annotations
 
