@@ -28,6 +28,7 @@ from warrenmq.vhost.last_stops import LastStops
 
 DIRECTORY = "/data/queues/Q"
 QUARANTINE = "/data/quarantine"
+N = 4_096
 HEAD = encode_head("", ["q"], None)
 
 
@@ -42,10 +43,27 @@ def stored_record(number: int, size: int = 5000) -> bytes:
     return pack(b"warrenmq" + (number + 1).to_bytes(8, "big"), 0, size)
 
 
+def records(count: int, first: int = 0) -> list[bytes]:
+    """Records with their messages inside, of consecutive numbers."""
+    return [embedded_record(first + each) for each in range(count)]
+
+
+def seqs(found: list[tuple[int, bytes, bool]]) -> list[int]:
+    """The sequence ids of what was read."""
+    return [seq_id for seq_id, _, _ in found]
+
+
 def disk(seed: int = 0) -> SimulatedDisk:
     made = SimulatedDisk(Random(seed))
     made.mkdir(DIRECTORY)
     return made
+
+
+def watch(on: SimulatedDisk) -> list[str]:
+    """The operations on the disk from now on, each with the name of its file."""
+    operations: list[str] = []
+    on.before_op = lambda op, path: operations.append(f"{op} {path.rpartition('/')[2]}")
+    return operations
 
 
 def put_file(on: SimulatedDisk, name: str, data: bytes) -> None:
@@ -67,6 +85,11 @@ def settings(
         classic_queue_index_v2_segment_entry_count=entry_count,
         **more,
     )
+
+
+def v2(entry_count: int = N, **more: Any) -> Settings:
+    """Settings of version 2 with RabbitMQ's size of a segment."""
+    return settings(entry_count, version=2, **more)
 
 
 def recover(

@@ -22,10 +22,6 @@ def store_records(count: int, first: int = 0) -> list[bytes]:
     return [kit.stored_record(first + each) for each in range(count)]
 
 
-def seqs(found: list[tuple[int, bytes, bool]]) -> list[int]:
-    return [seq_id for seq_id, _, _ in found]
-
-
 # worked traces (docs/reference/classic-queue.md#worked-traces)
 
 
@@ -77,7 +73,7 @@ def test_trace_4_after_a_clean_stop_a_transient_message_in_the_index_is_dropped(
     assert index.unacked == 2
     index, found = kit.recover(disk, kit.settings(2_048), terms)
     assert (found.count, found.dropped, found.low, found.next_seq_id) == (1, 1, 2, 3)
-    assert (index.unacked, seqs(index.read(0, 3))) == (1, [2])
+    assert (index.unacked, kit.seqs(index.read(0, 3))) == (1, [2])
 
 
 # publish, ack, read
@@ -95,7 +91,7 @@ def test_messages_that_are_not_acked_are_read_in_order_over_segment_boundaries()
     index.flush()
     assert index.read(2, 10) == expected
     index.ack_range(2, 3)
-    assert seqs(index.read(0, 100)) == [0, 5, 7, 8, 9, 10]
+    assert kit.seqs(index.read(0, 100)) == [0, 5, 7, 8, 9, 10]
     assert index.bounds() == (0, 12)
     assert list(index.live_runs()) == [(0, 1), (5, 1), (7, 4)]
 
@@ -121,17 +117,11 @@ def test_an_ack_of_a_message_in_the_journal_leaves_nothing_to_flush() -> None:
     index, _ = kit.recover(disk, kit.settings(4, max_journal_entries=3))
     index.publish_many(0, store_records(8), persistent=True)
     index.ack_range(0, 8)
-    operations = watch(disk)
+    operations = kit.watch(disk)
     while index.flush_step():
         pass
     assert operations == ["append journal.jif", "truncate journal.jif", "append journal.jif"]
     assert disk.listdir(kit.DIRECTORY) == ["journal.jif"]
-
-
-def watch(disk: Any) -> list[str]:
-    operations: list[str] = []
-    disk.before_op = lambda op, path: operations.append(f"{op} {path.rpartition('/')[2]}")
-    return operations
 
 
 def test_a_segment_file_is_deleted_by_the_flush_that_finds_nothing_unacked_in_it() -> None:
@@ -156,7 +146,7 @@ def test_acks_of_flushed_messages_are_appended_as_marks() -> None:
     data = kit.read_file(disk, "0.idx")
     assert data is not None
     assert data[2 * PUBLISH_BYTES :] == bytes.fromhex("4001")
-    assert seqs(index.read(0, 4)) == [0]
+    assert kit.seqs(index.read(0, 4)) == [0]
 
 
 def test_an_ack_of_a_segment_that_was_never_published_to_is_a_mistake() -> None:
@@ -174,12 +164,12 @@ def test_each_step_writes_and_syncs_one_segment_and_actions_may_come_between() -
     disk = kit.disk()
     index, _ = kit.recover(disk, kit.settings(4, max_journal_entries=20))
     index.publish_many(0, store_records(12), persistent=True)
-    operations = watch(disk)
+    operations = kit.watch(disk)
     assert index.flush_step()
     assert operations == ["append journal.jif", "create 0.idx", "append 0.idx", "datasync 0.idx"]
     index.publish_many(12, store_records(2, 12), persistent=True)
     index.ack([0, 5, 13])  # in a file already, not yet in one, and published since
-    assert seqs(index.read(0, 16)) == [1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12]
+    assert kit.seqs(index.read(0, 16)) == [1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12]
     operations.clear()
     assert index.flush_step()
     assert operations == ["append journal.jif", "create 1.idx", "append 1.idx", "datasync 1.idx"]
@@ -299,7 +289,7 @@ def test_publishing_to_a_full_disk_raises_nothing_and_tries_once() -> None:
     disk = kit.disk()
     index, _ = kit.recover(disk, kit.settings(4))
     disk.free_bytes = 10
-    operations = watch(disk)
+    operations = kit.watch(disk)
     for seq in range(5):
         index.publish_many(seq, [kit.embedded_record(seq, WRITE_BUFFER)], persistent=True)
     assert operations == ["append journal.jif"]
@@ -384,7 +374,7 @@ def test_the_index_knows_transient_from_persistent_messages_wherever_they_are() 
         assert [persistent for _, _, persistent in index.read(0, 4)] == [False, True]
         index.flush()
     index.ack([0])
-    assert seqs(index.read(0, 4)) == [1]
+    assert kit.seqs(index.read(0, 4)) == [1]
 
 
 def test_a_clean_stop_keeps_the_next_sequence_id_and_flushes_nothing() -> None:
@@ -444,7 +434,7 @@ def test_messages_are_listed_without_a_change_to_the_files() -> None:
     index.ack([1])
     index.publish_many(6, [kit.embedded_record(6)], persistent=False)
     index.sync(Trigger.CLOSE)
-    operations = watch(disk)
+    operations = kit.watch(disk)
     listed = list(messages(disk, kit.DIRECTORY, 4))
     assert [(seq, persistent) for seq, _, persistent in listed] == [
         (0, True), (2, True), (3, True), (4, True), (5, True), (6, False),

@@ -5,13 +5,30 @@ A plant is a function that changes the runs and returns True, or False when this
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import wraps
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
 
-from tests.support.simulated_trace import BUFFER, LIMIT, consistent_trace
+from tests.replay import planted_in_stores  # noqa: F401 - registers its plants
+from tests.replay.planting import (
+    CLIENT,
+    PLANTS,
+    QUEUE,
+    STORE,
+    SUPERVISOR,
+    Places,
+    Runs,
+    every,
+    exchange,
+    having,
+    in_place,
+    more,
+    neighbours,
+    plant,
+    planted,
+    row_plant,
+)
 from tests.support.trace_writer import (
     MSG,
     PEER,
@@ -50,118 +67,10 @@ from warrenmq.trace.events import (
     PERSISTENT,
     REDELIVERED,
     RETURNED,
-    ROLL_FOR_LARGE,
-    ROLL_GARBAGE,
-    ROLL_LARGE,
     WRITTEN,
-    Decision,
     Ev,
     Reason,
-    Trigger,
 )
-from warrenmq.trace.schema import COLUMNS
-
-Runs = list[RunRows]
-Places = Iterator[None]
-Plant = Callable[[Runs], bool]
-PLANTS: list[tuple[str, Plant, frozenset[str]]] = []
-"""(rule, plant, other rules that the same change breaks of necessity)"""
-
-SIZES = ((8, 12), (25, 40))
-"""(steps, seeds) of traces with a plant: short ones first, because the time of a test goes with rows."""
-
-QUEUE, STORE, COLLECTOR, CLIENT, SUPERVISOR = "QueueProcess", "MsgStore", "MsgStoreGc", "client", "QueueSup"
-
-
-def plant(rule: str, *implied: str) -> Callable[[Callable[[Runs], Places]], Plant]:
-    """Register a function that changes the runs and then yields; what it would change next stays as it is."""
-
-    def register(function: Callable[[Runs], Places]) -> Plant:
-        @wraps(function)
-        def at_the_first_place(runs: Runs) -> bool:
-            return any(True for _ in function(runs))
-
-        PLANTS.append((rule, at_the_first_place, frozenset(implied)))
-        return at_the_first_place
-
-    return register
-
-
-def row_plant(
-    rule: str, kind: str, what: int, *implied: str, **columns: int
-) -> Callable[[Callable[[RunRows, Actor, Row], Places]], Plant]:
-    """Register a function that is called for each row of an event of such actors, until it yields."""
-
-    def register(function: Callable[[RunRows, Actor, Row], Places]) -> Plant:
-        @wraps(function)
-        def at_each_row(runs: Runs) -> Places:
-            for run, actor in every(runs, kind):
-                for row in actor.find(what, **columns):
-                    yield from function(run, actor, row)
-
-        return plant(rule, *implied)(at_each_row)
-
-    return register
-
-
-def every(runs: Runs, kind: str) -> Iterator[tuple[RunRows, Actor]]:
-    """Actors of a kind, each with its run; the transient store, which forgets all that it had, is left out."""
-    return ((run, actor) for run in runs for actor in run.of(kind) if "transient" not in actor.name)
-
-
-def rows(runs: Runs, kind: str, what: int, **columns: int) -> Iterator[Row]:
-    """Rows of an event, of all actors of a kind."""
-    return (row for _, actor in every(runs, kind) for row in actor.find(what, **columns))
-
-
-def neighbours(runs: Runs, kind: str, what: int | None = None) -> Iterator[tuple[Row, Row]]:
-    """Two rows in a row of one actor, of an event or of any."""
-    return (
-        pair
-        for _, actor in every(runs, kind)
-        for pair in pairwise(actor.rows if what is None else actor.find(what))
-    )
-
-
-def exchange(one: Row, two: Row) -> None:
-    """Swap what two rows say; each keeps its place."""
-    one[MSG:], two[MSG:] = two[MSG:], one[MSG:]
-
-
-def in_place(
-    rule: str,
-    name: str,
-    kind: str,
-    what: int,
-    *implied: str,
-    where: Callable[[Row], bool] = lambda _: True,
-    last_run: bool = False,
-    **columns: int | Callable[[Row], int],
-) -> Plant:
-    """Register a plant that changes columns (flag, event, a, b, ...) of one row: to a number, or to what a function of the row says."""
-
-    def change(runs: Runs) -> Places:
-        for row in filter(where, rows(runs[-1:] if last_run else runs, kind, what)):
-            new = {each: value(row) if callable(value) else value for each, value in columns.items()}
-            if "event" in new:
-                become(row, new.pop("event"))
-            if "flag" in new:
-                set_flag(row, new.pop("flag"))
-            for each, value in new.items():
-                row[COLUMNS.index(each)] = value
-            yield
-
-    change.__name__ = name
-    return plant(rule, *implied)(change)
-
-
-def having(flag_: int) -> Callable[[Row], bool]:
-    return lambda row: flag(row) == flag_
-
-
-def more(column: int, by: int = 1) -> Callable[[Row], int]:
-    return lambda row: row[column] + by
-
 
 in_place("C1", "a_report_that_no_store_made", STORE, Ev.STORE_CONFIRM, where=having(WRITTEN), peer=9999)
 in_place("C1", "a_persistent_message_confirmed_at_once", QUEUE, Ev.CONFIRM, where=having(CONFIRM_DURABLE), flag=CONFIRM_TRANSIENT)  # fmt: skip
@@ -178,26 +87,6 @@ in_place(
 )
 in_place("D1", "a_direct_read_beside_the_record", QUEUE, Ev.READ, where=having(DIRECT), b=more(B))
 in_place("D1", "a_direct_read_of_another_file", QUEUE, Ev.READ, where=having(DIRECT), a=more(A))
-in_place("S1", "a_count_that_jumps", STORE, Ev.STORE_WRITE, "E1", where=lambda row: flag(row) == Decision.CONFIRM and row[B] > 1, b=more(B))  # fmt: skip
-in_place("S2", "a_write_done_against_the_counter", STORE, Ev.STORE_WRITE, where=having(Decision.WRITE), a=0)
-in_place(
-    "S2", "a_remove_done_against_the_counter", STORE, Ev.STORE_REMOVE, where=having(Decision.REMOVE), a=0, c=0
-)
-in_place("S3", "a_wrong_valid_total_size", STORE, Ev.FILE_STATE, b=more(B))
-in_place("S3", "a_file_cut_below_its_live_records", COLLECTOR, Ev.TRUNCATE, "E1", "S8", b=0)
-in_place("S6", "a_file_left_too_early", STORE, Ev.ROLL, c=LIMIT - 1)
-in_place(
-    "S7",
-    "a_write_that_is_not_the_buffer",
-    STORE,
-    Ev.FILE_WRITE,
-    where=having(Trigger.MAILBOX_EMPTY),
-    c=more(C, -1),
-)
-in_place("S7", "a_buffer_called_full_that_is_not", STORE, Ev.FILE_WRITE,
-         where=lambda row: flag(row) == Trigger.MAILBOX_EMPTY and row[C] <= BUFFER, flag=Trigger.BUFFER_FULL)  # fmt: skip
-in_place("S7", "a_write_for_a_roll_over_that_does_not_come", STORE, Ev.FILE_WRITE, where=having(Trigger.MAILBOX_EMPTY), flag=Trigger.ROLL_OVER)  # fmt: skip
-in_place("S7", "a_sync_of_more_than_was_written", STORE, Ev.FILE_SYNC, where=having(Trigger.MAILBOX_EMPTY), b=more(B), c=more(C))  # fmt: skip
 in_place("E1", "a_queue_that_counts_wrong_when_it_stops", QUEUE, Ev.QUEUE_CLOSED, a=more(A))
 in_place("E1", "a_store_that_counts_wrong_when_it_stops", STORE, Ev.STORE_CLOSED, b=more(B, -1))
 a_queue_that_begins_again_with_other_ids = in_place(
@@ -230,7 +119,6 @@ in_place(
     peer=0,
     a=1,
 )
-in_place("S4", "a_file_deleted_without_its_lock", STORE, Ev.LOCK, event=Ev.RECV)
 in_place("R3", "a_child_of_another_supervisor", SUPERVISOR, Ev.CHILD_START, peer=5)
 in_place("R3", "a_child_that_never_started", QUEUE, Ev.ACTOR_START, event=Ev.QI_WRITE, a=0)
 in_place(
@@ -568,183 +456,6 @@ def a_younger_message_that_is_too_much(runs: Runs) -> Places:
                 yield
 
 
-@row_plant("S1", STORE, Ev.STORE_REMOVE, flag=Decision.REMOVE)
-def a_count_below_zero(run: RunRows, store: Actor, row: Row) -> Places:
-    if row[B] == 0:
-        columns = {"msg": row[MSG], "peer": row[PEER], "pseq": row[PSEQ], "a": -1, "b": -1, "c": 1}
-        insert(run, store, row[SEQ], Ev.STORE_REMOVE, Decision.REMOVE, **columns)
-        yield
-
-
-@plant("S1", "E1")
-def a_reference_without_a_holder(runs: Runs) -> Places:
-    """A remove that gave back one of several references never happened, and no later row of the store tells."""
-    *_, (_, store) = every(runs, STORE)
-    for row in store.find(Ev.STORE_REMOVE, flag=Decision.REMOVE):
-        later = [other for other in store.rows if other[MSG] == row[MSG] and other[SEQ] > row[SEQ]]
-        written = any(
-            each[MSG] == row[MSG]
-            for _, other in every(runs, STORE)
-            for each in other.find(Ev.STORE_WRITE, flag=Decision.WRITE)
-        )
-        if row[B] > 0 and written and all(event(other) == Ev.STORE_CONFIRM for other in later):
-            become(row, Ev.READ)
-            yield
-
-
-@row_plant("S2", STORE, Ev.STORE_WRITE, flag=Decision.IGNORE)
-def a_write_ignored_against_the_counter(run: RunRows, _store: Actor, row: Row) -> Places:
-    client = run.actors[row[PEER] - 1]
-    if any(other[T] > row[T] and event(other) == Ev.PUBLISH for other in client.rows):
-        row[A] = row[C] = 1
-        yield
-
-
-@row_plant("S3", STORE, Ev.FILE_STATE, "E1", "S4")
-def a_file_deleted_with_live_records(run: RunRows, store: Actor, row: Row) -> Places:
-    if row[B] and row[SEQ] == len(store.rows) - 3:
-        insert(run, store, row[SEQ], Ev.FILE_DELETE, a=row[A], b=row[C])
-        yield
-
-
-@row_plant("S4", STORE, Ev.APPEND)
-def an_append_to_a_locked_file(run: RunRows, store: Actor, row: Row) -> Places:
-    insert(run, store, row[SEQ], Ev.UNLOCK, a=row[A])
-    insert(run, store, row[SEQ] - 1, Ev.LOCK, a=row[A])
-    yield
-
-
-@row_plant("S4", STORE, Ev.ROLL)
-def a_current_file_that_is_locked(run: RunRows, store: Actor, row: Row) -> Places:
-    insert(run, store, row[SEQ], Ev.UNLOCK, a=row[A])
-    insert(run, store, row[SEQ], Ev.LOCK, a=row[A])
-    yield
-
-
-@plant("S4", "E1")
-def a_current_file_that_is_deleted(runs: Runs) -> Places:
-    """It was just opened: no record is lost."""
-    for run, store in every(runs, STORE):
-        for one, two in pairwise(store.rows):
-            if event(one) == Ev.ROLL and event(two) != Ev.APPEND:
-                insert(run, store, one[SEQ], Ev.FILE_DELETE, a=one[A])
-                yield
-
-
-def without_its_lock(step: int, name: str) -> None:
-    """Register a plant that removes the lock of a file before a collector's step in it."""
-
-    def change(runs: Runs) -> Places:
-        for run, store in every(runs, STORE):
-            for row in rows([run], COLLECTOR, step):
-                lock = [each for each in store.find(Ev.LOCK, a=row[A]) if each[T] < row[T]][-1]
-                become(lock, Ev.READ)
-                yield
-
-    change.__name__ = name
-    plant("S4")(change)
-
-
-without_its_lock(Ev.GC_START, "a_move_into_a_file_that_is_not_locked")
-without_its_lock(Ev.COMPACT_MOVE, "a_compaction_without_a_lock")
-
-
-@plant("S5", "D1")
-def a_record_moved_onto_its_own_old_place(runs: Runs) -> Places:
-    for run in runs:
-        for _, collector in every([run], COLLECTOR):
-            for one, two in zip(collector.rows, collector.rows[1:], strict=False):
-                if event(one) == Ev.COMPACT_MOVE and event(two) == Ev.COMPACT_DONE:
-                    one[B] = one[PSEQ] - one[C] + 1
-                    yield
-
-
-@plant("S8")
-def a_truncation_that_did_not_wait_for_a_reader(runs: Runs) -> Places:
-    for run in runs:
-        for _, collector in every([run], COLLECTOR):
-            for cut in collector.find(Ev.TRUNCATE):
-                for queue in run.of("QueueProcess"):
-                    for read in queue.find(Ev.READ, flag=DIRECT):
-                        if read[T] > cut[T] and read[A] == cut[A]:
-                            read[PSEQ] = cut[PSEQ]
-                            yield
-
-
-@plant("S9", "E1")
-def a_store_that_was_quiet_for_a_minute_and_kept_its_garbage(runs: Runs) -> Places:
-    for run, store in every(runs, STORE):
-        if run.closed and event(store.rows[-3]) == Ev.FILE_STATE:
-            last = store.rows[-3]
-            last[C] = 10**9
-            first = next(row for row in reversed(store.rows[:-3]) if event(row) != Ev.FILE_STATE)
-            for later in runs:
-                for actor in later.actors:
-                    for row in actor.rows:
-                        if row[T] > first[T]:
-                            row[T] += 61 * 10**9
-            yield
-
-
-@row_plant("S6", STORE, Ev.ROLL)
-def a_file_left_for_a_large_message_that_is_not_there(_run: RunRows, store: Actor, row: Row) -> Places:
-    if store.find(Ev.APPEND, a=row[A]):
-        set_flag(row, ROLL_FOR_LARGE)
-        yield
-
-
-@row_plant("S6", STORE, Ev.ROLL)
-def a_file_left_as_a_large_messages_own_with_others_in_it(_run: RunRows, store: Actor, row: Row) -> Places:
-    if len(store.find(Ev.APPEND, a=row[B])) > 1:
-        set_flag(row, ROLL_LARGE)
-        yield
-
-
-@row_plant("S6", STORE, Ev.ROLL)
-def a_file_left_because_of_garbage_that_it_has_not(_run: RunRows, store: Actor, row: Row) -> Places:
-    live = {each[MSG]: each[C] for each in store.find(Ev.APPEND, a=row[B]) if each[T] < row[T]}
-    for gone in store.find(Ev.STORE_REMOVE):
-        live.pop(gone[MSG], 0)
-    if sum(live.values()) * 2 >= row[C]:
-        set_flag(row, ROLL_GARBAGE)
-        yield
-
-
-@plant("S5", "C1", "D1", "S3", "S7")
-def a_record_that_leaves_a_gap(runs: Runs) -> Places:
-    for one, two in neighbours(runs, STORE, Ev.APPEND):
-        if one[A] == two[A]:
-            two[B] += 1
-            yield
-
-
-@plant("S5", "D1", "S3")
-def a_record_moved_to_a_wrong_place(runs: Runs) -> Places:
-    for one, two in neighbours(runs, COLLECTOR):
-        if event(one) == event(two) == Ev.GC_MOVE:
-            two[B] += 1
-            yield
-
-
-@row_plant("S6", STORE, Ev.ROLL)
-def an_append_to_a_full_file(run: RunRows, store: Actor, roll: Row) -> Places:
-    """The roll-over came one record too late."""
-    last = [row for row in store.find(Ev.APPEND, a=roll[B]) if row[SEQ] < roll[SEQ]]
-    writes = [row for row in store.find(Ev.FILE_WRITE, a=roll[B]) if row[SEQ] < roll[SEQ]]
-    syncs = [row for row in store.find(Ev.FILE_SYNC, a=roll[B]) if row[SEQ] < roll[SEQ]]
-    told = any(row[SEQ] > roll[SEQ] for row in store.find(Ev.FILE_STATE, a=roll[B]))  # its size, for E1
-    if last and last[-1][SEQ] < writes[-1][SEQ] and not told:
-        end = last[-1][B] + last[-1][C]
-        for row in (writes[-1], syncs[-1], roll):
-            row[C] += 100
-        syncs[-1][B] += 100
-        insert(run, store, last[-1][SEQ], Ev.APPEND, msg=77, a=roll[B], b=end, c=100)
-        at = last[-1][SEQ] + 1
-        insert(run, store, at, Ev.STORE_REMOVE, Decision.REMOVE, msg=77, pseq=roll[B], a=-1, c=1)
-        insert(run, store, at, Ev.STORE_WRITE, Decision.WRITE, msg=77, a=1, b=1, c=1)
-        yield
-
-
 @row_plant("E1", STORE, Ev.STORE_CLOSED)
 def a_file_that_is_larger_than_its_records(_run: RunRows, store: Actor, row: Row) -> Places:
     """BatchSummary when the store stopped."""
@@ -807,16 +518,6 @@ def every_plant() -> list[list[RunRows]]:
 def a_plant_of_each_rule() -> list[list[RunRows]]:
     """One trace for each rule: where it is the engine that is tested, and not the rules."""
     return [planted(plant) for plant in {rule: plant for rule, plant, _ in reversed(PLANTS)}.values()]
-
-
-def planted(plant: Plant) -> list[RunRows]:
-    """A small consistent trace with this plant in it."""
-    for steps, seeds in SIZES:
-        for seed in range(seeds):
-            runs = consistent_trace(seed, steps)
-            if plant(runs):
-                return runs
-    raise AssertionError(f"no consistent trace has a place for {plant.__name__}")
 
 
 each_plant = pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from tests.replay.planted_violations import PLANTS, Plant, each_plant, planted
+from tests.replay.planted_violations import each_plant
+from tests.replay.planting import PLANTS, Plant, planted
 from tests.replay.trace_mutations import mutated
 from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_writer import write_trace
