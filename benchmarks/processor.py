@@ -1,12 +1,13 @@
-"""Processor time a message of this checkout, and beside it of another one, in turns in one run.
+"""Time a message of two ways, in turns in one run: of another checkout and this one, of other settings and the defaults, or without and with a trace.
 
-    python -m benchmarks.processor --dir SCRATCH [--before CHECKOUT] [--traced] [--rounds 3] [--profiles modern,classic]
+    python -m benchmarks.processor --dir SCRATCH --before CHECKOUT
+    python -m benchmarks.processor --dir SCRATCH --against scheduler=threads,commit_log=false
+    python -m benchmarks.processor --dir SCRATCH --traced
 
-Bodies of 1 KB, one durable queue, `durability = "fsync"`, every measure in a process of its own.  The figures are processor time (user and
-system, all threads) from the first publish to the last confirm or ack: on a machine that does other work they say more
-than rates.  Prints the medians in microseconds, with those of `--before` first and the median of the pairs' ratios, and the
-least of all rounds, to which other work on the machine has added the least.  With `--traced` a trace is written, and what is
-compared, unless there is a `--before`, is the same without.
+Bodies of 1 KB, one durable queue, `durability = "fsync"`, every measure in a process of its own.  Prints wall time and processor time (user and
+system, all threads) in microseconds, from the first publish to the last confirm or ack: on a machine that does other work the second says more.
+The figures are medians, the first way's first, with the median of the pairs' ratios; `least` is the least processor time of all rounds, to which
+other work on the machine has added the least.
 """
 
 from __future__ import annotations
@@ -22,37 +23,58 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import warrenmq
 
 BODY = b"x" * 1024
-BATCH, WINDOW = 512, 8
+BATCH = 512
 MESSAGES = 512 * 120
 LONE = MESSAGES // 10
+WRITERS, QUEUES = 4, 1_000
 HERE = Path(__file__).resolve()
 
 
-def publish_many(queue: warrenmq.Queue) -> None:
-    """Batches of 512, until all are confirmed."""
-    for confirm in [queue.publish_many([BODY] * BATCH) for _ in range(MESSAGES // BATCH)]:
+def publish_many(queues: list[warrenmq.Queue], batch: int) -> None:
+    """Batches, until all are confirmed."""
+    for confirm in [queues[0].publish_many([BODY] * batch) for _ in range(MESSAGES // batch)]:
         confirm.result(60)
 
 
-def publish_one(queue: warrenmq.Queue) -> None:
+def publish_one(queues: list[warrenmq.Queue], _batch: int) -> None:
     """One publish a message, until all are confirmed."""
-    for confirm in [queue.publish(BODY) for _ in range(MESSAGES)]:
+    for confirm in [queues[0].publish(BODY) for _ in range(MESSAGES)]:
         confirm.result(60)
 
 
-def lone_confirm(queue: warrenmq.Queue) -> None:
+def lone_confirm(queues: list[warrenmq.Queue], _batch: int, messages: int = LONE) -> None:
     """Each waits for its confirm; on a disk without syncs (tmpfs) this is the change of threads and Python."""
-    for _ in range(LONE):
-        queue.publish(BODY).result(60)
+    for _ in range(messages):
+        queues[0].publish(BODY).result(60)
 
 
-def drain(queue: warrenmq.Queue) -> None:
+def four_that_wait(queues: list[warrenmq.Queue], batch: int) -> None:
+    """Four threads, each waits for each of its confirms."""
+    threads = [
+        threading.Thread(target=lone_confirm, args=(queues, batch, LONE // WRITERS)) for _ in range(WRITERS)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def there_and_back(queues: list[warrenmq.Queue], _batch: int) -> None:
+    """Each is confirmed, delivered and acked before the next."""
+    with queues[0].consume(prefetch=10) as consumer:
+        for _ in range(LONE):
+            queues[0].publish(BODY).result(60)
+            next(consumer).ack()
+
+
+def drain(queues: list[warrenmq.Queue], _batch: int) -> None:
     """Take up to 512, read their bodies, and ack them together."""
-    with queue.consume(prefetch=2048) as consumer:
+    with queues[0].consume(prefetch=2048) as consumer:
         left = MESSAGES
         while left:
             deliveries = consumer.take(BATCH)
@@ -60,109 +82,147 @@ def drain(queue: warrenmq.Queue) -> None:
                 assert len(delivery.body) == len(BODY)
             deliveries[-1].ack(multiple=True)
             left -= len(deliveries)
-    queue.info()
+    queues[0].info()
 
 
-def get_and_ack(queue: warrenmq.Queue) -> None:
+def get_and_ack(queues: list[warrenmq.Queue], _batch: int) -> None:
     """Each is taken and acked alone."""
-    with queue.consume(prefetch=2048) as consumer:
+    with queues[0].consume(prefetch=2048) as consumer:
         for _ in range(MESSAGES):
             delivery = consumer.get(60)
             assert delivery is not None
             delivery.ack()
-    queue.info()
+    queues[0].info()
 
 
-def steady(queue: warrenmq.Queue) -> None:
+def steady(queues: list[warrenmq.Queue], batch: int) -> None:
     """A thread publishes one by one, another one takes and acks one by one."""
-
-    def publish() -> None:
-        for confirm in [queue.publish(BODY) for _ in range(MESSAGES)]:
-            confirm.result(60)
-
-    publisher = threading.Thread(target=publish)
+    publisher = threading.Thread(target=publish_one, args=(queues, batch))
     publisher.start()
-    get_and_ack(queue)
+    get_and_ack(queues, batch)
     publisher.join()
 
 
-MEASURES: dict[str, Callable[[warrenmq.Queue], None]] = {
-    "publish_many": publish_many, "publish_one": publish_one, "lone_confirm": lone_confirm, "drain": drain,
-    "get_and_ack": get_and_ack, "steady": steady,
-}  # fmt: skip
-FILLED = {"drain", "get_and_ack"}
-"""Measures that begin with a full queue."""
+def one_to_each(queues: list[warrenmq.Queue], _batch: int) -> None:
+    """A message to each of a thousand queues in turn; its confirms are waited for when the next round has been sent."""
+    waiting: list[warrenmq.Confirm] = []
+    for _ in range(MESSAGES // 10 // QUEUES):
+        confirms = [queue.publish(BODY) for queue in queues]
+        for confirm in waiting:
+            confirm.result(60)
+        waiting = confirms
+    for confirm in waiting:
+        confirm.result(60)
 
 
-def measured(name: str, profile: str, directory: str, *, traced: bool) -> float:
-    """Microseconds of processor time a message."""
-    settings = warrenmq.Settings(profile=profile, durability="fsync")
+class Measure(NamedTuple):
+    """A measure, and how many messages it sends, to how many queues."""
+
+    run: Callable[[list[warrenmq.Queue], int], None]
+    messages: int = MESSAGES
+    queues: int = 1
+    filled: bool = False
+    """It begins with a full queue."""
+
+
+MEASURES = {
+    "publish_many": Measure(publish_many),
+    "publish_one": Measure(publish_one),
+    "lone_confirm": Measure(lone_confirm, LONE),
+    "four_that_wait": Measure(four_that_wait, LONE),
+    "there_and_back": Measure(there_and_back, LONE),
+    "drain": Measure(drain, filled=True),
+    "get_and_ack": Measure(get_and_ack, filled=True),
+    "steady": Measure(steady),
+    "one_to_each": Measure(one_to_each, MESSAGES // 10 // QUEUES * QUEUES, QUEUES),
+}
+
+
+class Way(NamedTuple):
+    """One of the two sides: whose warrenmq, with which settings beside the profile, with or without a trace."""
+
+    checkout: Path
+    settings: str = ""
+    traced: bool = False
+
+
+def measured(name: str, profile: str, directory: str, batch: int, *, traced: bool) -> None:
+    """Print microseconds a message: wall time, processor time."""
+    measure, settings = MEASURES[name], warrenmq.Settings.load(profile=profile, durability="fsync")
     trace = os.path.join(directory, "trace") if traced else None
     with warrenmq.open(os.path.join(directory, "data"), settings=settings, trace=trace) as broker:
-        queue = broker.declare_queue("jobs")
-        if name in FILLED:
-            publish_many(queue)
-        start = time.process_time()
-        MEASURES[name](queue)
-        return (time.process_time() - start) / (LONE if name == "lone_confirm" else MESSAGES) * 1e6
+        queues = [broker.declare_queue(f"jobs-{number}") for number in range(measure.queues)]
+        for confirm in [queue.publish(BODY) for queue in queues]:
+            confirm.result(60)
+        for queue in queues:
+            queue.purge()
+        if measure.filled:
+            publish_many(queues, BATCH)
+        wall, processor = time.perf_counter(), time.process_time()
+        measure.run(queues, batch)
+        for each in (time.perf_counter() - wall, time.process_time() - processor):
+            print(each / measure.messages * 1e6)
 
 
-def in_a_process(checkout: Path, traced: bool, name: str, profile: str, scratch: str) -> float:
-    """`measured` by the warrenmq of this checkout."""
+def in_a_process(way: Way, name: str, profile: str, scratch: str, batch: int) -> tuple[float, float]:
+    """`measured` by the warrenmq of this way's checkout."""
     directory = tempfile.mkdtemp(dir=scratch)
     try:
         command = [sys.executable, str(HERE), "--only", name, "--profiles", profile, "--dir", directory]
-        command += ["--traced"] * traced
-        done = subprocess.run(
-            command, env={**os.environ, "PYTHONPATH": str(checkout)}, cwd=checkout, check=True, capture_output=True,
-        )  # fmt: skip
-        return float(done.stdout)
+        command += ["--batch", str(batch)] + ["--traced"] * way.traced
+        env = {**os.environ, "PYTHONPATH": str(way.checkout)}
+        for key, _, value in (each.partition("=") for each in way.settings.split(",") if each):
+            env[f"WARRENMQ_{key.upper()}"] = value
+        done = subprocess.run(command, env=env, cwd=way.checkout, check=True, stdout=subprocess.PIPE)
+        wall, processor = map(float, done.stdout.split())
+        return wall, processor
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def row(name: str, profile: str, rounds: list[list[tuple[float, float]]]) -> str:
+    """The cells of a measure: for wall and processor time the medians of each way and the ratio, then the least."""
+    cells = [f"`{name}`", profile]
+    for kind in (0, 1):
+        ways = [[each[kind] for each in way] for way in zip(*rounds, strict=True)]
+        ratio = statistics.median(last / first for first, last in zip(ways[0], ways[-1], strict=True))
+        cells.append(" -> ".join(f"{statistics.median(way):.1f}" for way in ways) + f" ({ratio:.2f})")
+    cells.append(" -> ".join(f"{min(way):.1f}" for way in ways))
+    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--dir", required=True)
+    parser.add_argument("--dir", required=True, help="scratch folder, on the disk that is meant")
     parser.add_argument("--before", type=Path, help="another checkout")
+    parser.add_argument("--against", default="", metavar="K=V,...", help="settings of the other way")
     parser.add_argument(
         "--traced", action="store_true", help="with a trace, beside none or the other checkout's"
     )
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batch", type=int, default=BATCH, help="messages of one publish_many")
     parser.add_argument("--profiles", default="modern,classic")
     parser.add_argument("--measures", default=",".join(MEASURES))
     parser.add_argument("--only", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.only:
-        print(measured(arguments.only, arguments.profiles, arguments.dir, traced=arguments.traced))
+    options = parser.parse_args()
+    if options.only:
+        measured(options.only, options.profiles, options.dir, options.batch, traced=options.traced)
         return
-    here = HERE.parent.parent
-    ways = [(here, arguments.traced)]
-    if arguments.before or arguments.traced:
-        ways.insert(0, (arguments.before or here, arguments.traced and bool(arguments.before)))
-    print(
-        "| measure | profile |"
-        + (" before |" if arguments.before else " without |" if arguments.traced else "")
-        + " here | ratio | least |"
-    )
-    print("| --- " * (4 + len(ways)) + "|")
-    for profile in arguments.profiles.split(","):
-        for name in arguments.measures.split(","):
+    os.makedirs(options.dir, exist_ok=True)
+    ways = [Way(HERE.parent.parent, traced=options.traced)]
+    if options.before or options.against or options.traced:
+        traced = options.traced and bool(options.before or options.against)
+        ways.insert(0, Way(options.before or ways[0].checkout, options.against, traced))
+    print("| measure | profile | wall (ratio) | processor (ratio) | least |\n" + "| --- " * 5 + "|")
+    for profile in options.profiles.split(","):
+        for name in options.measures.split(","):
             rounds = [
-                [in_a_process(*way, name, profile, arguments.dir) for way in ways]
-                for _ in range(arguments.rounds)
+                [in_a_process(way, name, profile, options.dir, options.batch) for way in ways]
+                for _ in range(options.rounds)
             ]
-            medians = [statistics.median(each) for each in zip(*rounds, strict=True)]
-            ratio = statistics.median(each[-1] / each[0] for each in rounds)
-            print(
-                f"| `{name}` | {profile} | "
-                + " | ".join(f"{each:.1f}" for each in medians)
-                + f" | {ratio:.2f} | "
-                + " -> ".join(f"{min(each):.1f}" for each in zip(*rounds, strict=True))
-                + " |"
-            )
+            print(row(name, profile, rounds), flush=True)
 
 
 if __name__ == "__main__":
