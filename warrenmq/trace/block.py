@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import msgpack  # type: ignore[import-untyped]
 
 from warrenmq.errors import CallerError
-from warrenmq.trace.packing import int64s, pack, unpack
+from warrenmq.trace.packing import int64s, pack, unpack, unpack_into
 from warrenmq.trace.schema import COLUMNS
 
 ROW = struct.Struct(f"<{len(COLUMNS)}q")
@@ -149,6 +149,24 @@ def decode_columns(frame: Frame, wanted: Collection[str] = COLUMNS) -> list[memo
                 values[byte::_PLANES] = planes[byte * n : byte * n + n]
         columns.append(memoryview(int64s(values)))
     return columns
+
+
+Stored = Frame | list[memoryview]
+"""Rows as they stand in a file: a ROWS frame, or, of rows in a slab, their columns."""
+
+
+def columns_of(stored: Stored, wanted: Collection[str] = COLUMNS) -> list[memoryview]:
+    """The nine columns of stored rows, as decode_columns returns them."""
+    return decode_columns(stored, wanted) if isinstance(stored, Frame) else stored
+
+
+def decode_into(table: Any, stored: Stored) -> None:
+    """Write the nine columns of stored rows into the rows of a numpy array: half the cost of decode_columns, whose columns would be copied."""
+    if isinstance(stored, Frame) and stored.codec == _SORTED:
+        unpack_into(table, stored.payload, stored.who >> 16, stored.seq_first)
+        return
+    for row, column in zip(table, columns_of(stored), strict=True):
+        row[:] = column
 
 
 def raw_columns(raw: bytes) -> list[memoryview]:

@@ -31,6 +31,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Collection
 from functools import lru_cache
+from typing import Any
 
 from warrenmq.trace.schema import COLUMNS
 
@@ -72,23 +73,21 @@ def pack(raw: bytes) -> bytes:
 
 def unpack(payload: memoryview, rows: int, actor: int, seq_first: int, wanted: Collection[str]) -> Columns:
     """The nine columns of packed rows, as block.decode_columns returns them."""
-    which = int.from_bytes(payload[:_WHICH_BYTES], "little")
-    rising, others = ([byte for byte in some if which >> byte & 1] for some in (_RISING, _OTHERS))
-    data = zlib.decompress(payload[_WHICH_BYTES:-rows])
-    end = len(rising) * rows + 1
-    events, planes = data[end : end + rows], _undone(data[:end]) + data[end + rows :]
     if "numpy" in sys.modules:  # loaded by what reads the rows; a broker does not load it for this
-        kept = {COLUMNS.index(name) for name in wanted} | {0}
-        which_bytes = [(number, byte) for number, byte in enumerate(rising + others) if byte // 8 in kept]
-        return _by_arrays(planes, which_bytes, events, payload[-rows:], actor, seq_first)
+        import numpy as np  # noqa: PLC0415
 
+        table = np.empty((len(COLUMNS), rows), "<i8")
+        unpack_into(table, payload, actor, seq_first, wanted)
+        return [column.astype("i8", copy=False).data.cast("B").cast("q") for column in table]
+
+    bytes_there, planes, events = _decompressed(payload, rows)
     names = [name for name in COLUMNS if name in wanted and name not in ("t", "seq")]
     places = {COLUMNS.index(name): 8 * number for number, name in enumerate(names)}
     counts = {event: events.count(event) for event in _distinct(events)}
     ordered = bytearray().join([_blank_row(names, actor, event) * n for event, n in counts.items()])
     times = bytearray(8 * rows)
     times[::8] = payload[-rows:]
-    for number, byte in enumerate(rising + others):
+    for number, byte in enumerate(bytes_there):
         column, above = divmod(byte, 8)
         if column == 0:
             times[above::8] = planes[number * rows : (number + 1) * rows]
@@ -112,32 +111,41 @@ def _sorted_by_event(raw: bytes, events: bytes) -> bytes:
     return b"".join([b"".join(some) for some in of_event.values()])
 
 
-def _by_arrays(
-    planes: bytes,
-    which_bytes: list[tuple[int, int]],
-    events: bytes,
-    lowest: memoryview,
-    actor: int,
-    seq_first: int,
-) -> Columns:
-    """`unpack` with numpy, of some planes: their numbers, and which byte of a row each is."""
-    import numpy as np  # noqa: PLC0415 - see `unpack`
+def unpack_into(
+    table: Any, payload: memoryview, actor: int, seq_first: int, wanted: Collection[str] = COLUMNS
+) -> None:
+    """`unpack` with numpy: fills an array of nine rows, one for each column; of columns that are not wanted with zeros."""
+    import numpy as np  # noqa: PLC0415 - a broker that only writes traces does not load it
 
-    rows = len(events)
-    of_events, of_planes = np.frombuffer(events, "u1"), np.frombuffer(planes, "u1").reshape(-1, rows)
-    places = np.empty(rows, "i8")
-    places[of_events.argsort(kind="stable")] = counted = np.arange(rows)
-    found = np.zeros((len(COLUMNS), rows), "<i8")
-    np.add(counted, seq_first, out=found[COLUMNS.index("seq")])
-    found[COLUMNS.index("who")] = actor << 16
-    in_bytes = found.view("u1").reshape(len(COLUMNS), rows, 8)
-    in_bytes[0, :, 0] = np.frombuffer(lowest, "u1")
-    in_bytes[COLUMNS.index("who"), :, 1] = of_events
-    for number, byte in which_bytes:
+    rows = table.shape[1]
+    bytes_there, planes, events = _decompressed(payload, rows)
+    of_planes, of_events = np.frombuffer(planes, "u1").reshape(-1, rows), np.frombuffer(events, "u1")
+    order, counted = of_events.argsort(kind="stable"), np.arange(rows)
+    ordered = np.zeros((len(COLUMNS), rows), "<i8")
+    ordered[-1] = actor << 16
+    ordered_bytes, times = ordered.view("u1"), table[0].view("u1")
+    ordered_bytes[-1, 1::8] = of_events[order]
+    table[0] = 0
+    times[::8] = np.frombuffer(payload[-rows:], "u1")
+    for byte, plane in zip(bytes_there, of_planes, strict=True):
         column, above = divmod(byte, 8)
-        plane = of_planes[number]
-        in_bytes[column, :, above] = plane.take(places) if column else plane  # times are not sorted
-    return [column.astype("i8", copy=False).data.cast("B").cast("q") for column in found]
+        if column == 0:
+            times[above::8] = plane
+        elif COLUMNS[column] in wanted:
+            ordered_bytes[column, above::8] = plane
+    places = np.empty(rows, np.intp)
+    places[order] = counted
+    ordered[2:].take(places, axis=1, out=table[2:], mode="clip")
+    np.add(counted, seq_first, out=table[1])
+
+
+def _decompressed(payload: memoryview, rows: int) -> tuple[list[int], bytes, bytes]:
+    """Decompress a payload: the byte of a row that each plane is, the planes, the events."""
+    which = int.from_bytes(payload[:_WHICH_BYTES], "little")
+    rising, others = ([byte for byte in some if which >> byte & 1] for some in (_RISING, _OTHERS))
+    data = zlib.decompress(payload[_WHICH_BYTES:-rows])
+    end = len(rising) * rows + 1
+    return rising + others, _undone(data[:end]) + data[end + rows :], data[end : end + rows]
 
 
 def _as_written(ordered: bytearray, events: bytes, counts: dict[int, int], columns: int) -> Columns:

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from warrenmq.errors import CallerError
-from warrenmq.trace.block import decode_columns, frame_at, raw_columns
+from warrenmq.trace.block import Stored, columns_of, frame_at, raw_columns
 from warrenmq.trace.catalog import Catalog, Chunk, build_catalog
 from warrenmq.trace.index import FileIndex, Row, index_file, raw_rows, rows_of
 from warrenmq.trace.schema import COLUMNS
@@ -51,11 +51,15 @@ class Trace:
 
     def columns(self, chunk: Chunk, wanted: Collection[str] = COLUMNS) -> list[memoryview]:
         """The nine columns of a piece, as int64; those that are not wanted may be zeros."""
+        return columns_of(self.stored(chunk), wanted)
+
+    def stored(self, chunk: Chunk) -> Stored:
+        """The rows of a piece as they stand in its file."""
         if chunk.raw:
             return raw_columns(chunk.raw)
         frame = frame_at(self._files[chunk.file], chunk.offset)
         assert frame is not None, "the catalogue lists only frames that were whole"
-        return decode_columns(frame, wanted)
+        return frame
 
     def rows(self, chunk: Chunk) -> list[Row]:
         return raw_rows(chunk.raw) if chunk.raw else rows_of(self.columns(chunk))

@@ -18,9 +18,11 @@ _IS_FAREWELL, _IS_RARE = _table(FAREWELLS), _table(RARE)
 def actor_summary_of(rows: Rows) -> ActorSummary:
     """The summary of rows (at least one) of one actor, as `ActorSummary.note` makes it."""
     marks = ActorSummary(first_t=int(rows.t[0]))
-    event = rows.event
-    words, numbers = np.unique(rows.event << 8 | rows.flag, return_counts=True)
-    marks.counts.update(dict(zip(words.tolist(), numbers.tolist(), strict=True)))
+    word = rows.who & 0xFFFF
+    event = (word >> 8).astype(np.uint8)
+    counts = np.bincount(word)
+    words = np.flatnonzero(counts)
+    marks.counts.update(dict(zip(words.tolist(), counts[words].tolist(), strict=True)))
     acts = np.flatnonzero(~_IS_FAREWELL[event])
     if len(acts):
         marks.last_act = int(rows.t[acts[-1]]), int(rows.seq[acts[-1]])

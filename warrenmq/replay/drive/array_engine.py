@@ -73,7 +73,7 @@ class Arrays:
         return gather(self._trace, wants)
 
     def _units(self, *, join: bool = True) -> Iterator[Unit]:
-        return units_of(((piece, self._trace.columns(piece)) for piece in self._pieces), join=join)
+        return units_of(((piece, self._trace.stored(piece)) for piece in self._pieces), join=join)
 
 
 def file_order(piece: Chunk) -> tuple[int, bool, str, int]:

@@ -6,11 +6,12 @@ each other without a gap are joined, so that what is paid for a piece is paid fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from warrenmq.trace.block import Stored, decode_into
 from warrenmq.trace.catalog import Chunk
 from warrenmq.trace.index import rows_of
 from warrenmq.trace.schema import COLUMNS, Row
@@ -46,16 +47,28 @@ class Rows:
 
     __slots__ = ("_made", "_places", "_whole")
 
-    def __init__(self, whole: Mapping[str, Ints], places: Places | None = None) -> None:
+    def __init__(self, whole: dict[str, Any], places: Places | None = None) -> None:
         self._whole = whole
         self._places = places
         """The places of these rows in `whole`; None = all."""
-        self._made: dict[str, Ints] = {}
+        self._made: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Ints:
         """A column: t, seq, msg, peer, pseq, a, b, c, who."""
         if name not in self._whole:
             raise AttributeError(name)
+        found: Ints = self._column(name)
+        return found
+
+    @property
+    def event(self) -> Bytes:
+        """The event of each row, as a byte; made once of all rows, as it is asked for more often than any column."""
+        if "event" not in self._whole:
+            self._whole["event"] = (self._whole["who"] >> 8).astype(np.uint8)
+        found: Bytes = self._column("event")
+        return found
+
+    def _column(self, name: str) -> Any:
         if self._places is None:
             return self._whole[name]
         if name not in self._made:
@@ -94,10 +107,6 @@ class Rows:
         return self.who >> 16
 
     @property
-    def event(self) -> Ints:
-        return self.who >> 8 & 0xFF
-
-    @property
     def flag(self) -> Ints:
         return self.who & 0xFF
 
@@ -122,9 +131,9 @@ class Unit:
 
     def chosen(self, events: frozenset[int]) -> Bools:
         """True for each row of one of these events."""
-        wanted = np.zeros(256, np.bool_)
-        wanted[list(events)] = True
-        found: Bools = wanted[self.events]
+        found = np.zeros(len(self.events), np.bool_)
+        for event in events:  # a comparison of bytes is so quick that even one for each event beats a table
+            found |= self.events == event
         return found
 
     def of_each_piece(self, events: frozenset[int]) -> Iterator[tuple[Chunk, Rows]]:
@@ -168,12 +177,12 @@ class Unit:
         )
 
 
-def units_of(pieces: Iterator[tuple[Chunk, Sequence[memoryview]]], *, join: bool = True) -> Iterator[Unit]:
+def units_of(pieces: Iterator[tuple[Chunk, Stored]], *, join: bool = True) -> Iterator[Unit]:
     """Pieces in the order of their place in a file -> units.
 
     Where rules are broken it may matter to a machine where its pieces end; `join=False` leaves them as they are.
     """
-    pending: list[tuple[Chunk, Sequence[memoryview]]] = []
+    pending: list[tuple[Chunk, Stored]] = []
     rows = 0
     for piece in pieces:
         if pending and (rows >= UNIT_ROWS or pending[0][0].run != piece[0].run):
@@ -185,15 +194,16 @@ def units_of(pieces: Iterator[tuple[Chunk, Sequence[memoryview]]], *, join: bool
         yield make_unit(pending, join=join)
 
 
-def make_unit(pieces: Sequence[tuple[Chunk, Sequence[memoryview]]], *, join: bool) -> Unit:
+def make_unit(pieces: Sequence[tuple[Chunk, Stored]], *, join: bool) -> Unit:
     """Pieces (at least one) of one run as one unit."""
     ordered = sorted(pieces, key=lambda each: each[0].order)
-    rows = Rows({
-        name: np.concatenate([np.frombuffer(its[number], np.int64) for _, its in ordered])
-        for number, name in enumerate(COLUMNS)
-    })  # fmt: skip
     chunks = [piece for piece, _ in ordered]
-    return Unit(chunks[0].run, _joined(chunks) if join else chunks, rows, rows.event.astype(np.uint8))
+    ends = np.cumsum([piece.rows for piece in chunks]).tolist()
+    table = np.empty((len(COLUMNS), ends[-1]), "<i8")
+    for (piece, stored), end in zip(ordered, ends, strict=True):
+        decode_into(table[:, end - piece.rows : end], stored)
+    rows = Rows(dict(zip(COLUMNS, table, strict=True)))
+    return Unit(chunks[0].run, _joined(chunks) if join else chunks, rows, rows.event)
 
 
 def _joined(pieces: list[Chunk]) -> list[Chunk]:

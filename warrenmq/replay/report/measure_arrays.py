@@ -177,7 +177,7 @@ def _timed(unit: Unit) -> Iterator[tuple[int, int, int, TimedRows]]:
     new = np.flatnonzero((np.diff(actor) != 0) | (np.diff(chunk) != 0)) + 1
     if not len(which):
         return
-    columns = [rows.event, rows.flag, rows.t, first, count]
+    columns = [rows.event.astype(np.int64), rows.flag, rows.t, first, count]
     for its in np.split(np.arange(len(which)), new):
         at = which[its]
         yield (

@@ -68,6 +68,7 @@ from warrenmq.replay.spark.stage_columns import (
     rows_in,
     unpack,
 )
+from warrenmq.trace.block import Stored, columns_of
 from warrenmq.trace.catalog import Catalog, Chunk, Run
 from warrenmq.trace.index import Row, rows_of
 
@@ -437,6 +438,10 @@ def _with_few_keys(found: Found) -> Found:
     return found
 
 
+def _rows_of(stored: Stored) -> list[Row]:
+    return rows_of(columns_of(stored))
+
+
 class PickEvidence:
     """Job of `map_pieces`: the rows that explain findings."""
 
@@ -448,7 +453,7 @@ class PickEvidence:
     def __call__(self, given: Batches) -> Iterator[pa.RecordBatch]:
         found = [
             picked
-            for piece, columns in self._unpack(given)
-            for picked in pick(self._wants, self._runs, piece, partial(rows_of, columns))
+            for piece, stored in self._unpack(given)
+            for picked in pick(self._wants, self._runs, piece, partial(_rows_of, stored))
         ]
         return batches([(pickle.dumps(found),)], _EVIDENCE)

@@ -15,10 +15,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from warrenmq.errors import CallerError
-from warrenmq.replay.spark.arrow_rows import COLUMNS, DDL, TYPES, Names, named_batches, names_of
+from warrenmq.replay.spark.arrow_rows import (
+    COLUMNS,
+    DDL,
+    TYPES,
+    Names,
+    named_batches,
+    names_of,
+    stored_columns,
+)
 from warrenmq.replay.spark.datasource import TraceSource
 from warrenmq.replay.spark.only import EVERYTHING, Conditions, Only
 from warrenmq.replay.spark.source import Batches, Pieces, TraceIndex, index_trace, local_name, map_pieces
+from warrenmq.trace.block import columns_of
 from warrenmq.trace.reader import require_header, trace_files
 from warrenmq.trace.schema import EVENTS
 
@@ -32,7 +41,9 @@ class NamedBatches:
         self._unpack = unpack
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        return named_batches(self._names, self._unpack(batches), self._columns)
+        stored = stored_columns(self._columns)
+        pieces = ((chunk, columns_of(its, stored)) for chunk, its in self._unpack(batches))
+        return named_batches(self._names, pieces, self._columns)
 
 
 Scan = Callable[[Sequence[str], Only], DataFrame]

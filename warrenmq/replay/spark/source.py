@@ -24,10 +24,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
-from warrenmq.replay.spark.arrow_rows import Piece
 from warrenmq.replay.spark.jobs import described
 from warrenmq.replay.spark.partitions import ROWS_OF_PIECES, partitions
-from warrenmq.trace.block import Kind, decode_columns, next_frame, raw_columns
+from warrenmq.trace.block import Kind, Stored, next_frame, raw_columns
 from warrenmq.trace.catalog import Catalog, Chunk, build_catalog
 from warrenmq.trace.index import FileIndex, index_file, joined
 from warrenmq.trace.reader import NotATrace, mapped, trace_files
@@ -48,8 +47,10 @@ BLOCK_ROWS = ROWS_OF_PIECES
 SHORT_BYTES = 1 << 27
 """Local files that are indexed in the driver: some twenty million rows, in half a second."""
 Batches = Iterable[pa.RecordBatch]
-Pieces = Callable[[Batches], Iterator[Piece]]
-"""Unpacks what a task is given."""
+StoredPiece = tuple[Chunk, Stored]
+"""Consecutive rows of one actor: where they are from, and as they stand in their file."""
+Pieces = Callable[[Batches], Iterator[StoredPiece]]
+"""Cuts what a task is given into pieces; the job decodes what it needs of them."""
 
 
 @dataclass(frozen=True)
@@ -186,8 +187,8 @@ class CutBlocks:
             rows += frame.rows
 
 
-def block_pieces(batches: Batches) -> Iterator[Piece]:
-    """Unpacks batches of blocks."""
+def block_pieces(batches: Batches) -> Iterator[StoredPiece]:
+    """The pieces of batches of blocks."""
     for batch in batches:
         for run, file, begin, _, content in zip(*batch.columns, strict=True):
             data = memoryview(content.as_py())
@@ -198,12 +199,12 @@ def block_pieces(batches: Batches) -> Iterator[Piece]:
                         run.as_py(), frame.who >> 16, frame.seq_first, frame.rows, frame.t_first, frame.t_last, frame.who,
                         file.as_py(), begin.as_py() + frame.offset,
                     )  # fmt: skip
-                    yield chunk, decode_columns(frame)
+                    yield chunk, frame
                 offset = frame.end
 
 
-def slab_pieces(batches: Batches) -> Iterator[Piece]:
-    """Unpacks batches of pieces that the driver sent."""
+def slab_pieces(batches: Batches) -> Iterator[StoredPiece]:
+    """The pieces of batches that the driver sent."""
     for batch in batches:
         for sent in batch.column(0):
             chunk: Chunk = pickle.loads(sent.as_py())  # noqa: S301 - our own driver's
