@@ -20,7 +20,7 @@ which makes findings indeterminate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from warrenmq.trace.events import (
@@ -46,7 +46,7 @@ from warrenmq.trace.events import (
 )
 from warrenmq.trace.schema import COLUMNS, Getter, Nine, V
 
-_WHO, _FILE_STATE = COLUMNS.index("who"), int(Ev.FILE_STATE)
+_WHO, _FILE_STATE, _APPEND = COLUMNS.index("who"), int(Ev.FILE_STATE), int(Ev.APPEND)
 
 Check = Callable[..., str]
 """(file, columns of the row ...) -> what is wrong, or nothing."""
@@ -120,15 +120,42 @@ class File:
         event = row[_WHO] >> 8 & 0xFF
         columns, change = STEPS[event]
         said = columns(row)
-        broken: Broken = []
         if event == _FILE_STATE:
             self.know_size(*said)
-        if event in self.checks:
-            for rule, check in self.checks[event]:
-                if wrong := check(self, *said):
-                    broken.append((rule, wrong))
+        broken = self._broken_by(event, said) if event in self.checks else []
         change(self, *said)
         return broken
+
+    def _broken_by(self, event: int, said: tuple[int, ...]) -> Broken:
+        return [(rule, wrong) for rule, check in self.checks[event] if (wrong := check(self, *said))]
+
+    def take_stretch(
+        self, messages: Sequence[int], offsets: Sequence[int], sizes: Sequence[int], released: Iterable[int]
+    ) -> bool:
+        """Take rows that append new records, each at the end of the one before, and rows that release; False if one breaks a check.
+
+        Within such a stretch nothing changes that a check of an append asks for, but where the next record begins, which
+        rises: what the first and the last pass, all pass.
+        """
+        fine = True
+        if messages:
+            fine = self._appends_well(messages[0], offsets[0], sizes[0])
+        if len(messages) > 1:
+            between = dict(zip(messages[1:-1], sizes[1:-1], strict=True))
+            self.sizes |= between
+            self.live |= between
+            self.valid += sum(between.values())
+            self.end = offsets[-1]
+            fine = fine and self._appends_well(messages[-1], offsets[-1], sizes[-1])
+        for message in released:
+            self.release(message)
+        return fine
+
+    def _appends_well(self, message: int, offset: int, size: int) -> bool:
+        """Take an APPEND row; False if it breaks a check."""
+        broken = _APPEND in self.checks and self._broken_by(_APPEND, (message, offset, size))
+        self.append(message, offset, size)
+        return not broken
 
     # what each event changes
 

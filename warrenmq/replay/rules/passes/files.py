@@ -7,16 +7,18 @@ file_life.py walks through them.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice, pairwise
 from operator import itemgetter
 from typing import Any, ClassVar
 
-from warrenmq.replay.drive.columns import Rows, np
+from warrenmq.replay.drive.columns import Bools, Ints, Rows, Unit, codes, group_starts, groups, np
 from warrenmq.replay.drive.machines import STATE, FileEnd, Finding, Key, Machine, Outcome
+from warrenmq.replay.drive.precheck import OpenRows, Precheck, joined
 from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.rules.passes.file_life import File, checks_of
 from warrenmq.trace.catalog import FOREVER, Chunk, Run
-from warrenmq.trace.events import DIRECT, Decision, Ev, Read, RunStart
+from warrenmq.trace.events import DIRECT, Append, Decision, Ev, Read, RunStart
 from warrenmq.trace.index import Row
 from warrenmq.trace.schema import COLUMNS, Shared, T, also_called
 
@@ -26,6 +28,8 @@ REMOVED = int(Ev.STORE_REMOVE) << 8 | Decision.REMOVE
 REVIVED = int(Ev.STORE_WRITE) << 8 | Decision.CONFIRM
 OF_TWO = frozenset({Ev.ROLL, Ev.GC_START, Ev.GC_DONE})
 OF_RECORDS = frozenset({Ev.STORE_WRITE, Ev.STORE_REMOVE, Ev.REF_DROPPED})
+RELEASES = frozenset({Ev.STORE_REMOVE, Ev.REF_DROPPED})
+"""Events by which a record of a file loses its last reference."""
 OF_SEVERAL = OF_TWO | OF_RECORDS
 """Events whose files `other_files` tells."""
 COLLECTORS = frozenset(
@@ -104,10 +108,6 @@ class Files(Machine):
             if store:  # else it is not known whose collector it is
                 yield (piece.run, store, file), array("q", entries)
 
-    def fold(self, piece: Chunk, rows: Rows) -> Iterator[tuple[Key, Any]]:
-        """Summarise a unit of arrays."""
-        yield from fold_files(self.runs, piece, rows)
-
     def start(self, key: Key) -> array[int]:
         return array("q")
 
@@ -116,9 +116,7 @@ class Files(Machine):
 
     def finish(self, key: Key, state: array[int], context: TraceContext) -> Outcome:
         run, store, number = int(key[0]), int(key[1]), int(key[2])
-        limit, buffer = limits(context.runs[run])
-        file = File(number, limit, buffer, self._checks)
-        outcome = Outcome()
+        file, findings = self.new_file(key, context), []
         subject = f"file {number} of {context.name((run, store))}"
         needs = ((run, store), *context.started_by((run, store)))
         # plain tuples: a large store has a tenth of all rows here
@@ -131,28 +129,59 @@ class Files(Machine):
                         continue  # its mark was released, which its thread did not notice yet
                     until, whose = FOREVER, (*needs, (run, actor))
                 finding = Finding(rule, subject, text, ((run, actor, seq),), until, whose, (store, number))
-                outcome.findings.append(finding)
-        if file.size >= 0:
-            outcome.figures[STATE, run, store, "files"] = 1
-            outcome.file = FileEnd(run, store, number, file.size, file.valid, file.locked)
-        return outcome
+                findings.append(finding)
+        return outcome_of(key, file, findings)
+
+    def new_file(self, key: Key, context: TraceContext) -> File:
+        """The file before its first row."""
+        limit, buffer = limits(context.runs[int(key[0])])
+        return File(int(key[2]), limit, buffer, self._checks)
 
 
-def limits(run: Run) -> tuple[int, int]:
-    """File size limit and write buffer as in RUN_START; 0 = not said."""
-    if run.start is None:
-        return 0, 0
-    start = RunStart.of(run.start)
-    return start.file_size_limit, start.write_buffer
+def outcome_of(key: Key, file: File, findings: Sequence[Finding] = ()) -> Outcome:
+    """The outcome of a file behind its last row."""
+    outcome = Outcome([*findings])
+    if file.size >= 0:
+        run, store = int(key[0]), int(key[1])
+        outcome.figures[STATE, run, store, "files"] = 1
+        outcome.file = FileEnd(run, store, file.number, file.size, file.valid, file.locked)
+    return outcome
 
 
-def fold_files(runs: Sequence[Run], piece: Chunk, rows: Rows) -> Iterator[tuple[Key, Any]]:
-    """The array form of Files.summarise: the same summaries, from arrays of rows."""
+class FilesPrecheck(Precheck):
+    """The array form of the pass: the same walk, in which a stretch of rows that only append and release is one step."""
+
+    machine: ClassVar[type[Machine]] = Files
+
+    def open_rows(self, unit: Unit) -> Iterator[tuple[Key, OpenRows]]:
+        for piece, rows in unit.of_each_piece(Files.events):
+            collector_of = store_of_collector(self.runs[piece.run], piece.actor)
+            for store, file, table in _by_file(rows, piece.actor, collector_of):
+                yield (piece.run, store, file), (table,)
+
+    def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
+        """The rows of these stores and of their collectors, and all reads."""
+        stores = [int(key[1]) for key in keys if key[0] == run]
+        collectors = [actor for actor, entry in self.runs[run].actors.items() if entry.parent in stores]
+        found: Bools = np.isin(rows.actor, stores + collectors) | (rows.event == _READ)
+        return found
+
+    def prove(
+        self, key: Key, open_rows: Sequence[OpenRows], facts: Sequence[Any], context: TraceContext
+    ) -> Outcome | None:
+        (table,) = joined(open_rows, len(COLUMNS))
+        rows = Rows(dict(zip(COLUMNS, np.ascontiguousarray(table.T), strict=True)))
+        file = Files(self.runs, self.judges).new_file(key, context)
+        in_order = rows.at(np.lexsort((rows.who, rows.seq, rows.t)))
+        return outcome_of(key, file) if _is_fine(file, in_order) else None
+
+
+def _by_file(rows: Rows, actor: int, collector_of: int) -> Iterator[tuple[int, int, Ints]]:
+    """The rows of an actor by what they are about: store, file, the rows."""
     word = rows.who & 0xFFFF
     event = word >> 8
     one, two, record, read = _OfOne.of(rows), _OfTwo.of(rows), _OfRecord.of(rows), Read.of(rows)
-    collects = np.isin(event, list(COLLECTORS))
-    store = np.where(collects, store_of_collector(runs[piece.run], piece.actor), piece.actor)
+    store = np.where(np.isin(event, list(COLLECTORS)), collector_of, actor)
     last_went = (word == REMOVED) | (event == Ev.REF_DROPPED)
     of_record = (last_went & (record.references == 0)) | ((word == REVIVED) & (record.references == 1))
     of_two = np.isin(event, list(OF_TWO))
@@ -163,11 +192,49 @@ def fold_files(runs: Sequence[Run], piece: Chunk, rows: Rows) -> Iterator[tuple[
     whose = np.concatenate((np.where(is_read, read.store, store)[first], store[second]))
     file = np.select([of_record, of_two], [record.file, two.destination], default=one.file)
     file = np.concatenate((file[first], two.source[second]))
-    order = np.lexsort((rows.seq[places], file, whose))
+    (number,) = codes([whose], [file])
+    order = np.argsort(number, kind="stable")
     table, whose, file = rows.at(places[order]).table(), whose[order], file[order]
-    starts = np.flatnonzero(
-        np.concatenate(([True], (whose[1:] != whose[:-1]) | (file[1:] != file[:-1])))[: len(whose)]
-    )
-    for at, end in zip(starts.tolist(), np.append(starts, len(whose))[1:].tolist(), strict=True):
-        if whose[at]:
-            yield (piece.run, int(whose[at]), int(file[at])), array("q", table[at:end].tobytes())
+    for _, its in groups(number[order]):
+        if whose[its.start]:  # else it is not known whose collector it is
+            yield int(whose[its.start]), int(file[its.start]), table[its]
+
+
+def _is_fine(file: File, rows: Rows) -> bool:
+    """Take all rows of a file, in order; False as soon as one of them breaks a check, or might."""
+    event, message = rows.event, rows.msg
+    is_new = np.zeros(len(rows), np.bool_)
+    is_new[np.unique(message, return_index=True)[1]] = True  # no earlier row here is about this message
+    appends, releases = is_new & (event == Ev.APPEND), np.isin(event, list(RELEASES))
+    appended = Append.of(rows.where(appends))
+    offset, size = appended.offset, appended.size
+    gap = (offset[1:] != (offset + size)[:-1]) | (size[:-1] < 0)
+    gaps = np.concatenate(([0], np.cumsum(gap), [0]))[: len(offset)].tolist()
+    messages, offsets, sizes = appended.message.tolist(), offset.tolist(), size.tolist()
+    released = message[releases].tolist()
+    in_stretch = appends | releases
+    others = iter(rows.where(~in_stretch).tuples())
+    starts = np.append(group_starts(in_stretch), len(rows))
+    counts = [
+        np.concatenate(([0], np.cumsum(chosen)))[starts].tolist()
+        for chosen in (appends, releases, ~in_stretch)
+    ]
+    for (append, append_end), (release, release_end), (other, other_end) in zip(
+        *map(pairwise, counts), strict=True
+    ):
+        if append_end > append and gaps[append_end - 1] != gaps[append]:
+            return False
+        its = slice(append, append_end)
+        if not file.take_stretch(messages[its], offsets[its], sizes[its], released[release:release_end]):
+            return False
+        if any(file.take(row) for row in islice(others, other_end - other)):
+            return False
+    return True
+
+
+def limits(run: Run) -> tuple[int, int]:
+    """File size limit and write buffer as in RUN_START; 0 = not said."""
+    if run.start is None:
+        return 0, 0
+    start = RunStart.of(run.start)
+    return start.file_size_limit, start.write_buffer
