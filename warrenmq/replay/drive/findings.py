@@ -6,7 +6,7 @@ engine found them or when, so the memory for them grows with the rules and not w
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -75,6 +75,7 @@ class Found:
     indeterminate: FirstFindings = field(default_factory=FirstFindings)
     figures: Counter[FigureKey] = field(default_factory=Counter)
     """The figures, and the number of findings: (FOUND, "violations" or "indeterminate", rule, scope)."""
+    histograms: defaultdict[FigureKey, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
     largest: dict[FigureKey, int] = field(default_factory=dict)
     """Figures of which the largest counts."""
     files: LastFiles = field(default_factory=LastFiles)
@@ -88,12 +89,20 @@ class Found:
             return
         if outcome.figures:
             self.figures.update(outcome.figures)
+        if outcome.histograms:
+            self.note_histograms(outcome.histograms)
         if outcome.largest:
             self.note_largest(outcome.largest)
         if outcome.file is not None:
             self.files.add(outcome.file)
         for finding in outcome.findings:
             self.judge(finding, context)
+
+    def note_histograms(self, histograms: Mapping[FigureKey, Mapping[int, int]]) -> None:
+        """Add these counts to those of the same figure and number."""
+        for key, counts in histograms.items():
+            if counts:
+                self.histograms[key].update(counts)
 
     def note_largest(self, figures: Mapping[FigureKey, int]) -> None:
         """Figures of one kind, each of which counts if it is larger than what is known."""
@@ -115,6 +124,7 @@ class Found:
         for finding in other.indeterminate:
             self.indeterminate.add(finding)
         self.figures.update(other.figures)
+        self.note_histograms(other.histograms)
         self.note_largest(other.largest)
         for file in other.files:
             self.files.add(file)

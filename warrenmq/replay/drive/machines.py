@@ -65,6 +65,8 @@ INCIDENT = "incident"
 """Begins the key of a figure that counts what went wrong outside the rules (incidents.py): (INCIDENT, what)."""
 EXERCISED = "exercised"
 """Begins the key of a figure that counts the cases that could have broken a rule, where rows alone do not say: (EXERCISED, rule)."""
+DELAY = "delay"
+"""Begins the key of a histogram of delays by class: (DELAY, queue, which delay)."""
 STATE = "state"
 """Begins the key of a figure that is part of a run's end (end_state.py): (STATE, run, actor, what ...)."""
 
@@ -111,6 +113,8 @@ class Outcome:
 
     findings: list[Finding] = field(default_factory=list)
     figures: Figures = field(default_factory=Figures)
+    histograms: dict[FigureKey, Mapping[int, int]] = field(default_factory=dict)
+    """Figures that are many counts each: how often each number was met, such as classes of a delay."""
     largest: dict[FigureKey, int] = field(default_factory=dict)
     """Figures of which the largest counts, and not the sum."""
     facts: list[Fact] = field(default_factory=list)

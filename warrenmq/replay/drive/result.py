@@ -11,7 +11,7 @@ from warrenmq.replay.drive import damage
 from warrenmq.replay.drive.end_state import end_states
 from warrenmq.replay.drive.findings import Found
 from warrenmq.replay.drive.incidents import incidents
-from warrenmq.replay.drive.machines import EXERCISED, Finding
+from warrenmq.replay.drive.machines import DELAY, EXERCISED, Finding
 from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.drive.verdict import Verdict
 from warrenmq.replay.explain.links import ChainWords
@@ -130,17 +130,14 @@ def _brokers(verdict: Verdict, catalog: Catalog) -> list[dict[str, Any]]:
 def _figures(catalog: Catalog, context: TraceContext, found: Found) -> dict[str, Any]:
     figures = found.figures
     queues: dict[str, dict[str, Any]] = {}
-    delays: defaultdict[tuple[str, str], Counter[int]] = defaultdict(Counter)
-    for key, n in sorted(figures.items(), key=str):
-        if key[0] == "queue":
-            queues.setdefault(str(key[1]), {})[str(key[2])] = n
-        elif key[0] == "delay":
-            delays[str(key[1]), str(key[2])][int(key[3])] += n
+    for (_, name, what), n in sorted(each for each in figures.items() if each[0][0] == "queue"):
+        queues.setdefault(str(name), {})[str(what)] = n
     messages = sum(queue.get("published", 0) for queue in queues.values())
     together: defaultdict[str, Counter[int]] = defaultdict(Counter)
-    for (name, what), classes in sorted(delays.items()):
-        queues[name][f"{what}_ms"] = percentiles(classes.items())
-        together[what].update(classes)
+    for (kind, name, what), classes in sorted(found.histograms.items()):
+        if kind == DELAY:
+            queues[str(name)][f"{what}_ms"] = percentiles(classes.items())
+            together[str(what)].update(classes)
     return {
         "runs": len(catalog.runs),
         "actors": sum(actor != STRANGER for _, actor in catalog.coverage),

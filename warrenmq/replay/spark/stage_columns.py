@@ -41,7 +41,7 @@ _FINDING = pa.struct([
 _FIGURE = pa.struct([
     ("key", _KEY), ("count", pa.int64()), ("largest", pa.int64()), ("histogram", pa.map_(pa.int64(), pa.int64())),
 ])  # fmt: skip
-"""A count, or the largest number; or many counts whose keys differ in the number at their end, such as classes of a delay, as one row."""
+"""A count, or the largest number; or how often each number was met, such as classes of a delay."""
 
 _FILE = pa.struct([
     *((name, pa.int64()) for name in FileEnd._fields[:-1]), ("locked", pa.bool_()),
@@ -136,16 +136,11 @@ def found_rows(found: Found) -> Iterator[OutcomeRow]:
             yield OutcomeRow(finding=_finding_struct(finding, stands=stands))
     for file in found.files:
         yield OutcomeRow(file=file._asdict())
-    histograms: dict[FigureKey, dict[int, int]] = {}
     for key, n in found.figures.items():
-        *begin, last = key
-        if isinstance(last, int):
-            histograms.setdefault(tuple(begin), {})[last] = n
-        else:
-            yield OutcomeRow(figure={"key": pack(key), "count": n})
+        yield OutcomeRow(figure={"key": pack(key), "count": n})
     for key, n in found.largest.items():
         yield OutcomeRow(figure={"key": pack(key), "largest": n})
-    for key, counts in histograms.items():
+    for key, counts in found.histograms.items():
         yield OutcomeRow(figure={"key": pack(key), "histogram": list(counts.items())})
 
 
@@ -160,7 +155,7 @@ def found_of(rows: Iterable[dict[str, Any]]) -> Found:
             elif figure["histogram"] is None:
                 found.figures[key] += figure["count"]
             else:
-                found.figures.update({(*key, last): n for last, n in dict(figure["histogram"]).items()})
+                found.note_histograms({key: dict(figure["histogram"])})
         elif (file := row["file"]) is not None:
             found.files.add(FileEnd(**file))
         elif (finding := row["finding"]) is not None:

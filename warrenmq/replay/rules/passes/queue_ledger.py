@@ -32,6 +32,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple
 
 from warrenmq.replay.drive.columns import (
@@ -46,7 +47,7 @@ from warrenmq.replay.drive.columns import (
     parts_of,
     touches,
 )
-from warrenmq.replay.drive.machines import STATE, Key, Machine, Outcome
+from warrenmq.replay.drive.machines import DELAY, STATE, Key, Machine, Outcome
 from warrenmq.replay.drive.precheck import NEEDS_FULL_CHECK, OpenRows, Precheck
 from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext, Who
 from warrenmq.replay.rules.passes.message_life import (
@@ -165,12 +166,10 @@ class Ledger(Machine):
         for who, life in state.lives.items():
             for event, n in life.counts.items():
                 outcome.figures["queue", title, COUNTED[Ev(event)]] += n
-            for what, delays in (
-                ("confirm", life.confirm_delays), ("deliver", life.deliver_delays), ("ack", life.ack_delays)
-            ):  # fmt: skip
-                for delay, n in Counter(map(delay_class, delays)).items():
-                    outcome.figures["delay", title, what, delay] += n
             self._tell_state(who, state.base, life, outcome)
+        lives = state.lives.values()
+        for what, delays in zip(_DELAYS, zip(*map(_DELAYS_OF, lives), strict=True), strict=True):
+            outcome.histograms[DELAY, title, what] = Counter(map(delay_class, chain.from_iterable(delays)))
         incarnations = [
             who for who in context.incarnations((scope, name)) if counts_as_life(context.actor_summary(who))
         ]
@@ -260,6 +259,7 @@ _LONGEST_ROW = 1 << 20
 """Messages in one row that are looked at one by one."""
 _DELAYS = ("confirm", "deliver", "ack")
 """The delays of a message: a number of a delay's class times three, and which of these it is, tell both."""
+_DELAYS_OF = attrgetter("confirm_delays", "deliver_delays", "ack_delays")
 
 
 class Alone(NamedTuple):
@@ -360,14 +360,17 @@ class LedgerPrecheck(Precheck):
             self._tell_holdings(name[0], who, walked, outcome)
         self._tell_state(who, bucket << SHIFT, walked, ranges, outcome)
         counted = np.concatenate([each[3].reshape(-1, 2) for each in open_rows])
-        for event, n in _sums(counted).items():
+        for event, n in zip(*map(np.ndarray.tolist, _sums(counted)), strict=True):
             outcome.figures["queue", title, COUNTED[Ev(event)]] = n
             if event == Ev.RECOVERED:
                 outcome.figures[STATE, *who, "recovered"] = n
         found = [each[4].reshape(-1, 2) for each in open_rows]
-        for number, n in _sums(np.concatenate([*found, _in_classes(delays)])).items():
-            kind, which = divmod(number, len(_DELAYS))
-            outcome.figures["delay", title, _DELAYS[which], class_of(kind)] = n
+        numbers, n = _sums(np.concatenate([*found, _in_classes(delays)]))
+        kind, which = np.divmod(numbers, len(_DELAYS))
+        for place, what in enumerate(_DELAYS):
+            its = which == place
+            classes = zip(class_of(kind[its]).tolist(), n[its].tolist(), strict=True)
+            outcome.histograms[DELAY, title, what] = dict(classes)
         return outcome
 
     @staticmethod
@@ -429,12 +432,12 @@ def _in_classes(delays: list[tuple[Ints, Ints]]) -> Ints:
     return np.stack(np.unique(np.concatenate(numbers), return_counts=True), axis=1)
 
 
-def _sums(counted: Ints) -> dict[int, int]:
-    """(number, how many) -> the sum for each number."""
+def _sums(counted: Ints) -> tuple[Ints, Ints]:
+    """(number, how many) -> the numbers, and the sum for each."""
     numbers, places = np.unique(counted[:, 0], return_inverse=True)
     sums = np.zeros(len(numbers), np.int64)
     np.add.at(sums, places, counted[:, 1])
-    return dict(zip(numbers.tolist(), sums.tolist(), strict=True))
+    return numbers, sums
 
 
 def _classes(actor: Ints, ids: Ints, over: Bools, delays: list[tuple[Ints, Ints]]) -> Ints:
@@ -505,6 +508,6 @@ def class_numbers(delays: Ints) -> Ints:
     return numbers
 
 
-def class_of(number: int) -> int:
-    """The class itself: its lower end in ns."""
+def class_of(number: Any) -> Any:
+    """The class itself, of a number or of an array of them: its lower end in ns."""
     return (number & (1 << _BITS) - 1) << (number >> _BITS)
