@@ -20,6 +20,7 @@ from tests.support.damage import (
     apply,
     damages,
     examples,
+    missing,
     no_hanging,
     undamaged,
     untouched,
@@ -104,11 +105,7 @@ def check(made: Directory, damaged: list[Damage], settings: Settings) -> None:
     for name, shas in found.items():
         assert published.issuperset(shas), "a message was delivered that nobody had published"
         whole = [message.sha256 for message in undamaged(made.queues[name], made.files, files)]
-        rest = iter(shas)
-        missing = [sha for sha in whole if sha not in rest]  # a subsequence: this keeps the order
-        assert missing == [], (
-            f"{len(missing)} of {len(whole)} whole messages of {name} are not given back, or not in order"
-        )
+        assert missing(whole, shas) == [], f"not all of {len(whole)} whole messages of {name} are given back"
 
 
 @pytest.mark.parametrize("stop", STOPS)

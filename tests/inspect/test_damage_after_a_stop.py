@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.damage import Damage, Files, apply, examples, undamaged
+from tests.support.damage import Damage, Files, apply, examples, missing, undamaged
 from tests.support.directories import check, write
 from tests.support.own_directories import QUEUES, Directory, directory, files_of, put, sha256
 from tests.support.simulated import EVERY_KIND, SimulatedHost
@@ -92,12 +92,6 @@ def test_a_file_that_changed_its_size_since_a_clean_stop_is_reported_by_check_an
     assert would.changes == done.changes != []
     assert repair(str(scratch), dry_run=True).changes == []
     assert not [each for each in done.left if "was stopped in order" in each.reason]
-
-
-def missing(wanted: list[str], found: list[str]) -> list[str]:
-    """The wanted ones that are not there, or not in order."""
-    rest = iter(found)
-    return [each for each in wanted if each not in rest]
 
 
 @examples(25)

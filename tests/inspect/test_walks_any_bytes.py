@@ -1,8 +1,5 @@
 """The readers of files on bytes that were damaged anywhere: they end, never raise, and find what was not hit."""
 
-import json
-from contextlib import contextmanager
-
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -13,8 +10,6 @@ from tests.inspect.made_directory import (
     segment_publish,
 )
 from tests.inspect.walked import Bytes
-from tests.support import golden
-from tests.support.directories import check
 from warrenmq.message_store.scan import whole_records
 from warrenmq.queue_index.v1.reader import Policy, read_journal, read_segment
 from warrenmq.queue_index.v1.segment import Facts
@@ -137,46 +132,3 @@ def test_an_index_file_of_anything_is_read_to_its_end(data):
     for policy in Policy:
         assert read_journal(data, 2048, policy).end <= len(data)
         read_segment(data, 2048, policy)
-
-
-@contextmanager
-def damaged_copy(case, path, data, folder):
-    target = folder / path
-    before = golden.files(case)[path]
-    target.write_bytes(data)
-    yield
-    target.write_bytes(before)
-
-
-@settings(
-    max_examples=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
-@given(data=st.data())
-def test_no_damage_to_any_file_stops_a_check(data, tmp_path_factory):
-    case = data.draw(st.sampled_from(["c09-torn-v1-a", "c05-v2-clean-a", "c11-full-mnesia-a"]))
-    folder = _unpacked(case, tmp_path_factory)
-    path = data.draw(st.sampled_from(sorted(name for name, bytes_ in golden.files(case).items() if bytes_)))
-    bytes_ = golden.files(case)[path]
-    damaged, _ = apply(bytes_, data.draw(damages(len(bytes_))))
-    with damaged_copy(case, path, damaged, folder):
-        status, found = check(folder)
-    assert status in {0, 1}
-    known = {
-        row["body_sha256"]
-        for queue in golden.manifest(case)["queues"]
-        for row in [*queue["messages"], *queue["not_recovered"]]
-    }
-    returned = [row["sha256"] for queue in found["queues"] for row in queue["messages"]]
-    # One damage alters one message at most, and acknowledgements that it hit bring acked ones back.
-    assert len([each for each in returned if each not in known]) <= 60, json.dumps(found)[:2000]
-
-
-_FOLDERS = {}
-
-
-def _unpacked(case, tmp_path_factory):
-    if case not in _FOLDERS:
-        _FOLDERS[case] = golden.lay_out(case, tmp_path_factory.mktemp(case))
-    return _FOLDERS[case]

@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 import random
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NamedTuple
@@ -250,6 +250,14 @@ def undamaged(queue: Queue, before: Mapping[str, bytes], after: Mapping[str, byt
         and all(untouched(before, after, place) for place in message.places)
         and not (message.msg_id and any(message.msg_id in _around(after, each, 15) for each in stored))
     ]
+
+
+def missing(wanted: Iterable[Any], found: Iterable[Any]) -> list[Any]:
+    """The wanted ones that were not found, or not in order."""
+    rest = iter(found)
+    return [
+        each for each in wanted if each not in rest
+    ]  # a subsequence: `in` takes from an iterator what it passes
 
 
 def _around(files: Mapping[str, bytes], run: Place, more: int) -> bytes:
