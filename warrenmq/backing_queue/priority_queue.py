@@ -37,7 +37,7 @@ _write_synced = writer(QiSync)
 
 
 class PriorityIndex:
-    """The indexes of all priorities as one."""
+    """The indexes of all priorities as one; the methods are those of Index."""
 
     def __init__(self, indexes: Sequence[Index], trace: ActorTrace | None) -> None:
         self._indexes = indexes
@@ -45,32 +45,27 @@ class PriorityIndex:
 
     @property
     def dirty_count(self) -> int:
-        """See Index."""
         return sum(index.dirty_count for index in self._indexes)
 
     @property
     def flushing(self) -> bool:
-        """See Index."""
         return any(index.flushing for index in self._indexes)
 
     @property
     def needs_sync(self) -> bool:
-        """See Index."""
         return any(index.needs_sync for index in self._indexes)
 
     def begin_flush(self) -> None:
-        """See Index."""
         for index in self._indexes:
             if index.dirty_count:
                 index.begin_flush()
 
     def flush_step(self) -> bool:
-        """See Index."""
         more = [index.flush_step() for index in self._indexes if index.flushing]
         return any(more)
 
     def sync(self, trigger: Trigger) -> Synced:
-        """See Index; one row says that all of it is safe."""
+        """One row says that all of it is safe."""
         synced = [each for index in self._indexes if (each := index.sync(trigger, alone=False)) is not None]
         if not synced:
             return None
@@ -80,17 +75,14 @@ class PriorityIndex:
         return size, records
 
     def live_messages(self) -> Iterator[tuple[int, int]]:
-        """See Index."""
         for priority, index in enumerate(self._indexes):
             for seq_id, number in index.live_messages():
                 yield priority << PRIORITY_SHIFT | seq_id, number
 
     def live_runs(self) -> Iterator[tuple[int, int]]:
-        """See Index."""
         return runs(seq_id for seq_id, _ in self.live_messages())
 
     def delete(self) -> None:
-        """See Index."""
         for index in self._indexes:
             index.delete()
 
@@ -112,12 +104,10 @@ class PriorityQueue:
 
     @property
     def ready(self) -> int:
-        """See VariableQueue."""
         return sum(queue.ready for queue in self._queues)
 
     @property
     def unacked(self) -> int:
-        """See VariableQueue."""
         return sum(queue.unacked for queue in self._queues)
 
     @property
@@ -127,44 +117,37 @@ class PriorityQueue:
 
     @property
     def ready_bytes(self) -> int | None:
-        """See VariableQueue."""
         counts = [queue.ready_bytes for queue in self._queues]
         return None if counts[0] is None else sum(count for count in counts if count is not None)
 
     @property
     def unacked_bytes(self) -> int:
-        """See VariableQueue."""
         return sum(queue.unacked_bytes for queue in self._queues)
 
     @property
     def memory_bytes(self) -> int:
-        """See VariableQueue."""
         return sum(queue.memory_bytes for queue in self._queues)
 
     @property
     def all_stays(self) -> bool:
-        """See VariableQueue."""
         return all(queue.all_stays for queue in self._queues)
 
     @property
     def uses_store(self) -> bool:
-        """See VariableQueue."""
         return any(queue.uses_store for queue in self._queues)
 
     def count_bytes(self) -> None:
-        """See VariableQueue."""
         for queue in self._queues:
             queue.count_bytes()
 
     def memory(self) -> QueueMemory:
-        """See VariableQueue."""
         return QueueMemory(*map(sum, zip(*[astuple(queue.memory()) for queue in self._queues], strict=True)))
 
     # -- in and out
 
     def publish(self, publications: Sequence[Publication], *, persistent: bool,
                 expiries: Sequence[int] | None = None) -> tuple[int, dict[int, bytes]]:  # fmt: skip
-        """See VariableQueue; all of them have one priority, or are above the highest."""
+        """All of them have one priority, or are above the highest."""
         priority = min(publications[0].priority, self.max_priority)
         base = priority << PRIORITY_SHIFT
         first, in_store = self._queues[priority].publish(
@@ -173,20 +156,19 @@ class PriorityQueue:
         return base | first, {base | seq: msg_id for seq, msg_id in in_store.items()}
 
     def taken(self, first: int, count: int) -> Iterator[tuple[int, bytes, bool]]:
-        """See VariableQueue."""
         priority = first >> PRIORITY_SHIFT
         for seq, payload, in_store in self._queues[priority].taken(first & _WITHIN, count):
             yield priority << PRIORITY_SHIFT | seq, payload, in_store
 
     def front(self) -> Sequence[Message]:
-        """See VariableQueue; their sequence ids are those within their priority."""
+        """Their sequence ids are those within their priority."""
         for queue in reversed(self._queues):
             if front := queue.front():
                 return front
         return ()
 
     def fetch(self, most: int, *, ack_required: bool) -> list[Fetched]:
-        """See VariableQueue; messages of one priority only."""
+        """Messages of one priority only."""
         for priority, queue in self._downwards:
             if queue.ready:
                 base = priority << PRIORITY_SHIFT
@@ -195,7 +177,7 @@ class PriorityQueue:
         return []
 
     def peek(self, most: int) -> list[Fetched]:
-        """See VariableQueue; the highest priority first."""
+        """The highest priority first."""
         seen: list[Fetched] = []
         for priority, queue in self._downwards:
             base = priority << PRIORITY_SHIFT
@@ -203,20 +185,19 @@ class PriorityQueue:
         return seen
 
     def drop(self, most: int) -> list[int]:
-        """See VariableQueue; messages of one priority only."""
+        """Messages of one priority only."""
         for priority, queue in self._downwards:
             if queue.ready:
                 return _outside(priority, queue.drop(most))
         return []
 
     def purge(self) -> Iterator[list[int]]:
-        """See VariableQueue; priority by priority."""
+        """Priority by priority."""
         for priority, queue in enumerate(self._queues):
             for seqs in queue.purge():
                 yield _outside(priority, seqs)
 
     def unacked_messages(self, seq_ids: Iterable[int]) -> list[Fetched]:
-        """See VariableQueue."""
         return [
             each._replace(seq_id=priority << PRIORITY_SHIFT | each.seq_id)
             for priority, seqs in self._by_priority(seq_ids)
@@ -225,11 +206,9 @@ class PriorityQueue:
 
     @property
     def lost(self) -> list[int]:
-        """See VariableQueue."""
         return [seq for queue in self._queues for seq in queue.lost]
 
     def take_lost(self) -> list[int]:
-        """See VariableQueue."""
         return [
             seq
             for priority, queue in enumerate(self._queues)
@@ -239,7 +218,6 @@ class PriorityQueue:
     # -- settled
 
     def ack(self, seq_ids: Iterable[int]) -> list[int]:
-        """See VariableQueue."""
         return [
             seq
             for priority, seqs in self._by_priority(seq_ids)
@@ -247,7 +225,6 @@ class PriorityQueue:
         ]
 
     def requeue(self, seq_ids: Iterable[int]) -> list[int]:
-        """See VariableQueue."""
         return [
             seq
             for priority, seqs in self._by_priority(seq_ids)
@@ -256,25 +233,20 @@ class PriorityQueue:
 
     @property
     def to_remove(self) -> list[bytes]:
-        """See VariableQueue."""
         return [msg_id for queue in self._queues for msg_id in queue.to_remove]
 
     def index_synced(self) -> None:
-        """See VariableQueue."""
         for queue in self._queues:
             queue.index_synced()
 
     def drop_transient_pending(self) -> None:
-        """See VariableQueue."""
         for queue in self._queues:
             queue.drop_transient_pending()
 
     def terminate(self) -> list[Terms]:
-        """See VariableQueue."""
         return [terms for queue in self._queues for terms in queue.terminate()]
 
     def terms(self) -> list[Terms]:
-        """See VariableQueue."""
         return [terms for queue in self._queues for terms in queue.terms()]
 
     def _by_priority(self, seq_ids: Iterable[int]) -> Iterator[tuple[int, list[int]]]:
@@ -287,30 +259,25 @@ class PriorityQueue:
 
     @property
     def anything_counted(self) -> bool:
-        """See VariableQueue."""
         return any(queue.anything_counted for queue in self._queues)
 
     @property
     def must_reduce_again(self) -> bool:
-        """See VariableQueue."""
         return any(queue.must_reduce_again for queue in self._queues)
 
     def ram_duration(self) -> float:
-        """See VariableQueue; the shortest."""
+        """The shortest."""
         return min(queue.ram_duration() for queue in self._queues)
 
     def set_ram_duration_target(self, duration: float) -> None:
-        """See VariableQueue."""
         for queue in self._queues:
             queue.set_ram_duration_target(duration)
 
     def reduce_memory_use(self) -> None:
-        """See VariableQueue."""
         for queue in self._queues:
             queue.reduce_memory_use()
 
     def tell_paged(self) -> None:
-        """See VariableQueue."""
         for queue in self._queues:
             queue.tell_paged()
 

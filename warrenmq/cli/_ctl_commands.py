@@ -29,8 +29,11 @@ class Listing:
     renamed: tuple[tuple[str, str], ...] = ()
     """rabbitmqctl's name of a column -> the API's, where they differ."""
     arguments: tuple[str, ...] = ()
-    of_vhost: bool = True
-    """Takes -p VHOST."""
+
+    @property
+    def of_vhost(self) -> bool:
+        """True if it takes -p VHOST."""
+        return "{vhost}" in self.path
 
 
 LISTINGS: dict[str, Listing] = {
@@ -47,27 +50,26 @@ LISTINGS: dict[str, Listing] = {
         (("queue_name", "queue.name"), ("channel_pid", "channel_details.name")),
     ),
     "list_connections": Listing(
-        "connections", "connections", ("user", "peer_host", "peer_port", "state"), (("pid", "name"),), of_vhost=False
+        "connections", "connections", ("user", "peer_host", "peer_port", "state"), (("pid", "name"),)
     ),
     "list_channels": Listing(
         "channels", "channels", ("pid", "user", "consumer_count", "messages_unacknowledged"), (("pid", "name"),),
-        of_vhost=False,
     ),
-    "list_users": Listing("users", "users", ("user", "tags"), (("user", "name"),), of_vhost=False),
-    "list_vhosts": Listing("vhosts", "vhosts", ("name",), of_vhost=False),
+    "list_users": Listing("users", "users", ("user", "tags"), (("user", "name"),)),
+    "list_vhosts": Listing("vhosts", "vhosts", ("name",)),
     "list_permissions": Listing(
         "permissions for vhost {vhost}", "vhosts/{vhost}/permissions", ("user", "configure", "write", "read")
     ),
     "list_user_permissions": Listing(
         "permissions for user {name}", "users/{name}/permissions", ("vhost", "configure", "write", "read"),
-        arguments=("name",), of_vhost=False,
+        arguments=("name",),
     ),
     "list_topic_permissions": Listing(
         "topic permissions for vhost {vhost}", "vhosts/{vhost}/topic-permissions", ("user", "exchange", "write", "read")
     ),
     "list_user_topic_permissions": Listing(
         "topic permissions for user {name}", "users/{name}/topic-permissions", ("vhost", "exchange", "write", "read"),
-        arguments=("name",), of_vhost=False,
+        arguments=("name",),
     ),
     "list_policies": Listing(
         "policies for vhost {vhost}", "policies/{vhost}",
@@ -91,7 +93,12 @@ class Action:
     arguments: tuple[str, ...] = ()
     """Positional; one that ends in * takes the rest, one that ends in ? may be left out."""
     options: tuple[str, ...] = ()
-    of_vhost: bool = False
+    """Those that end in ! are switches."""
+
+    @property
+    def of_vhost(self) -> bool:
+        """True if it takes -p VHOST."""
+        return "{vhost}" in self.says
 
 
 def _json(text: str, what: str) -> Any:
@@ -210,81 +217,45 @@ ACTIONS: dict[str, Action] = {
     "set_user_tags": Action("Setting tags for user {name}", _change_user, ("name", "tags*")),
     "set_permissions": Action(
         "Setting permissions for user {user} in vhost {vhost}",
-        _at("PUT", "permissions", "{vhost}", "{user}", body=_permissions),
-        ("user", "configure", "write", "read"),
-        of_vhost=True,
+        _at("PUT", "permissions", "{vhost}", "{user}", body=_permissions), ("user", "configure", "write", "read"),
     ),
     "clear_permissions": Action(
-        "Clearing permissions for user {user} in vhost {vhost}",
-        _at("DELETE", "permissions", "{vhost}", "{user}"),
-        ("user",),
-        of_vhost=True,
+        "Clearing permissions for user {user} in vhost {vhost}", _at("DELETE", "permissions", "{vhost}", "{user}"), ("user",)
     ),
     "set_topic_permissions": Action(
         "Setting topic permissions on {exchange} for user {user} in vhost {vhost}",
-        _at("PUT", "topic-permissions", "{vhost}", "{user}", body=_topic_permissions),
-        ("user", "exchange", "write", "read"),
-        of_vhost=True,
+        _at("PUT", "topic-permissions", "{vhost}", "{user}", body=_topic_permissions), ("user", "exchange", "write", "read"),
     ),
     "clear_topic_permissions": Action(
-        "Clearing topic permissions for user {user} in vhost {vhost}",
-        _clear_topic_permissions,
-        ("user", "exchange?"),
-        of_vhost=True,
+        "Clearing topic permissions for user {user} in vhost {vhost}", _clear_topic_permissions, ("user", "exchange?")
     ),
     "add_vhost": Action("Adding vhost {name}", _at("PUT", "vhosts", "{name}", body=lambda _: {}), ("name",)),
     "delete_vhost": Action("Deleting vhost {name}", _at("DELETE", "vhosts", "{name}"), ("name",)),
     "set_policy": Action(
         "Setting policy {name} for pattern {pattern} to {definition} for vhost {vhost}",
-        _set_policy("policies"),
-        ("name", "pattern", "definition"),
-        ("priority", "apply-to"),
-        of_vhost=True,
+        _set_policy("policies"), ("name", "pattern", "definition"), ("priority", "apply-to"),
     ),
     "clear_policy": Action(
-        "Clearing policy {name} on vhost {vhost}",
-        _at("DELETE", "policies", "{vhost}", "{name}"),
-        ("name",),
-        of_vhost=True,
+        "Clearing policy {name} on vhost {vhost}", _at("DELETE", "policies", "{vhost}", "{name}"), ("name",)
     ),
     "set_operator_policy": Action(
         "Setting operator policy {name} for pattern {pattern} to {definition} for vhost {vhost}",
-        _set_policy("operator-policies"),
-        ("name", "pattern", "definition"),
-        ("priority", "apply-to"),
-        of_vhost=True,
+        _set_policy("operator-policies"), ("name", "pattern", "definition"), ("priority", "apply-to"),
     ),
     "clear_operator_policy": Action(
-        "Clearing operator policy {name} on vhost {vhost}",
-        _at("DELETE", "operator-policies", "{vhost}", "{name}"),
-        ("name",),
-        of_vhost=True,
+        "Clearing operator policy {name} on vhost {vhost}", _at("DELETE", "operator-policies", "{vhost}", "{name}"), ("name",)
     ),
-    "set_vhost_limits": Action(
-        "Setting limits of vhost {vhost}", _set_limits, ("definition",), of_vhost=True
-    ),
-    "clear_vhost_limits": Action("Clearing limits of vhost {vhost}", _clear_limits, of_vhost=True),
+    "set_vhost_limits": Action("Setting limits of vhost {vhost}", _set_limits, ("definition",)),
+    "clear_vhost_limits": Action("Clearing limits of vhost {vhost}", _clear_limits),
     "purge_queue": Action(
-        "Purging queue {name} in vhost {vhost}",
-        _at("DELETE", "queues", "{vhost}", "{name}", "contents"),
-        ("name",),
-        of_vhost=True,
+        "Purging queue {name} in vhost {vhost}", _at("DELETE", "queues", "{vhost}", "{name}", "contents"), ("name",)
     ),
     "delete_queue": Action(
-        "Deleting queue {name} on vhost {vhost}",
-        _delete_queue,
-        ("name",),
-        ("if-empty!", "if-unused!"),
-        of_vhost=True,
+        "Deleting queue {name} on vhost {vhost}", _delete_queue, ("name",), ("if-empty!", "if-unused!")
     ),
-    "close_connection": Action(
-        "Closing connection {name}", _at("DELETE", "connections", "{name}"), ("name",)
-    ),
+    "close_connection": Action("Closing connection {name}", _at("DELETE", "connections", "{name}"), ("name",)),
     "export_definitions": Action("Exporting definitions to {file}", _export, ("file",)),
     "import_definitions": Action("Importing definitions from {file}", _import, ("file",)),
     "status": Action("Status of the node", _status),
-    "ping": Action(
-        "Asking the node whether its queues work", _at("GET", "aliveness-test", "{vhost}"), of_vhost=True
-    ),
-}
-"""An option that ends in ! is a switch."""
+    "ping": Action("Asking the node whether queues work in vhost {vhost}", _at("GET", "aliveness-test", "{vhost}")),
+}  # fmt: skip
