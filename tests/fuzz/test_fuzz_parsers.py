@@ -90,8 +90,7 @@ PARSERS: dict[str, tuple[Callable[[bytes], Any], Callable[[], list[bytes]]]] = {
     "properties": (amqp_table.properties_of_bytes, lambda: [b"\x10\x00\x02", *terms()]),
     "amqp10": (lambda data: _unless(amqp10.BadAmqp, amqp10.sections, data), lambda: [b"\x00\x53\x75\xa0\x03abc", *terms()]),
     "recovery.dets": (dets.read_recovery_terms, lambda: in_golden("recovery.dets")),
-    "ETS dump, index": (lambda data: everything(ets.msg_locations(data)), lambda: in_golden("msg_store_index.ets")),
-    "ETS dump, files": (lambda data: everything(ets.file_summaries(data)), lambda: in_golden("file_summary.ets")),
+    "ETS dump": (lambda data: everything(ets.file_summaries(data)), lambda: in_golden("file_summary.ets")),
     "consult": (consult.consult, lambda: [*in_golden(".config"), *in_golden("clean.dot"), b'{a, [1, "b", <<"c">>, #{}]}.']),
     "disk_log": (lambda data: everything(disk_log.items(data)), lambda: [*in_golden(".DCD"), *in_golden(".LOG")]),
     "mnesia": (

@@ -21,59 +21,46 @@ from typing import Any
 
 from warrenmq.erlang.term import BadTerm, decode
 
-_COOKIE = 0x00ABCDEF
-_VERSION = 9
-_HEADER = Struct(">9I")
+_HEADER_BYTES = 36
 _u32 = Struct(">I")
 _ACTIVE = _u32.pack(0x12345678)
 
 
-def problem(data: bytes, path: str = "recovery.dets") -> str | None:
-    """The damage of the file, or None; everything readable is read in any case."""
-    if len(data) < _HEADER.size:
-        return f"it has {len(data)} bytes, fewer than a DETS file's header"
-    _, cookie, closed, _, version, _, _, _, count = _HEADER.unpack_from(data)
-    if cookie != _COOKIE or version != _VERSION:
-        return "its header is not that of a DETS file of version 9"
-    found = sum(1 for _ in objects(data, path))
-    if found != count and closed:
-        return f"its header counts {count} objects, {found} can be read"
-    return None if closed else "it was not closed"
-
-
-def objects(data: bytes, path: str = "recovery.dets") -> Iterator[Any]:
+def _objects(data: bytes) -> Iterator[Any]:
     """The terms of all collections that can be read."""
-    at = data.find(_ACTIVE, _HEADER.size)
+    at = data.find(_ACTIVE, _HEADER_BYTES)
     while at >= 0:
         begin = at - _u32.size
         end = begin + _u32.unpack_from(data, begin)[0]
         behind = at + _u32.size
-        for after, term in _collection(data, behind, end, path):
+        for after, term in _collection(data, behind, end):
             yield term
             behind = after
         at = data.find(_ACTIVE, behind)
 
 
-def _collection(data: bytes, at: int, end: int, path: str) -> Iterator[tuple[int, Any]]:
+def _collection(data: bytes, at: int, end: int) -> Iterator[tuple[int, Any]]:
     """(where it ends, the term) of each object that can be read; none where the status word was there by chance."""
     while at + _u32.size < min(end, len(data)):
         (size,) = _u32.unpack_from(data, at)
         try:
-            term = decode(data[at + _u32.size : min(at + size, end)], path=path, offset=at + _u32.size)
+            term = decode(
+                data[at + _u32.size : min(at + size, end)], path="recovery.dets", offset=at + _u32.size
+            )
         except BadTerm:
             return
         at += size
         yield at, term
 
 
-def read_recovery_terms(data: bytes, path: str = "recovery.dets") -> dict[str, dict[str, Any]]:
+def read_recovery_terms(data: bytes) -> dict[str, dict[str, Any]]:
     """Read the terms that each queue wrote when it stopped, by the name of its directory.
 
     Values are as RabbitMQ wrote them: `segments` [(number, unacked)], `persistent_ref` bytes, `persistent_count`,
     `persistent_bytes`, `next_seq_id`, `next_deliver_seq_id`, `v2_index_state` (version, {segment: unacked}).
     """
     found = {}
-    for each in objects(data, path):
+    for each in _objects(data):
         match each:
             case (key, list() as terms) if (name := _text(key)) is not None:
                 found[name] = {str(term[0]): term[1] for term in terms if _is_pair(term)}

@@ -1,8 +1,7 @@
-"""ETS tables that a message store dumps when it stops in good order: which messages it has and how full its files are.
+"""The ETS table that a message store dumps when it stops in good order: how full its files are.
 
 A dump (ets:tab2file) is a disk_log with the table's description first, then its objects, and a count at the end.
 
-    msg_store_index.ets   {msg_location, MsgId, RefCount, File, Offset, TotalSize}
     file_summary.ets      {file_summary, File, ValidTotalSize, Left, Right, FileSize, Locked, Readers}    up to 3.12
                           {file_summary, File, ValidTotalSize, FileSize, Locked}                          from 3.13 on
 """
@@ -14,15 +13,7 @@ from typing import Any, NamedTuple
 
 from warrenmq.erlang import disk_log
 
-
-class MsgLocation(NamedTuple):
-    """The location of a message; `total_size` includes what frames it (size, id and the last byte)."""
-
-    msg_id: bytes
-    ref_count: int
-    file: int
-    offset: int
-    total_size: int
+_PATH = "file_summary.ets"
 
 
 class FileSummary(NamedTuple):
@@ -33,19 +24,19 @@ class FileSummary(NamedTuple):
     file_size: int
 
 
-def objects(data: bytes, path: str = "an ETS dump") -> Iterator[tuple[Any, ...]]:
+def _objects(data: bytes) -> Iterator[tuple[Any, ...]]:
     """The table's objects, without its description and its end."""
-    for place, item in enumerate(disk_log.items(data, path)):
+    for place, item in enumerate(disk_log.items(data, _PATH)):
         if place and isinstance(item, tuple):
             yield item
 
 
-def problem(data: bytes, path: str = "an ETS dump") -> str | None:
+def problem(data: bytes) -> str | None:
     """The damage of the dump, or None; RabbitMQ scans its files if there is any."""
-    if why := disk_log.problem(data, path):
+    if why := disk_log.problem(data, _PATH):
         return why
     found, last = -1, None  # the description is no object
-    for last in disk_log.items(data, path):
+    for last in disk_log.items(data, _PATH):
         found += isinstance(last, tuple)
     match last:
         case ["$end_of_table", [("count", int() as count), *_]]:
@@ -53,17 +44,9 @@ def problem(data: bytes, path: str = "an ETS dump") -> str | None:
     return "its end is missing"
 
 
-def msg_locations(data: bytes, path: str = "msg_store_index.ets") -> Iterator[MsgLocation]:
-    """The entries of a store's index."""
-    for each in objects(data, path):
-        match each:
-            case ("msg_location", bytes(), int(), int(), int(), int()):
-                yield MsgLocation(*each[1:])
-
-
-def file_summaries(data: bytes, path: str = "file_summary.ets") -> Iterator[FileSummary]:
+def file_summaries(data: bytes) -> Iterator[FileSummary]:
     """The message files, as they are kept."""
-    for each in objects(data, path):
+    for each in _objects(data):
         match each:
             case ("file_summary", int() as file, int() as valid, _, _, int() as size, _, _):
                 yield FileSummary(file, valid, size)
