@@ -125,12 +125,10 @@ class SimulatedClient:
     def open(self, **tuning: int) -> None:
         self.start()
         self.tune(**tuning)
-        self.method(Connection.Open("/"))
-        self.next(Connection.OpenOk)
+        self.call(Connection.Open("/"), Connection.OpenOk)
 
     def channel(self, number: int) -> None:
-        self.method(Channel.Open(), number)
-        assert self.next(Channel.OpenOk)[0] == number
+        assert self.call(Channel.Open(), Channel.OpenOk, number)[0] == number
 
     def received(self) -> list[tuple[int, Any]]:
         """All that has come and was not taken yet: (channel, method), heartbeats too."""
@@ -154,6 +152,11 @@ class SimulatedClient:
         number, got = self._unread.pop(0)
         assert isinstance(got, kind), got
         return number, got
+
+    def call(self, method: Any, answer: type, channel: int = 0) -> tuple[int, Any]:
+        """Send a method; the next thing that comes must be its answer."""
+        self.method(method, channel)
+        return self.next(answer)
 
     def closed(self) -> tuple[int, str]:
         """Code and text of the next method, which has to be a connection.close."""

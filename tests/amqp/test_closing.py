@@ -39,8 +39,7 @@ def busy(node: SimulatedNode, chance: random.Random) -> Any:
             Queue.Declare(queue=f"q{channel}", exclusive=chance.random() < 0.5, auto_delete=True), channel
         )
         client.next(Queue.DeclareOk)
-        client.method(Confirm.Select(), channel)
-        client.next(Confirm.SelectOk)
+        client.call(Confirm.Select(), Confirm.SelectOk, channel)
     for channel in CHANNELS:
         for _ in range(2):
             client.method(

@@ -29,8 +29,7 @@ def test_heartbeats_are_sent_when_nothing_else_is(node):
     for _ in range(6):
         client.sleep(4.9)
         client.channel(1)
-        client.method(Channel.Close(200, "", 0, 0), 1)
-        client.next(Channel.CloseOk)
+        client.call(Channel.Close(200, "", 0, 0), Channel.CloseOk, 1)
     assert client.heartbeats() <= 1
 
 
@@ -64,8 +63,7 @@ def alarm(node: SimulatedNode, source: str, *, is_set: bool = True) -> None:
 
 def test_a_publisher_is_blocked_notified_and_goes_on_afterwards(node, client):
     client.channel(1)
-    client.method(Queue.Declare(queue="q"), 1)
-    client.next(Queue.DeclareOk)
+    client.call(Queue.Declare(queue="q"), Queue.DeclareOk, 1)
     alarm(node, "memory")
     assert client.transport.reading
     client.send(published())
@@ -105,10 +103,8 @@ def test_the_trace_says_how_long_an_alarm_held_a_connection_up():
 def test_a_message_that_meets_an_alarm_is_not_taken_before_the_alarm_is_over(node, client, pieces):
     """The connection is blocked by the message's header, and its body is left where it is, as in RabbitMQ."""
     client.channel(1)
-    client.method(Queue.Declare(queue="q"), 1)
-    client.next(Queue.DeclareOk)
-    client.method(Confirm.Select(), 1)
-    client.next(Confirm.SelectOk)
+    client.call(Queue.Declare(queue="q"), Queue.DeclareOk, 1)
+    client.call(Confirm.Select(), Confirm.SelectOk, 1)
     alarm(node, "memory")
     data = published() + published()
     size = -(-len(data) // pieces)
@@ -126,8 +122,7 @@ def test_a_message_that_meets_an_alarm_is_not_taken_before_the_alarm_is_over(nod
 def test_a_connection_that_does_not_publish_is_not_blocked(node, client):
     alarm(node, "disk")
     client.channel(1)
-    client.method(Queue.Declare(queue="q"), 1)
-    client.next(Queue.DeclareOk)
+    client.call(Queue.Declare(queue="q"), Queue.DeclareOk, 1)
     assert client.transport.reading
 
 
@@ -143,8 +138,7 @@ def test_a_client_that_knows_no_blocked_is_blocked_all_the_same(node):
     client = node.connect()
     client.start(properties={})
     client.tune()
-    client.method(Connection.Open("/"))
-    client.next(Connection.OpenOk)
+    client.call(Connection.Open("/"), Connection.OpenOk)
     client.channel(1)
     alarm(node, "memory")
     client.send(published())

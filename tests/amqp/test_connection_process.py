@@ -44,8 +44,7 @@ def test_it_says_what_it_can(node):
     assert "warrenmq" in about["platform"]
     assert "warrenmq" in about["information"]
     assert set(start.server_properties["capabilities"].values()) == {True}
-    client.method(Connection.StartOk(EVERYTHING, "PLAIN", "\0guest\0guest", "en_US"))
-    _, tune = client.next(Connection.Tune)
+    _, tune = client.call(Connection.StartOk(EVERYTHING, "PLAIN", "\0guest\0guest", "en_US"), Connection.Tune)
     assert (tune.channel_max, tune.frame_max, tune.heartbeat) == (2047, 131072, 60)
 
 
@@ -187,20 +186,17 @@ def test_a_virtual_host_must_be_there_and_allowed(user, vhost, said):
 def test_channels_come_and_go(client):
     for number in (1, 2, 65535):
         client.channel(number)
-    client.method(Channel.Close(200, "", 0, 0), 2)
-    assert client.next(Channel.CloseOk)[0] == 2
+    assert client.call(Channel.Close(200, "", 0, 0), Channel.CloseOk, 2)[0] == 2
     client.channel(2)
 
 
 def test_a_number_is_free_again_when_close_ok_was_sent(client):
     client.channel(1)
-    client.method(Queue.Declare(queue="missing", passive=True), 1)
-    number, close = client.next(Channel.Close)
+    number, close = client.call(Queue.Declare(queue="missing", passive=True), Channel.Close, 1)
     assert (number, close.reply_code) == (1, 404)
     client.send(pamqp_frame.marshal(Channel.CloseOk(), 1) + pamqp_frame.marshal(Channel.Open(), 1))
     assert client.next(Channel.OpenOk)[0] == 1
-    client.method(Queue.Declare(queue="q"), 1)
-    client.next(Queue.DeclareOk)
+    client.call(Queue.Declare(queue="q"), Queue.DeclareOk, 1)
 
 
 def test_a_number_is_free_again_as_soon_as_its_client_can_know(client):
@@ -224,12 +220,10 @@ def test_a_crashing_channel_takes_down_only_itself(node, client):
     other = node.opened()
     for connection, number in ((other, 1), (client, 1), (client, 2)):
         connection.channel(number)
-    client.method(Queue.Declare(queue="q", exclusive=True), 1)
-    client.next(Queue.DeclareOk)
+    client.call(Queue.Declare(queue="q", exclusive=True), Queue.DeclareOk, 1)
     client.send(published(channel=1))
     client.sleep(0.1)  # another channel may be quicker
-    client.method(Basic.Get(queue="q"), 2)
-    client.next(Basic.GetOk)
+    client.call(Basic.Get(queue="q"), Basic.GetOk, 2)
     client.sleep(0.1)
     client.received().clear()  # its content
     node.sim.kill(living(node, "ChannelProcess")[2])
@@ -237,19 +231,16 @@ def test_a_crashing_channel_takes_down_only_itself(node, client):
     assert (number, close.reply_code, close.reply_text) == (2, 541, "INTERNAL_ERROR")
 
     client.send(published(channel=2))  # the client did not know yet
-    client.method(Channel.Close(200, "", 0, 0), 2)
-    assert client.next(Channel.CloseOk)[0] == 2
+    assert client.call(Channel.Close(200, "", 0, 0), Channel.CloseOk, 2)[0] == 2
     client.method(Channel.CloseOk(), 2)
     client.channel(2)
     client.sleep(0.1)  # the queue hears of the end on a way of its own
-    client.method(Basic.Get(queue="q"), 2)
-    _, got = client.next(Basic.GetOk)
+    _, got = client.call(Basic.Get(queue="q"), Basic.GetOk, 2)
     assert got.redelivered
     client.sleep(0.1)
     client.received().clear()
     for connection in (client, other):
-        connection.method(Queue.Declare(queue=""), 1)
-        connection.next(Queue.DeclareOk)
+        connection.call(Queue.Declare(queue=""), Queue.DeclareOk, 1)
 
 
 def test_a_mistake_in_a_channel_s_code_takes_down_only_that_channel(client, monkeypatch):
@@ -263,8 +254,7 @@ def test_a_mistake_in_a_channel_s_code_takes_down_only_that_channel(client, monk
         number, close = client.next(Channel.Close)
     assert (number, close.reply_code) == (1, 541)
     assert client.transport.handled_bytes - before == 300 * len(declare)
-    client.method(Queue.Declare(queue="q"), 2)
-    client.next(Queue.DeclareOk)
+    client.call(Queue.Declare(queue="q"), Queue.DeclareOk, 2)
 
 
 def test_a_crashed_channel_counts_until_its_client_has_understood(node):
@@ -283,30 +273,25 @@ def living(node: SimulatedNode, kind: str) -> list[Any]:
 def test_a_crashing_connection_takes_its_channels_and_gives_back_what_they_held(node, client):
     other = node.opened()
     other.channel(1)
-    other.method(Queue.Declare(queue="q"), 1)
-    other.next(Queue.DeclareOk)
+    other.call(Queue.Declare(queue="q"), Queue.DeclareOk, 1)
     client.channel(1)
     client.send(published())
-    client.method(Basic.Get(queue="q"), 1)
-    client.next(Basic.GetOk)
+    client.call(Basic.Get(queue="q"), Basic.GetOk, 1)
     node.sim.kill(client.ref)
     client.sleep(1)
     assert len(living(node, "ChannelProcess")) == 1
-    other.method(Basic.Get(queue="q"), 1)
-    _, got = other.next(Basic.GetOk)
+    _, got = other.call(Basic.Get(queue="q"), Basic.GetOk, 1)
     assert got.redelivered
 
 
 def test_every_received_byte_is_counted_as_handled(client):
     client.channel(1)
-    client.method(Queue.Declare(queue="q"), 1)
-    client.next(Queue.DeclareOk)
+    client.call(Queue.Declare(queue="q"), Queue.DeclareOk, 1)
     sent = [published(50), HEARTBEAT_FRAME, published(3) + published(5, key="none")]
     before = client.transport.handled_bytes
     for each in sent:
         client.send(each)
-    client.method(Connection.Close(200, "", 0, 0))
-    client.next(Connection.CloseOk)
+    client.call(Connection.Close(200, "", 0, 0), Connection.CloseOk)
     close = pamqp_frame.marshal(Connection.Close(200, "", 0, 0), 0)
     assert client.transport.handled_bytes - before == sum(map(len, sent)) + len(close)
 
@@ -343,14 +328,12 @@ def test_errors_close_the_connection_and_say_why(client, sent, code, said):
 
 def test_methods_before_an_error_are_done(node, client):
     client.channel(1)
-    client.method(Queue.Declare(queue="q"), 1)
-    client.next(Queue.DeclareOk)
+    client.call(Queue.Declare(queue="q"), Queue.DeclareOk, 1)
     client.send(published() + b"\1\0\0\0\0\0\1x\0")
     client.closed()
     other = node.opened()
     other.channel(1)
-    other.method(Basic.Get(queue="q"), 1)
-    other.next(Basic.GetOk)
+    other.call(Basic.Get(queue="q"), Basic.GetOk, 1)
 
 
 def test_a_client_that_does_not_answer_close_is_dropped(client):
@@ -388,15 +371,12 @@ def test_garbage_ends_in_a_close_or_a_wait_and_harms_no_other_connection(pieces,
 def test_a_connection_that_is_closed_has_given_everything_back(node, client):
     client.channel(1)
     for queue in (Queue.Declare(queue="mine", exclusive=True), Queue.Declare(queue="q")):
-        client.method(queue, 1)
-        client.next(Queue.DeclareOk)
+        client.call(queue, Queue.DeclareOk, 1)
     client.send(published())
-    client.method(Basic.Get(queue="q"), 1)
-    client.next(Basic.GetOk)
+    client.call(Basic.Get(queue="q"), Basic.GetOk, 1)
     client.sleep(0.1)
     client.received().clear()  # its content
-    client.method(Connection.Close(200, "bye", 0, 0))
-    client.next(Connection.CloseOk)
+    client.call(Connection.Close(200, "bye", 0, 0), Connection.CloseOk)
     assert node.broker.inside.vhost.queue("mine") is None
     assert node.broker.queue("q").info().ready == 1
     client.disconnect()
@@ -408,23 +388,19 @@ def test_a_connection_that_is_closed_has_given_everything_back(node, client):
 def test_messages_requeued_by_one_channel_go_to_no_other_channel_of_a_closing_connection(node, client):
     client.channel(1)
     client.channel(2)
-    client.method(Queue.Declare(queue="q"), 1)
-    client.next(Queue.DeclareOk)
+    client.call(Queue.Declare(queue="q"), Queue.DeclareOk, 1)
     client.send(published())
-    client.method(Basic.Get(queue="q"), 1)
-    client.next(Basic.GetOk)
+    client.call(Basic.Get(queue="q"), Basic.GetOk, 1)
     client.method(Basic.Consume(queue="q", consumer_tag="c", no_ack=True), 2)
     client.sleep(0.1)
     client.received().clear()
-    client.method(Connection.Close(200, "bye", 0, 0))
-    client.next(Connection.CloseOk)
+    client.call(Connection.Close(200, "bye", 0, 0), Connection.CloseOk)
     assert node.broker.queue("q").info().ready == 1
 
 
 def test_a_connection_that_is_lost_has_given_everything_back(node, client):
     client.channel(1)
-    client.method(Queue.Declare(queue="mine", exclusive=True), 1)
-    client.next(Queue.DeclareOk)
+    client.call(Queue.Declare(queue="mine", exclusive=True), Queue.DeclareOk, 1)
     client.disconnect()
     client.sleep(1)
     assert node.broker.inside.vhost.queue("mine") is None
@@ -443,8 +419,7 @@ def test_a_server_that_ends_says_so(node, client):
 
 
 def test_a_secret_may_be_updated(client):
-    client.method(Connection.UpdateSecret("new", "because"))
-    client.next(Connection.UpdateSecretOk)
+    client.call(Connection.UpdateSecret("new", "because"), Connection.UpdateSecretOk)
 
 
 def test_heartbeats_of_the_client_are_not_answered(client):
