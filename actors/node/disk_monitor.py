@@ -19,6 +19,7 @@ from warrenmq.node.disk_space import (
     is_disk_short,
 )
 from warrenmq.node.memory_use import total_memory
+from warrenmq.node.resources import Measured
 from warrenmq.runtime import Server
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class DiskMonitor(Server):
             self._cannot_tell(error)
             return
         self._retries = FAILURE_RETRIES
-        resources.disk_space.set(free, limit)
+        resources.disk_space = Measured(free, limit)
         due = is_disk_short(free, limit)
         match alarm_change(is_set=resources.alarms.is_set("disk"), due=due):
             case "set":
@@ -100,7 +101,7 @@ class DiskMonitor(Server):
     def _cannot_tell(self, error: OSError) -> None:
         """Clear the alarm when measuring fails, as nothing would clear it later."""
         resources = self._resources
-        resources.disk_space.set(None, self._limit)
+        resources.disk_space = Measured(None, self._limit)
         if resources.alarms.is_set("disk"):
             self.cast(RABBIT_ALARM, ClearAlarm("disk", 0, self._limit))
         self._timer = None

@@ -88,10 +88,8 @@ class MemoryMonitor(Server):
         resources, before = self._resources, self._desired
         disk_alarm = resources.alarms.is_set("disk")
         finite = [each.reported for each in self._processes.values() if each.reported != INFINITE]
-        ratio, paging_ratio = (
-            resources.memory_use.ratio(),
-            resources.settings.vm_memory_high_watermark_paging_ratio,
-        )
+        ratio = memory_ratio(*resources.memory_use)
+        paging_ratio = resources.settings.vm_memory_high_watermark_paging_ratio
         if finite and ratio >= paging_ratio:
             # Memory that was paged out is free here but still counted as used: without this, queues page until nothing is left.
             resources.memory.release()

@@ -17,6 +17,7 @@ from warrenmq.node.memory_use import (
     memory_limit,
     total_memory,
 )
+from warrenmq.node.resources import Measured
 from warrenmq.runtime import Server
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class VmMemoryMonitor(Server):
         if is_memory_short(used := memory.used(), limit):
             memory.release()  # RabbitMQ runs background_gc when the alarm is due
             used = memory.used()
-        self._resources.memory_use.set(used, limit)
+        self._resources.memory_use = Measured(used, limit)
         is_set = self._resources.alarms.is_set("memory")
         match alarm_change(is_set=is_set, due=is_memory_short(used, limit)):
             case "set":

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warrenmq.node.alarms import Alarm, Alarms, BlockedPublisher, Source, alarm_change, in_words
-from warrenmq.node.disk_space import DiskSpace, check_interval, disk_limit, is_disk_short
+from warrenmq.node.disk_space import check_interval, disk_limit, is_disk_short
 
 MB = 10**6
 WHO = BlockedPublisher("a thread", "", "q", 1)
@@ -56,13 +56,6 @@ def test_no_writer_at_250_mb_a_second_gets_far_below_the_limit_unseen(free: int)
     ms = check_interval(free, 50 * MB, alarmed=False)
     assert 100 <= ms <= 10_000
     assert ms * 250_000 <= max(100 * 250_000, 2 * (free - 50 * MB))
-
-
-def test_the_last_look_at_the_disk_can_be_read_by_everybody() -> None:
-    space = DiskSpace()
-    assert (space.free, space.limit) == (None, None)
-    space.set(100, 50)
-    assert (space.free, space.limit) == (100, 50)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["set", "clear"]), st.sampled_from(["memory", "disk"]))))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from warrenmq.node.memory_use import MemoryUse, is_memory_short, memory_limit, memory_ratio, total_memory
+from warrenmq.node.memory_use import is_memory_short, memory_limit, memory_ratio, total_memory
 from warrenmq.seams.memory import RealMemory
 from warrenmq.settings import Settings
 from warrenmq.testing import SimulatedMemory
@@ -111,10 +111,3 @@ def test_the_ratio_is_used_of_limit(used: int | None, limit: int | None, ratio: 
 )
 def test_the_memory_alarm_is_due_above_the_limit(used: int | None, limit: int, due: bool) -> None:
     assert is_memory_short(used, limit) is due
-
-
-def test_the_last_measurement_can_be_read_by_everybody() -> None:
-    use = MemoryUse()
-    assert (use.used, use.limit, use.ratio()) == (None, None, 0.0)
-    use.set(100, 400)
-    assert (use.used, use.limit, use.ratio()) == (100, 400, 0.25)

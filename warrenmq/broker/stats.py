@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from warrenmq.directory.damage_log import DamageLog
     from warrenmq.message_store.effects import StoreStatistics
     from warrenmq.node.alarms import Source
-    from warrenmq.node.resources import Resources
+    from warrenmq.node.resources import Measured, Resources
     from warrenmq.queue.messages import QueueInfo
 
 
@@ -106,12 +106,9 @@ class AlarmStats:
 
 def alarm_stats(resources: Resources) -> tuple[AlarmStats, ...]:
     """Statistics of the alarms, that of the memory first."""
-    memory, disk = resources.memory_use, resources.disk_space
-    looks: tuple[tuple[Source, int | None, int | None], ...] = (
-        ("memory", memory.used, memory.limit), ("disk", disk.free, disk.limit)
-    )  # fmt: skip
+    last: dict[Source, Measured] = {"memory": resources.memory_use, "disk": resources.disk_space}
     stats = []
-    for source, measured, limit in looks:
+    for source, (measured, limit) in last.items():
         alarm = resources.alarms.find(source)
         stats.append(
             AlarmStats(source, alarm is not None, measured, limit, None if alarm is None else alarm.since_ns)

@@ -48,26 +48,3 @@ def check_interval(free: int, limit: int, *, alarmed: bool) -> int:
         return DEFAULT_MAX_DISK_CHECK_INTERVAL
     ideal = 2 * (free - limit) // FAST_RATE
     return max(DEFAULT_MIN_DISK_CHECK_INTERVAL, min(DEFAULT_MAX_DISK_CHECK_INTERVAL, ideal))
-
-
-class DiskSpace:
-    """The last measurement, shared; written by rabbit_disk_monitor alone."""
-
-    __slots__ = ("_now",)
-
-    def __init__(self) -> None:
-        self._now: tuple[int | None, int | None] = None, None
-
-    def set(self, free: int | None, limit: int) -> None:
-        """Both numbers at once: a reader never sees one of them new and the other old."""
-        self._now = free, limit
-
-    @property
-    def free(self) -> int | None:
-        """Bytes free; None when that is not known."""
-        return self._now[0]
-
-    @property
-    def limit(self) -> int | None:
-        """Bytes below which publishers are blocked; None before the first look."""
-        return self._now[1]

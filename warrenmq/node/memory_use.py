@@ -2,8 +2,8 @@
 
 Source: docs/reference/classic-queue.md#memory-alarm.
 
-`MemoryUse` is what vm_memory_monitor has measured last; everybody may read it.  Whoever pages by the ratio
-(rabbit_memory_monitor) asks `ratio`, the publishers' side asks nothing: the alarm notifies it.
+What vm_memory_monitor has measured last everybody may read (`Resources.memory_use`).  Whoever pages by the ratio
+(rabbit_memory_monitor) asks `memory_ratio`, the publishers' side asks nothing: the alarm notifies it.
 """
 
 from __future__ import annotations
@@ -63,30 +63,3 @@ def is_memory_short(used: int | None, limit: int) -> bool:
     | unknown | any   | no  |
     """
     return used is not None and used > limit
-
-
-class MemoryUse:
-    """The last measurement, shared; written by vm_memory_monitor alone."""
-
-    __slots__ = ("_now",)
-
-    def __init__(self) -> None:
-        self._now: tuple[int | None, int | None] = None, None
-
-    def set(self, used: int | None, limit: int) -> None:
-        """Both numbers at once: a reader never sees one of them new and the other old."""
-        self._now = used, limit
-
-    @property
-    def used(self) -> int | None:
-        """Bytes in use; None when that is not known."""
-        return self._now[0]
-
-    @property
-    def limit(self) -> int | None:
-        """Bytes above which publishers are blocked; None before the first look."""
-        return self._now[1]
-
-    def ratio(self) -> float:
-        """See `memory_ratio`."""
-        return memory_ratio(*self._now)

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from warrenmq.node.alarms import Alarms
-from warrenmq.node.disk_space import DiskSpace
-from warrenmq.node.memory_use import MemoryUse
 
 if TYPE_CHECKING:
     from warrenmq.seams.disk import Disk
     from warrenmq.seams.memory import Memory
     from warrenmq.settings import Settings
+
+
+class Measured(NamedTuple):
+    """The last measurement of a resource, in bytes; None = not known.  Replaced as a whole, so that no reader sees half of it new."""
+
+    bytes: int | None = None
+    """In use, of memory; free, of the disk."""
+    limit: int | None = None
+    """Publishers are blocked above it, of memory; below it, of the disk."""
 
 
 @dataclass(slots=True)
@@ -27,8 +34,9 @@ class Resources:
     vm_memory_high_watermark: float = field(init=False)
     """The setting, or what it was changed to since the broker was opened; likewise the next."""
     disk_free_limit: float = field(init=False)
-    memory_use: MemoryUse = field(default_factory=MemoryUse)
-    disk_space: DiskSpace = field(default_factory=DiskSpace)
+    memory_use: Measured = field(default_factory=Measured)
+    """Written by vm_memory_monitor alone, the next by rabbit_disk_monitor."""
+    disk_space: Measured = field(default_factory=Measured)
     alarms: Alarms = field(default_factory=Alarms)
 
     def __post_init__(self) -> None:
