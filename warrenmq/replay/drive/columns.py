@@ -6,7 +6,7 @@ each other without a gap are joined, so that what is paid for a piece is paid fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,8 @@ __all__ = [
 UNIT_ROWS = 1 << 19
 """Rows after which a unit is closed: enough for most messages to be sent, received, confirmed and acked within one."""
 _MAJOR_BITS, _MINOR_BITS = 19, 44
+_FEW = 4
+"""Events up to which comparing bytes with each of them is quicker than a table."""
 
 
 class Rows:
@@ -80,6 +82,17 @@ class Rows:
         found: Ints = getattr(self, COLUMNS[index])
         return found
 
+    def are(self, events: Collection[int]) -> Bools:
+        """True for each row of one of these events."""
+        if len(events) <= _FEW:
+            found = np.zeros(len(self), np.bool_)
+            for event in events:
+                found |= self.event == event
+            return found
+        wanted = np.zeros(256, np.bool_)
+        wanted[list(events)] = True
+        return wanted.take(self.event)
+
     def where(self, chosen: Bools) -> Rows:
         """The rows chosen by a mask."""
         return self.at(np.flatnonzero(chosen))
@@ -93,6 +106,14 @@ class Rows:
         if self._places is not None:
             return Rows(self._whole, self._places[first:end])
         return Rows({name: column[first:end] for name, column in self._whole.items()})
+
+    def by_actors(self, least: int) -> Iterator[Rows]:
+        """Parts of at least so many rows, but for the last, each with all rows of its actors: rows come actor by actor."""
+        first = 0
+        for end in [*group_starts(self.actor)[1:].tolist(), len(self)]:
+            if end - first >= least or first < end == len(self):
+                yield self.between(first, end)
+                first = end
 
     def tuples(self) -> list[Row]:
         """The rows as Row tuples, the form that machines take."""
@@ -122,8 +143,6 @@ class Unit:
     pieces: list[Chunk]
     """Joined ones, of which only run, actor, seq_first, rows, t_first, t_last and who mean anything."""
     rows: Rows
-    events: Bytes
-    """The event of each row."""
 
     def of(self, events: frozenset[int]) -> Rows:
         """The rows of these events; of all, if none is named."""
@@ -131,10 +150,7 @@ class Unit:
 
     def chosen(self, events: frozenset[int]) -> Bools:
         """True for each row of one of these events."""
-        found = np.zeros(len(self.events), np.bool_)
-        for event in events:  # a comparison of bytes is so quick that even one for each event beats a table
-            found |= self.events == event
-        return found
+        return self.rows.are(events)
 
     def of_each_piece(self, events: frozenset[int]) -> Iterator[tuple[Chunk, Rows]]:
         """The rows of these events, of all if none is named, of each piece that has any."""
@@ -167,7 +183,7 @@ class Unit:
             and np.all(np.diff(self.rows.t)[inside] > 0)
             and all(
                 self.rows.seq[first] == piece.seq_first
-                and np.all(self.rows.actor[first : first + piece.rows] == piece.actor)
+                and np.all(self.rows.who[first : first + piece.rows] >> 16 == piece.actor)
                 for piece, first in self.parts()
             )
             and all(
@@ -203,7 +219,7 @@ def make_unit(pieces: Sequence[tuple[Chunk, Stored]], *, join: bool) -> Unit:
     for (piece, stored), end in zip(ordered, ends, strict=True):
         decode_into(table[:, end - piece.rows : end], stored)
     rows = Rows(dict(zip(COLUMNS, table, strict=True)))
-    return Unit(chunks[0].run, _joined(chunks) if join else chunks, rows, rows.event)
+    return Unit(chunks[0].run, _joined(chunks) if join else chunks, rows)
 
 
 def _joined(pieces: list[Chunk]) -> list[Chunk]:

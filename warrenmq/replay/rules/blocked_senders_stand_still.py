@@ -167,7 +167,7 @@ class BlockingPrecheck(Precheck):
 
     def open_rows(self, unit: Unit) -> Iterator[tuple[Key, OpenRows]]:
         rows = unit.of(BLOCKING_EVENTS)
-        granter = np.where(np.isin(rows.event, list(_CREDIT)), _OfCredit.of(rows).granter, 0)
+        granter = np.where(rows.are(_CREDIT), _OfCredit.of(rows).granter, 0)
         table = np.stack((rows.event, granter, rows.seq), axis=1)
         for actor, where in groups(rows.actor):
             yield (unit.run, actor), (table[where].reshape(-1),)

@@ -127,7 +127,7 @@ class PlacesPrecheck(Precheck):
     def open_rows(self, unit: Unit) -> Iterator[tuple[Key, OpenRows]]:
         rows = unit.of(DirectReads.events)
         is_read = (rows.who & 0xFFFF == READ) & (Read.of(rows).store != 0)
-        is_record, is_move = (np.isin(rows.event, list(events)) for events in (RECORDS, MOVES))
+        is_record, is_move = map(rows.are, (RECORDS, MOVES))
         store = rows.actor.copy()
         for actor in np.unique(rows.actor[is_move]).tolist():
             store[(rows.actor == actor) & is_move] = store_of_collector(self.runs[unit.run], actor)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
-from warrenmq.replay.drive.columns import Rows, np
+from warrenmq.replay.drive.columns import Rows
 from warrenmq.replay.drive.machines import EXERCISED, Finding, Key, Machine, Outcome
 from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.explain.story import Chain, Link, Story, links_of
@@ -120,8 +120,7 @@ def _of_the_end(states: States) -> States:
 
 def fold_garbage(runs: Sequence[Run], piece: Chunk, rows: Rows) -> Iterator[tuple[Key, tuple[int, States]]]:
     """Summarise garbage as `Garbage.summarise` does, from arrays."""
-    event = rows.event
-    collects = np.isin(event, list(COLLECTOR))
+    collects = rows.are(COLLECTOR)
     collector_of = store_of_collector(runs[piece.run], piece.actor)
     for store, its in ((piece.actor, rows.where(~collects)), (collector_of, rows.where(collects))):
         if store and len(its):

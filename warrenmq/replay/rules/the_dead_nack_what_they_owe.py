@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, NamedTuple
 
-from warrenmq.replay.drive.columns import Rows, np
+from warrenmq.replay.drive.columns import Rows
 from warrenmq.replay.drive.machines import EXERCISED, Finding, Key, Machine, Outcome
 from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.replay.explain.story import Chain, Link, Story, links_of
@@ -67,7 +67,7 @@ class Answers(Machine):
         wanted, answered = int(publishes.count[wants].sum()), int(Confirm.of(confirms).count.sum())
         if wanted or answered:
             yield (piece.run, piece.actor), Share(wanted, answered)
-        for row in rows.where(np.isin(event, (Ev.NACKED, Ev.CHILD_EXIT))).tuples():
+        for row in rows.where(rows.are((Ev.NACKED, Ev.CHILD_EXIT))).tuples():
             yield from self._of_others(piece, row)
 
     def _of_others(self, piece: Chunk, row: Row) -> Iterator[tuple[Key, Share]]:

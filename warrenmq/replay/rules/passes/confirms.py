@@ -484,19 +484,14 @@ class ConfirmsPrecheck(Precheck):
         bodies = np.sort(published[published[:, 2] & IN_STORE != 0, 1])
         if any(np.any(doubles(each)) for each in (published[:, 0], np.sort(confirmed[:, 0]), bodies)):
             return None
+        if not len(published):
+            return replace(rows, answered=published[:, 1])
         at, known = look_up(published[:, 0], confirmed[:, 0])
-        if len(published):
-            met = published[at]
-            told, tells = _heard_of(published, on_disk)
-            fine = known & wants[at] & self._is_fine(met, confirmed, on_disk, told[at], rows.syncs)
-        else:
-            fine, tells = known, np.zeros(len(on_disk), np.bool_)
+        told, owners, has_owner = _heard_of(published, on_disk)
+        fine = known & wants[at] & self._is_fine(published[at], confirmed, on_disk, told[at], rows.syncs)
         answered = ~wants
         answered[at[fine]] = True
-        settled = np.zeros(len(on_disk), np.bool_)
-        if len(published):
-            owners, _ = _owner(published, on_disk)
-            settled = tells & answered[owners]
+        settled = has_owner & answered[owners]
         over = published[answered & (published[:, 2] & IN_STORE != 0), 1]
         return Open(published[~answered], confirmed[~fine], on_disk[~settled], rows.syncs, over, rows.spans)
 
@@ -533,20 +528,13 @@ def _spans(ids: Ints, seqs: Ints) -> Ints | None:
     return np.stack((priority[starts], seqs[starts], ids[starts], ids[ends]), axis=1)
 
 
-def _owner(published: Ints, on_disk: Ints) -> tuple[Ints, Bools]:
-    """The owner of each ON_DISK row: the place of its message, and whether there is one."""
+def _heard_of(published: Ints, on_disk: Ints) -> tuple[Ints, Ints, Bools]:
+    """The place of each message's one ON_DISK row (-1: none or several); of each such row the place of its message, and if it has one."""
     order = np.argsort(published[:, 1], kind="stable")
     at, known = look_up(published[order, 1], on_disk[:, 0])
-    owners: Ints = order[at] if len(order) else at
-    return owners, known
-
-
-def _heard_of(published: Ints, on_disk: Ints) -> tuple[Ints, Bools]:
-    """The place of each message's one ON_DISK row (-1: none or several), and which rows speak of a message."""
-    owners, known = _owner(published, on_disk)
-    places = np.flatnonzero(known)
+    owners, places = order[at], np.flatnonzero(known)
     told = np.full(len(published), -1, np.int64)
     told[owners[places]] = places
     several = np.bincount(owners[places], minlength=len(published)) > 1
     told[several] = -1
-    return told, known
+    return told, owners, known

@@ -179,14 +179,13 @@ class FilesPrecheck(Precheck):
 def _by_file(rows: Rows, actor: int, collector_of: int) -> Iterator[tuple[int, int, Ints]]:
     """The rows of an actor by what they are about: store, file, the rows."""
     word = rows.who & 0xFFFF
-    event = word >> 8
     one, two, record, read = _OfOne.of(rows), _OfTwo.of(rows), _OfRecord.of(rows), Read.of(rows)
-    store = np.where(np.isin(event, list(COLLECTORS)), collector_of, actor)
-    last_went = (word == REMOVED) | (event == Ev.REF_DROPPED)
+    store = np.where(rows.are(COLLECTORS), collector_of, actor)
+    last_went = (word == REMOVED) | (rows.event == Ev.REF_DROPPED)
     of_record = (last_went & (record.references == 0)) | ((word == REVIVED) & (record.references == 1))
-    of_two = np.isin(event, list(OF_TWO))
+    of_two = rows.are(OF_TWO)
     is_read = (word == _READ_DIRECTLY) & (read.mark != 0)
-    first = np.flatnonzero(of_record | of_two | is_read | np.isin(event, list(OF_ONE)))
+    first = np.flatnonzero(of_record | of_two | is_read | rows.are(OF_ONE))
     second = np.flatnonzero(of_two & (two.destination != two.source))
     places = np.concatenate((first, second))
     whose = np.concatenate((np.where(is_read, read.store, store)[first], store[second]))
@@ -202,16 +201,15 @@ def _by_file(rows: Rows, actor: int, collector_of: int) -> Iterator[tuple[int, i
 
 def _is_fine(file: File, rows: Rows) -> bool:
     """Take all rows of a file, in order; False as soon as one of them breaks a check, or might."""
-    event, message = rows.event, rows.msg
     is_new = np.zeros(len(rows), np.bool_)
-    is_new[np.unique(message, return_index=True)[1]] = True  # no earlier row here is about this message
-    appends, releases = is_new & (event == Ev.APPEND), np.isin(event, list(RELEASES))
+    is_new[np.unique(rows.msg, return_index=True)[1]] = True  # no earlier row here is about this message
+    appends, releases = is_new & (rows.event == Ev.APPEND), rows.are(RELEASES)
     appended = Append.of(rows.where(appends))
     offset, size = appended.offset, appended.size
     gap = (offset[1:] != (offset + size)[:-1]) | (size[:-1] < 0)
     gaps = np.concatenate(([0], np.cumsum(gap), [0]))[: len(offset)].tolist()
     messages, offsets, sizes = appended.message.tolist(), offset.tolist(), size.tolist()
-    released = message[releases].tolist()
+    released = rows.msg[releases].tolist()
     in_stretch = appends | releases
     others = iter(rows.where(~in_stretch).tuples())
     starts = np.append(group_starts(in_stretch), len(rows))

@@ -232,12 +232,11 @@ class MailPrecheck(Precheck):
         is_publish = took.event == Ev.PUBLISH
         several = np.where(is_publish, np.maximum(Publish.of(took).sends, 1), 1)
         row, send = expand(Receive.of(took).send, several)
-        sender = np.where((Receive.of(took).sender == 0) & ~is_publish, took.actor, Receive.of(took).sender)[
-            row
-        ]
-        undelivered = (took.event == Ev.UNDELIVERED).astype(np.int64)
-        receives = np.stack((send, took.t[row], took.actor[row], undelivered[row]), axis=1)
-        sends = np.stack((sent.seq, sent.t, Send.of(sent).receiver), axis=1)
+        named = Receive.of(took).sender
+        sender = np.where((named == 0) & ~is_publish, took.actor, named).take(row)
+        undelivered = took.event == Ev.UNDELIVERED
+        receives = (send, took.t.take(row), took.actor.take(row), undelivered.take(row).astype(np.int64))
+        sends = (sent.seq, sent.t, Send.of(sent).receiver)
         open_sends, open_receives, wrong = self._meet(
             sends, receives, *codes((sent.actor, sender), (sent.seq, send))
         )
@@ -246,10 +245,10 @@ class MailPrecheck(Precheck):
         }
         for key in unproven:
             yield (unit.run, *key), NEEDS_FULL_CHECK
-        sends = np.column_stack((sent.actor, sends))[open_sends]
-        receives = np.column_stack((sender, receives))[open_receives]
-        numbers = codes((sends[:, 0], receives[:, 0]), (sends[:, 1] >> SHIFT, receives[:, 1] >> SHIFT))
-        for _, (left, right) in parts_of((numbers[0], sends), (numbers[1], receives)):
+        unmet = np.stack([each[open_sends] for each in (sent.actor, *sends)], axis=1)
+        unsent = np.stack([each[open_receives] for each in (sender, *receives)], axis=1)
+        numbers = codes((unmet[:, 0], unsent[:, 0]), (unmet[:, 1] >> SHIFT, unsent[:, 1] >> SHIFT))
+        for _, (left, right) in parts_of((numbers[0], unmet), (numbers[1], unsent)):
             whose, number = (left if len(left) else right)[:2].tolist()
             if (whose, number >> SHIFT) not in unproven:
                 tables = left.reshape(-1, 4)[:, 1:], right.reshape(-1, 5)[:, 1:]
@@ -277,7 +276,7 @@ class MailPrecheck(Precheck):
     ) -> Outcome | None:
         sends, receives = joined(open_rows, 3, 4)
         sends = sends[np.argsort(sends[:, 0], kind="stable")]
-        open_sends, open_receives, wrong = self._meet(sends, receives, sends[:, 0], receives[:, 0])
+        open_sends, open_receives, wrong = self._meet([*sends.T], [*receives.T], sends[:, 0], receives[:, 0])
         if wrong.any() or open_receives.any() or doubles(sends[:, 0]).any():
             return None
         outcome = Outcome()
@@ -285,20 +284,23 @@ class MailPrecheck(Precheck):
         return outcome
 
     def _meet(
-        self, sends: Ints, receives: Ints, send_codes: Ints, receive_codes: Ints
+        self, sends: Sequence[Ints], receives: Sequence[Ints], send_codes: Ints, receive_codes: Ints
     ) -> tuple[Bools, Bools, Bools]:
-        """Sends, by rising codes, and receives: which sends and which receives are open, which receives are not as they should be."""
+        """Sends, by rising codes, and receives, as columns: which sends and which receives are open, which receives are not as they
+        should be.
+        """
         order = np.argsort(receive_codes, kind="stable")
         twice = np.empty(len(order), np.bool_)
-        twice[order] = doubles(receive_codes[order])
+        twice[order] = doubles(receive_codes.take(order))
         at, found = look_up(send_codes, receive_codes)
-        if not len(sends):
+        if not len(send_codes):
             return np.zeros(0, np.bool_), ~found, twice
-        _, sent_t, receiver = sends[at].T
-        _, t, actor, undelivered = receives.T
-        right = np.ones(len(receives), np.bool_)
+        _, sent_t, receiver = sends
+        _, t, actor, undelivered = receives
+        sent_t, receiver = sent_t.take(at), receiver.take(at)
+        right = np.ones(len(receive_codes), np.bool_)
         for fine in questions(self.judges):
             right &= fine(sent_t, receiver, t, actor, undelivered != 0)
-        open_sends = np.ones(len(sends), np.bool_)
+        open_sends = np.ones(len(send_codes), np.bool_)
         open_sends[at[found]] = False
         return open_sends, ~found, twice | (found & ~right)

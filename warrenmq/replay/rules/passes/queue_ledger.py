@@ -257,6 +257,8 @@ def lowest(ids: int) -> int:
 
 _LONGEST_ROW = 1 << 20
 """Messages in one row that are looked at one by one."""
+_ROWS_AT_ONCE = 1 << 15
+"""Rows whose entries, a few times as many, fit into a processor's cache."""
 _DELAYS = ("confirm", "deliver", "ack")
 """The delays of a message: a number of a delay's class times three, and which of these it is, tell both."""
 _DELAYS_OF = attrgetter("confirm_delays", "deliver_delays", "ack_delays")
@@ -286,7 +288,12 @@ class LedgerPrecheck(Precheck):
             actor = who >> 16
             for bucket in range(first >> SHIFT, (first + n - 1 >> SHIFT) + 1):
                 yield self._key(unit.run, actor, bucket), NEEDS_FULL_CHECK
-        entries, code = _entries(rows.where(~large))
+        for part in rows.where(~large).by_actors(_ROWS_AT_ONCE):
+            yield from self._open_of(part, unit.run)
+
+    def _open_of(self, rows: Rows, run: int) -> Iterator[tuple[Key, OpenRows]]:
+        """The open rows of some queues in a unit."""
+        entries, code = _entries(rows)
         if not len(code):
             return
         walked = walk(entries, code, self.judges)
@@ -308,8 +315,8 @@ class LedgerPrecheck(Precheck):
         for _, (left, ranges, *sums) in parts_of(*zip(numbers, tables, strict=True)):
             actor, id_ = next(part[:2].tolist() for part in (left, ranges, *sums) if len(part))
             counts, classes = (part.reshape(-1, 4)[:, 2:].reshape(-1) for part in sums)
-            key = self._key(unit.run, actor, id_ >> SHIFT)
-            yield key, (np.array([unit.run], np.int64), left, ranges, counts, classes)
+            key = self._key(run, actor, id_ >> SHIFT)
+            yield key, (np.array([run], np.int64), left, ranges, counts, classes)
 
     def _key(self, run: int, actor: int, bucket: int) -> Key:
         return (self.runs[run].scope, self.runs[run].actor_name(actor), bucket)
