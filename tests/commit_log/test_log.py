@@ -127,7 +127,7 @@ def test_who_comes_while_a_sync_is_on_its_way_shares_the_next_one():
 
     others = [in_thread(lambda file=file: join(file)) for file in files[1:]]
     joined.wait()
-    collecting = disk._log
+    collecting = disk.log
     while collecting._collecting is None or len(collecting._collecting.ranges) < 8:
         pass
     assert raw.syncs == 2
@@ -163,7 +163,7 @@ def test_all_who_share_a_sync_that_fails_hear_of_it():
     raw.waits.acquire()
     raw.waits.acquire()
     others = [in_thread(lambda file=file: sync(file)) for file in files[1:]]
-    while disk._log._collecting is None or len(disk._log._collecting.ranges) < 2:
+    while disk.log._collecting is None or len(disk.log._collecting.ranges) < 2:
         pass
     raw.let.release()
     first.join()

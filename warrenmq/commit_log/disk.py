@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
     from warrenmq.commit_log import log
     from warrenmq.commit_log.contents import Contents
-    from warrenmq.seams.disk import Disk, File
+    from warrenmq.commit_log.log import Batch
+    from warrenmq.seams.disk import Disk, File, Waiter
 
 LARGE = 128 << 10
 """Bytes since the last sync with which a file is synced by itself: to write them twice costs a busy queue more than a second sync."""
@@ -50,8 +51,8 @@ class LoggedFile:
     """A file that keeps the writes since its last sync."""
 
     __slots__ = (
-        "__weakref__", "_disk", "_end", "_file", "alone", "high", "logged", "low", "packed", "path", "pending", "pread",
-        "relative", "size", "written",
+        "__weakref__", "_disk", "_doubtful", "_end", "_file", "alone", "high", "logged", "low", "packed", "path", "pending", "pread",
+        "relative", "size", "submitted", "written",
     )  # fmt: skip
 
     def __init__(self, disk: LoggedDisk, file: File, path: str, relative: str, *, doubtful: bool) -> None:
@@ -62,6 +63,8 @@ class LoggedFile:
         self._file = file
         self.name(relative)
         self._end = file.size()
+        self._doubtful = doubtful
+        """An actor that is gone had written to it: perhaps what it committed is still on its way into the log."""
         self.alone = doubtful
         """The next sync is one of the file itself: not everything that it has to make safe is in `pending`."""
         self.pending: list[tuple[int, bytes]] = []
@@ -69,6 +72,8 @@ class LoggedFile:
         """The range of bytes written since the last sync, from `low` on."""
         self.written = 0
         """Bytes since the last sync."""
+        self.submitted: Batch | None = None
+        """The commit that has all of `pending`, if it was submitted."""
 
     def name(self, relative: str) -> None:
         """Set the file's name, relative to the directory; "" once another file has taken its name."""
@@ -88,6 +93,7 @@ class LoggedFile:
         if not (size := len(data)):
             return
         end = offset + size
+        self.submitted = None
         self._end = max(self._end, end)
         if not self.written:
             self._disk.unsynced[self.relative] = self
@@ -106,6 +112,7 @@ class LoggedFile:
         self._disk.unsynced[self.relative] = self
         self.alone = True
         self.pending = []
+        self.submitted = None
         self._file.truncate(size)
         self._end = size
 
@@ -120,11 +127,19 @@ class LoggedFile:
         """Sync the file itself."""
         self._file.datasync()
 
+    def is_in_log(self) -> bool:
+        """True if the log may hold older bytes for a place that was written since the last sync."""
+        log = self._disk.log
+        if self.alone:
+            return self._doubtful or log.names(self.relative)
+        return self.written > 0 and log.overlaps(self.relative, self.low, self.high)
+
     def synced(self) -> None:
         """Forget the pending writes: they are durable."""
         self.pending = []
+        self.submitted = None
         self.written = 0
-        self.alone = False
+        self.alone = self._doubtful = False
         if self._disk.unsynced.get(self.relative) is self:
             del self._disk.unsynced[self.relative]
 
@@ -135,6 +150,7 @@ class LoggedFile:
 class LoggedDisk:
     """The Disk of one data directory; files outside it are not logged.
 
+    log         the commit log
     unsynced    file -> who wrote to it since its last sync, perhaps an actor that is gone
     """
 
@@ -156,7 +172,7 @@ class LoggedDisk:
         self._disk = disk
         self._root = root
         self._prefix = f"{root}/"
-        self._log = commit_log
+        self.log = commit_log
         self._files: WeakValueDictionary[str, LoggedFile] = WeakValueDictionary()
         self._names = Lock()
 
@@ -167,7 +183,7 @@ class LoggedDisk:
         relative = self._relative(path)
         if not relative:
             return self._disk.open(path, create=create)
-        if create and self._log.names(relative) and not self._disk.exists(path):
+        if create and self.log.names(relative) and not self._disk.exists(path):
             self._disk.sync_dir(dirname(path))  # makes the deletion of the older file durable
             self._forget([relative])
         doubtful = relative in self.unsynced
@@ -221,25 +237,32 @@ class LoggedDisk:
         for file in files:
             if not isinstance(file, LoggedFile):
                 others.append(file)
-            elif file.pending and file.logged and not file.alone:
-                together.append(file)
-            else:
+            elif not file.pending or not file.logged or file.alone:
                 alone.append(file)
+            elif file.submitted is not None and file.submitted.outcome is Outcome.COMMITTED:
+                file.synced()
+            else:
+                together.append(file)
         if others:
             self._disk.sync_files(others)
         forgets = self._sync_alone(alone) if alone else []
-        if together or forgets:
-            parts: list[bytes] = []
-            ranges: list[tuple[str, int, int]] = []
-            for each in together:
-                parts += pack_writes(each.packed, each.pending)
-                ranges.append((each.relative, each.low, each.high))
-            if self._log.commit(parts, ranges, forgets) is Outcome.NO_ROOM:
-                forgets += self._sync_alone(together)
-                if forgets:
-                    self._forget(forgets)
+        if (together or forgets) and self.log.commit(*_packed(together), forgets) is Outcome.NO_ROOM:
+            forgets += self._sync_alone(together)
+            if forgets:
+                self._forget(forgets)
         for each in (*together, *alone):
             each.synced()
+
+    def begin_sync(self, files: Sequence[File], waiter: Waiter) -> bool:
+        together = [
+            file for file in files if isinstance(file, LoggedFile) and file.pending and not file.alone
+        ]
+        if len(together) < len(files):
+            return False
+        batch = self.log.submit(*_packed(together), waiter)
+        for file in together:
+            file.submitted = batch
+        return True
 
     def _sync_alone(self, files: list[LoggedFile]) -> list[str]:
         """Sync each file itself; returns the files that the log must forget, as a replay would bring old bytes back."""
@@ -248,20 +271,14 @@ class LoggedDisk:
         forgets = []
         for file in files:
             file.sync_alone()
-            if not file.relative:
-                continue
-            if file.alone:
-                overwritten = self._log.names(file.relative)
-            else:
-                overwritten = file.written > 0 and self._log.overlaps(file.relative, file.low, file.high)
-            if overwritten:
+            if file.relative and file.is_in_log():
                 forgets.append(file.relative)
         return forgets
 
     def sync_many(self, paths: Sequence[str]) -> None:
         unsynced = [name for path in paths if (name := self._relative(path)) in self.unsynced]
         self._disk.sync_many(paths)
-        named = [name for name in unsynced if self._log.names(name)]
+        named = [name for name in unsynced if self.log.names(name)]
         if named:
             self._forget(named)
         for name in unsynced:
@@ -271,7 +288,7 @@ class LoggedDisk:
 
     def retire(self, names: Iterable[str]) -> None:
         """Sync each file itself and make the log forget it, before its bytes move or it is renamed."""
-        named = [name for name in names if name and self._log.names(name)]
+        named = [name for name in names if name and self.log.names(name)]
         if not named:
             return
         for name in named:
@@ -284,12 +301,22 @@ class LoggedDisk:
         self._forget(named)
 
     def _forget(self, names: list[str]) -> None:
-        if self._log.commit([], (), names) is Outcome.NO_ROOM:
+        if self.log.commit([], (), names) is Outcome.NO_ROOM:
             raise OSError(28, "No space left on device for the commit log", self._root)
 
     def close_log(self) -> None:
         """Sync every file by itself and close the log."""
-        self._log.close()
+        self.log.close()
+
+
+def _packed(files: Iterable[LoggedFile]) -> tuple[list[bytes], list[tuple[str, int, int]]]:
+    """The writes to these files since their last sync, as parts of a record and as ranges."""
+    parts: list[bytes] = []
+    ranges: list[tuple[str, int, int]] = []
+    for each in files:
+        parts += pack_writes(each.packed, each.pending)
+        ranges.append((each.relative, each.low, each.high))
+    return parts, ranges
 
 
 def open_logged(

@@ -2,6 +2,7 @@
 
     commit (any thread)      the first to come leads: it takes what others add meanwhile into one record, writes and syncs it
                              the others wait for their leader
+    submit                   the same without waiting: whoever submits is told when it is done
     two files take turns     records go to one until it is full, then to the other; the more files its records name, the more it takes
     before a file is used    all that its records name is synced by itself, a few files a commit, while the other one fills
       again                  up; then a record says so: "what came before me is not needed"
@@ -25,6 +26,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from enum import Enum, auto
+from functools import partial
 from itertools import chain
 from posixpath import dirname
 from threading import Lock as ThreadLock
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from warrenmq.commit_log.contents import Contents
-    from warrenmq.seams.disk import Disk, File
+    from warrenmq.seams.disk import Disk, File, Waiter
 
     class Lock(AbstractContextManager[Any], Protocol):
         """A lock from the runtime; a simulation has its own kind, as it must not block its only thread."""
@@ -80,17 +82,28 @@ class Outcome(Enum):
     """Nothing was written: it is too large, or the disk has no room for a longer log.  Sync the files themselves."""
 
 
-class _Batch:
+class Batch:
     """The commits that share one record."""
 
     def __init__(self, done: Lock) -> None:
         self.done = done
-        """Held by the leader until `outcome` is known."""
+        """Held until `outcome` is known."""
+        self.done.acquire()
+        self.has_leader = False
+        self.waiters: list[Waiter] = []
         self.parts: list[bytes] = []
         self.ranges: list[tuple[str, int, int]] = []
         """(file, begin, end) of what is written."""
         self.forgets: list[str] = []
         self.outcome: Outcome | BaseException | None = None
+        """None: not known yet, or its leader was killed on the way."""
+
+    def add(
+        self, parts: Iterable[bytes], ranges: Iterable[tuple[str, int, int]], forgets: Iterable[str]
+    ) -> None:
+        self.forgets += forgets
+        self.parts += parts
+        self.ranges += ranges
 
 
 class _Turn:
@@ -162,7 +175,7 @@ class CommitLog:
         """Held for a moment around what several threads change."""
         self._turn = _Turn(lock())
         """Taken by the leader from its last look at who else wants something to the end of the sync."""
-        self._collecting: _Batch | None = None
+        self._collecting: Batch | None = None
         self._in_doubt = False
         """True if the last write may be in the log or not."""
         self._failed: OSError | None = None
@@ -208,14 +221,8 @@ class CommitLog:
             return outcome
         while True:
             with self._tables:
-                batch = self._collecting
-                leads = batch is None
-                if batch is None:
-                    batch = self._collecting = _Batch(self._lock())
-                    batch.done.acquire()
-                batch.forgets += forgets
-                batch.parts += parts
-                batch.ranges += ranges
+                batch = self._collect(parts, ranges, forgets)
+                leads, batch.has_leader = not batch.has_leader, True
             if leads:
                 self._lead(batch)
             else:
@@ -231,7 +238,32 @@ class CommitLog:
                 if self._collecting is batch:
                     self._collecting = None
 
-    def _lead(self, batch: _Batch) -> None:
+    def submit(self, parts: list[bytes], ranges: Iterable[tuple[str, int, int]], waiter: Waiter) -> Batch:
+        """Begin to make these entries durable; the waiter is told when the outcome of the batch is known."""
+        with self._tables:
+            is_new = self._collecting is None
+            batch = self._collect(parts, ranges, ())
+            batch.waiters.append(waiter)
+        if is_new:
+            waiter.run_later(partial(self._lead_unless_led, batch))
+        return batch
+
+    def _collect(
+        self, parts: Iterable[bytes], ranges: Iterable[tuple[str, int, int]], forgets: Iterable[str]
+    ) -> Batch:
+        if (batch := self._collecting) is None:
+            batch = self._collecting = Batch(self._lock())
+        batch.add(parts, ranges, forgets)
+        return batch
+
+    def _lead_unless_led(self, batch: Batch) -> None:
+        with self._tables:
+            leads, batch.has_leader = not batch.has_leader, True
+        if leads:
+            with suppress(OSError):  # of a sync behind the batch: every later commit raises it
+                self._lead(batch)
+
+    def _lead(self, batch: Batch) -> None:
         try:
             with self._turn:
                 with self._tables:
@@ -242,6 +274,8 @@ class CommitLog:
                     batch.outcome = error
         finally:
             batch.done.release()
+            for waiter in batch.waiters:
+                waiter.over()
         self._sync_some(batch.parts)
 
     @property

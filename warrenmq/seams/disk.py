@@ -27,7 +27,7 @@ from warrenmq.seams.descriptors import SystemDescriptors
 from warrenmq.seams.syncs import SYNCS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from warrenmq.seams.descriptors import Descriptors
 
@@ -97,6 +97,16 @@ Write: TypeAlias = tuple[File, bytes, int | None]
 """A `File.pwrite` at an offset, or with None a `File.append`."""
 
 
+class Waiter(Protocol):
+    """An actor that goes on once something is done."""
+
+    def run_later(self, job: Callable[[], object]) -> None:
+        """Have a job done by another thread, or by this one when it has nothing else to do."""
+
+    def over(self) -> None:
+        """Be told, in any thread, that it is done."""
+
+
 class Disk(Protocol):
     """Files and folders, by path."""
 
@@ -147,6 +157,12 @@ class Disk(Protocol):
 
     def sync_files(self, files: Sequence[File]) -> None:
         """Return when everything written to these open files survives a power cut; `File.datasync` for several."""
+
+    def begin_sync(self, files: Sequence[File], waiter: Waiter) -> bool:
+        """Begin a `sync_files` that another thread does along with those of others; the waiter is told when it is time to call it.
+
+        Until then nothing may be written to the files.  False, and nothing was begun, where that cannot be.
+        """
 
     def sync_many(self, paths: Sequence[str]) -> None:
         """Return when all these files, and the entries of these folders, survive a power cut, even if other threads changed them."""
@@ -362,6 +378,9 @@ class RealDisk:
         with THIS_THREAD.blocking:
             for fd in descriptors:
                 _datasync(fd)
+
+    def begin_sync(self, files: Sequence[File], waiter: Waiter) -> bool:  # noqa: ARG002
+        return False
 
     def sync_many(self, paths: Sequence[str]) -> None:
         if not self._durable or (len(paths) > _MANY and _sync_file_system(paths[0])):

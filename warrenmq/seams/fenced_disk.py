@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from contextlib import AbstractContextManager
 
-    from warrenmq.seams.disk import Disk, File, Write
+    from warrenmq.seams.disk import Disk, File, Waiter, Write
 
 
 class Fence(Protocol):
@@ -125,6 +125,11 @@ class FencedDisk:
         self._disk.sync_files([*map(_unfenced, files)])
         if self._fence.cut:
             self._fence.refuse()
+
+    def begin_sync(self, files: Sequence[File], waiter: Waiter) -> bool:
+        if self._fence.cut:
+            self._fence.refuse()
+        return self._disk.begin_sync([*map(_unfenced, files)], waiter)
 
     def mkdir(self, path: str) -> None:
         with self._guard():

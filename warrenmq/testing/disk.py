@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from warrenmq.seams.descriptors import Descriptors
-    from warrenmq.seams.disk import File, Write
+    from warrenmq.seams.disk import File, Waiter, Write
 
 PLENTY = 1 << 40
 """The answer of `free_space` for a disk without a limit."""
@@ -302,6 +302,9 @@ class SimulatedDisk:
     def sync_files(self, files: Sequence[File]) -> None:
         for file in files:
             file.datasync()
+
+    def begin_sync(self, files: Sequence[File], waiter: Waiter) -> bool:  # noqa: ARG002
+        return False
 
     def sync_many(self, paths: Sequence[str]) -> None:
         for path in paths:
