@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from warrenmq.runtime.inbox import Inbox
-    from warrenmq.runtime.seams import Channel, Event, Lock, Own
+    from warrenmq.runtime.seams import Channel, Event, Lock, Own, Suspension
     from warrenmq.runtime.system import Living
     from warrenmq.trace.recorder import ActorTrace, Recorder
 
@@ -119,6 +119,10 @@ class Runtime(ABC):
     @abstractmethod
     def pause(self) -> None:
         """Let others run for a moment, who may be about to do what the caller waits for."""
+
+    def suspension(self) -> Suspension | None:
+        """A suspension of the calling actor; None if it keeps its thread: nothing else would be run in it."""
+        return None
 
     def checkpoint(self) -> None:
         """A point where another actor may run; under threads every point is one, and this does nothing."""

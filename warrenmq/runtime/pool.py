@@ -13,6 +13,7 @@ from pykka import ActorRegistry
 from warrenmq.errors import ResourceError
 from warrenmq.runtime.life import inbox_of
 from warrenmq.runtime.server import Server
+from warrenmq.runtime.suspension import PooledSuspension
 from warrenmq.runtime.threads import Threads
 from warrenmq.runtime.waiting import Channel, Event
 from warrenmq.runtime.wheel import TICK_NS, Wheel
@@ -88,6 +89,12 @@ class Pool(Threads):
             self._workers.callbacks.put(partial(callback, argument))
         else:
             callback(argument)
+
+    def suspension(self) -> PooledSuspension | None:
+        runner = here.runner
+        if runner is None or (cell := runner.cell) is None or not runner.has_others():
+            return None
+        return PooledSuspension(cell)
 
     def stuck(self) -> tuple[str, ...]:
         return self._workers.stuck()

@@ -59,6 +59,19 @@ class Lock(Protocol):
     ) -> None: ...
 
 
+class Suspension(Protocol):
+    """One wait of one actor that need not hold its thread; a Waiter (seams/disk.py)."""
+
+    def run_later(self, job: Callable[[], object]) -> None:
+        """Have a job done by another thread, or by this one once the actors that are ready now had their turn."""
+
+    def begin(self) -> bool:
+        """True if the actor leaves its thread now and is run again when the wait is over; False if it is over already."""
+
+    def over(self) -> None:
+        """End the wait, in any thread."""
+
+
 class Own(Protocol[T_co]):
     """An object for each thread of the application, or for each task of a simulation."""
 

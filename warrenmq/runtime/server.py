@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from warrenmq.runtime.base import Name, Runtime
     from warrenmq.runtime.calls import From
     from warrenmq.runtime.mailbox import Timer
+    from warrenmq.seams.disk import Waiter
     from warrenmq.trace.recorder import ActorTrace
 
 _write_recv = writer(Recv)
@@ -85,6 +86,8 @@ class Server(ThreadingActor):
         self._life = ActorLife(runtime, boot, type(self))
         self._arguments = boot.args, boot.kwargs
         self._monitors: dict[int, Inbox] = {}
+        self._then: Callable[[], object] | None = None
+        """The rest of `mailbox_empty`, of a suspended actor."""
         super().__init__()
         self._dispatch: dict[type, _Handler] = {
             Call: self._answer,
@@ -173,6 +176,21 @@ class Server(ThreadingActor):
         """Schedule `info` to arrive at `handle_info` after `seconds`."""
         return self.actor_inbox.send_after(seconds, info)
 
+    def suspend(self, begin: Callable[[Waiter], bool], then: Callable[[], object]) -> bool:
+        """Leave the thread to others until what `begin` began is done, and go on with `then`, before any mail.
+
+        For the last statement of `mailbox_empty`.  False, and the caller goes on by itself, if `begin` returned False, if the thread has nothing
+        else to do, or if the thing is done already.
+        """
+        if (
+            (suspension := self.runtime.suspension()) is None
+            or not begin(suspension)
+            or not suspension.begin()
+        ):
+            return False
+        self._then = then
+        return True
+
     def monitor(self, dest: ActorRef[Any] | Name) -> int:
         """Monitor an actor: a Down arrives at `handle_info` when `dest` dies; at once if it is dead."""
         key = self.runtime.tick()
@@ -234,11 +252,17 @@ class Server(ThreadingActor):
         inbox, handle_cast = self.actor_inbox, self.handle_cast
         dispatch: _Dispatch = self._dispatch.get
         try:
+            if (then := self._then) is not None:
+                self._then = None
+                if inbox.reason is ALIVE:
+                    then()
             for mail in chain((message,), starmap(inbox.take, turns)):
                 if type(mail) is not Letter:
                     dispatch(type(mail), handle_cast)(mail)
                 elif mail is DRY:
                     self.mailbox_empty()
+                    if self._then is not None:
+                        return
                 elif mail is not WAKE:
                     break
             else:

@@ -119,6 +119,19 @@ class SimLock:
         self.release_of(self._scheduler.current)
 
 
+class SimSuspension:
+    """A Suspension of the simulation: its actor waits in its own task, as no thread is held by it."""
+
+    def __init__(self, spawn: Callable[[Callable[[], object]], None], over: SimEvent) -> None:
+        self.run_later = spawn
+        self.over = over.set
+        self._wait = over.wait
+
+    def begin(self) -> bool:
+        self._wait()
+        return False
+
+
 class PerTask(Generic[T]):
     """An object for each task of the simulation, as PerThread is for threads."""
 

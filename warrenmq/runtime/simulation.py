@@ -25,7 +25,14 @@ from warrenmq.runtime.base import Runtime
 from warrenmq.runtime.life import inbox_of
 from warrenmq.runtime.reasons import KILLED, Killed
 from warrenmq.runtime.scheduler import Scheduler
-from warrenmq.runtime.simulated_blocking import PerTask, SimChannel, SimEvent, SimFuture, SimLock
+from warrenmq.runtime.simulated_blocking import (
+    PerTask,
+    SimChannel,
+    SimEvent,
+    SimFuture,
+    SimLock,
+    SimSuspension,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -138,6 +145,7 @@ class Simulation(Runtime):
         self._scheduler = Scheduler(seed)
         self.seed = seed
         self._tokens = Random(f"tokens {seed}")
+        self._suspends = Random(f"suspensions {seed}")
         self._wall_shift_ns = 0
         self._actor_tasks: dict[ActorRef[Any], Task] = {}
         self._application: Task | None = None
@@ -188,6 +196,20 @@ class Simulation(Runtime):
 
     def pause(self) -> None:
         self._scheduler.wait(deque(), "others for a moment", _MOMENT)
+
+    def suspension(self) -> SimSuspension | None:
+        """A suspension of one wait in four: whether there are others to run is up to the speed of things."""
+        return None if self._suspends.randrange(4) else SimSuspension(self._do_job, self.event())
+
+    def _do_job(self, job: Callable[[], object]) -> None:
+        def run() -> None:
+            try:
+                job()
+            except BaseException as error:
+                self.caught(error)
+                raise
+
+        self._scheduler.spawn("job", run, actor=False)
 
     def token_bytes(self, n: int) -> bytes:
         return self._tokens.randbytes(n)

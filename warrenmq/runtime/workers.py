@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from types import TracebackType
 
+    from warrenmq.runtime.seams import Suspension
     from warrenmq.runtime.server import Server
 
 log = Log("warrenmq.runtime")
@@ -72,6 +73,7 @@ class Cell:
     begun    on_start was called
     context  the actor's own contextvars: those of a helping thread must not leak into it
     alarm    when the wheel will look at it (monotonic, ns); 0 = never
+    suspension   it gave its thread back and is still claimed, until something is done
     lazy     it was put into `ready`, and no worker was called: its sender is expected to wait and run it, or its mail can wait
     """
 
@@ -88,6 +90,7 @@ class Cell:
         "lazy",
         "qsize",
         "server",
+        "suspension",
         "workers",
     )
 
@@ -103,6 +106,7 @@ class Cell:
         self.begun = False
         self.context = Context()
         self.alarm = 0
+        self.suspension: Suspension | None = None
         self.lazy = False
 
     @property
@@ -129,12 +133,27 @@ class Cell:
             return False
         return server.can_wait({type(unwrapped(message)) for message in tuple(self.items)})
 
+    def go_on(self) -> None:
+        """End its suspension: a worker runs it again, with or without mail."""
+        self.suspension = None
+        self.claim.release()
+        self.workers.ready[self] = None
+        self.workers.call_worker()
+
     def get(self, *, timeout: float | None = None) -> Any:  # noqa: ARG002
         """Take a message without waiting: an actor without mail is never run."""
         return self.get_nowait()
 
     def empty(self) -> bool:
         return not self.items
+
+
+class Jobs(Cell):
+    """Functions that workers call, one after another."""
+
+    def __init__(self, workers: Workers, label: str) -> None:
+        super().__init__(workers)
+        self.label = label
 
 
 class Runner:
@@ -147,6 +166,10 @@ class Runner:
 
     def keep(self, cell: Cell) -> bool:  # noqa: ARG002
         """Remember a cell that it made ready; True if it will run it, so that no worker need be called."""
+        return False
+
+    def has_others(self) -> bool:
+        """True if it runs other actors next."""
         return False
 
     def __enter__(self) -> None:
@@ -189,6 +212,9 @@ class Helper(Runner):
             return True
         return False
 
+    def has_others(self) -> bool:
+        return any(cell in cell.workers.ready for cell in self.mine)
+
     def __enter__(self) -> None:
         self.hand_over()
 
@@ -225,6 +251,9 @@ class Worker(Runner):
         self.bell = threading.Lock()
         self.bell.acquire()
         self.thread = threading.Thread(target=workers.work, args=(self,), name="actors", daemon=True)
+
+    def has_others(self) -> bool:
+        return bool(self.workers.ready)
 
     def __enter__(self) -> None:
         self.blocks += 1
@@ -275,7 +304,8 @@ class Workers:
     idle       parked workers
     all        all workers
     helping    threads from outside that run an actor now
-    callbacks  an application's callbacks that a helper came upon; workers run them
+    callbacks  an application's callbacks that a helper came upon
+    jobs       what suspended actors wait for
     refused    how often a worker was wanted and could not be had
     turns      slices run so far, about
     """
@@ -292,8 +322,8 @@ class Workers:
         """The wheel looks at the line every few milliseconds; set by it."""
         # Reentrant: garbage collection may run a `__del__` that sends, at any line.  Never held across a wait.
         self._lock = threading.RLock()
-        self.callbacks = Cell(self)
-        self.callbacks.label = "callbacks"
+        self.callbacks = Jobs(self, "callbacks")
+        self.jobs = Jobs(self, "commit log")
         self._clock = clock
         self._looked = 0.0
         """The time of the wheel's last look."""
@@ -414,15 +444,19 @@ class Workers:
             try:
                 if cell.server is not None:
                     cell.context.run(self._slice, cell, cell.server, turns)
-                elif cell is self.callbacks and cell.items:
+                elif type(cell) is Jobs and cell.items:
                     cell.items.popleft()()
             except BaseException:  # of Pykka's own loop: the thread is not the actor's to end
                 log.exception("a pooled actor raised outside of its callbacks")
             finally:
-                cell.claim.release()
-            server = cell.server
-            if server.actor_inbox.has_mail() if server is not None else cell is self.callbacks and cell.items:
-                self.make_ready(cell)
+                if (suspension := cell.suspension) is None:
+                    cell.claim.release()
+                else:
+                    suspension.over()
+            if suspension is None:
+                server = cell.server
+                if server.actor_inbox.has_mail() if server is not None else type(cell) is Jobs and cell.items:
+                    self.make_ready(cell)
         finally:
             runner.cell = outer
         if worker is not None and worker.stuck:
