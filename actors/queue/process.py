@@ -272,7 +272,11 @@ class QueueProcess(Server):
             state.group_commit.paused(in_vain=not more)
             if more:
                 return  # the mailbox will be empty once more
-        state.make_safe()
+        if not (state.unconfirmed.unsynced and self.suspend(state.begin_sync, self._make_safe)):
+            self._make_safe()
+
+    def _make_safe(self) -> None:
+        self._state.make_safe()
         if self._effects:
             self._carry_out()
 

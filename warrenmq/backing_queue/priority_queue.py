@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from warrenmq.directory.recovery_terms import Terms
     from warrenmq.message.queue_message import Fetched, Message, Publication
     from warrenmq.queue_index.protocol import Index, Synced
+    from warrenmq.seams.disk import File
     from warrenmq.trace.events import Trigger
     from warrenmq.trace.recorder import ActorTrace
 
@@ -63,6 +64,10 @@ class PriorityIndex:
     def flush_step(self) -> bool:
         more = [index.flush_step() for index in self._indexes if index.flushing]
         return any(more)
+
+    def to_sync(self, trigger: Trigger) -> Sequence[File]:
+        """See Index."""
+        return [file for index in self._indexes for file in index.to_sync(trigger)]
 
     def sync(self, trigger: Trigger) -> Synced:
         """One row says that all of it is safe."""

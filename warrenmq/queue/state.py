@@ -93,7 +93,7 @@ if TYPE_CHECKING:
     from warrenmq.queue.messages import Publish
     from warrenmq.queue.trace import QueueTrace
     from warrenmq.queue.unconfirmed import Publication
-    from warrenmq.seams.disk import Disk
+    from warrenmq.seams.disk import Disk, Waiter
     from warrenmq.settings import Settings
 
 FLUSH_STEP_EVERY = 512
@@ -160,6 +160,7 @@ class QueueState:
     ram_duration       reports to the memory monitor
     drain              Drain calls that wait
     rows               the queue's rows in the trace; None without a trace
+    sync_began         the time at which the sync began that others do, monotonic, ns; else 0
     since_flush_step   messages published since the last step of a journal flush
     """
 
@@ -205,6 +206,8 @@ class QueueState:
         self._stores = queue.stores
         self._store_ends = tuple(queue.stores.values())
         self._monotonic_ns = queue.monotonic_ns
+        self._disk = queue.disk
+        self._sync_began = 0
         self.rows = rows
         self._since_flush_step = 0
         self._first_seq_id = vq.next_seq_id - queue.before.published
@@ -428,6 +431,20 @@ class QueueState:
         """True if `make_safe` comes after a pause for those who are about to send more."""
         return self.group_commit.pauses(sum(self.output.delivered))
 
+    def begin_sync(self, waiter: Waiter) -> bool:
+        """Begin the sync of `make_safe`, which has to be called when the waiter is told; False, and nothing was begun, where that cannot be."""
+        if self.index_sync.disk_full:
+            return False
+        began = self._monotonic_ns()
+        try:
+            files = self.vq.index.to_sync(Trigger.MAILBOX_EMPTY)
+        except OSError:  # `make_safe` meets it again
+            return False
+        if not files or not self._disk.begin_sync(files, waiter):
+            return False
+        self._sync_began = began
+        return True
+
     def make_safe(self) -> None:
         """The rest of an empty mailbox, once deliveries are on their way: sync the index."""
         index_sync, index = self.index_sync, self.vq.index
@@ -489,7 +506,7 @@ class QueueState:
         index_sync.unsynced = False
         if index_sync.idle_timer:
             index_sync.stop_idle()
-        began = self._monotonic_ns()
+        began, self._sync_began = self._sync_began or self._monotonic_ns(), 0
         try:
             written = self.vq.index.sync(trigger)
         except OSError as error:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from warrenmq.directory.damage_log import DamageLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from warrenmq.directory.recovery_terms import Terms
     from warrenmq.queue_index.v1.walk import WalkedV1
     from warrenmq.queue_index.v2.walk import WalkedV2
-    from warrenmq.seams.disk import Disk
+    from warrenmq.seams.disk import Disk, File
     from warrenmq.settings import Settings
     from warrenmq.trace.events import Trigger
     from warrenmq.trace.recorder import ActorTrace
@@ -136,6 +136,9 @@ class Index(Protocol):
 
     def flush_buffer(self, trigger: Trigger) -> None:
         """Hand what is buffered to the operating system; after an error it is still buffered."""
+
+    def to_sync(self, trigger: Trigger) -> Sequence[File]:
+        """Hand what is buffered to the operating system; returns the files that a sync comes to, none if they are not all open."""
 
     def sync(self, trigger: Trigger, *, alone: bool = True) -> Synced:
         """Return when every action up to here is safe; the QI_SYNC row is the caller's if this is not the queue's `alone`."""

@@ -18,7 +18,7 @@ Source: rabbit_queue_index of RabbitMQ 3.10, docs/reference/classic-queue.md#ind
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -39,7 +39,7 @@ from warrenmq.trace.writers import writer
 if TYPE_CHECKING:
     from warrenmq.directory.damage_log import DamageLog
     from warrenmq.queue_index.protocol import Opening, Synced, Walked
-    from warrenmq.seams.disk import Disk
+    from warrenmq.seams.disk import Disk, File
     from warrenmq.settings import Settings
     from warrenmq.trace.recorder import ActorTrace
 
@@ -275,6 +275,11 @@ class QueueIndex(LiveSegments[Segment]):
         if not self._write_failed:
             with suppress(OSError):
                 self.flush_buffer(Trigger.BUFFER_FULL)
+
+    def to_sync(self, trigger: Trigger) -> Sequence[File]:
+        """See Index."""
+        self.flush_buffer(trigger)
+        return (self._journal.file,) if self._unsynced_bytes else ()
 
     def sync(self, trigger: Trigger, *, alone: bool = True) -> Synced:
         """See Index."""

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from warrenmq.directory.torn import Damage
     from warrenmq.queue_index.protocol import Opening, Synced, Walked
     from warrenmq.queue_index.v1.recovery import Found
-    from warrenmq.seams.disk import Disk
+    from warrenmq.seams.disk import Disk, File
     from warrenmq.settings import Settings
     from warrenmq.trace.recorder import ActorTrace
 
@@ -304,6 +304,11 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
         if not self._write_failed:
             with suppress(OSError):
                 self.flush_buffer(Trigger.BUFFER_FULL)
+
+    def to_sync(self, trigger: Trigger) -> Sequence[File]:
+        """See Index."""
+        self.flush_buffer(trigger)
+        return self._files.to_sync()
 
     def sync(self, trigger: Trigger, *, alone: bool = True) -> Synced:
         """See Index."""

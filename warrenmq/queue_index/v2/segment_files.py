@@ -244,15 +244,7 @@ class SegmentFiles:
 
     def sync(self) -> None:
         """Return when everything that was written, made and removed is safe, in closed files too."""
-        together: list[File] = []
-        closed: list[int] = []
-        for number, with_bodies in self._unsynced.items():
-            files = self._open.get(number, _CLOSED)
-            written = (files.bodies, files.entries) if with_bodies else (files.entries,)
-            if None in written:
-                closed.append(number)
-            else:
-                together += filter(None, written)
+        together, closed = self._written()
         try:
             if together:
                 self._disk.sync_files(together)
@@ -265,6 +257,24 @@ class SegmentFiles:
         if self.folder_changed:
             self._disk.sync_dir(self._directory)
             self.folder_changed = False
+
+    def to_sync(self) -> Sequence[File]:
+        """The files of a sync; none if some are closed."""
+        together, closed = self._written()
+        return () if closed else together
+
+    def _written(self) -> tuple[list[File], list[int]]:
+        """The files that were written since the last sync, and the segments of those that are closed."""
+        together: list[File] = []
+        closed: list[int] = []
+        for number, with_bodies in self._unsynced.items():
+            files = self._open.get(number, _CLOSED)
+            written = (files.bodies, files.entries) if with_bodies else (files.entries,)
+            if None in written:
+                closed.append(number)
+            else:
+                together += filter(None, written)
+        return together, closed
 
     def _reopened(self, number: int) -> list[File]:
         """The files of a segment that were written and then closed."""
