@@ -66,7 +66,6 @@ class PriorityIndex:
         return any(more)
 
     def to_sync(self, trigger: Trigger) -> Sequence[File]:
-        """See Index."""
         return [file for index in self._indexes for file in index.to_sync(trigger)]
 
     def sync(self, trigger: Trigger) -> Synced:
