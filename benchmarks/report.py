@@ -26,7 +26,6 @@ SIZED = {
     "w2": "W2 one producer, pipelined (window 4096), until all are confirmed",
     "w3s": "W3 stream: publish+consume+ack, pipelined (window 256, <= 2048 in flight, groups of 128)",
     "w3c": "W3 strict: confirm each publish, ack each message, <= 64 in flight",
-    "w3p": "W3 paced: 500 messages/s open loop, hand-over to delivery",
     "w7": "W7 four producer threads, each waiting for its confirm",
 }
 SMALL, LARGE = 1024, 16384
@@ -118,11 +117,6 @@ def sized(d, w):
     if not sizes:
         return
     print(f"\n## {SIZED[w]}\n")
-    if w == "w3p":
-        for group in d.groups(w, sizes, "p50_ms", min):
-            head = ["peer", *(f"{s} B p50 / p99 ms" for s in sizes)]
-            print_table(head, [[x, *(paced_cell(d, x, s) for s in sizes)] for x in group])
-        return
     unit = "MB/s" if w == "w2" else "p50/p99 ms"
     for group in d.groups(w, sizes, "rate"):
         head = ["peer", *(f"{s} B msg/s" for s in sizes), *(f"{s} B {unit}" for s in sizes)]
@@ -138,13 +132,6 @@ def second_cell(d, x, w, size):
 
 def latency_cell(d, x, w, size):
     return f"{num(d.med(x, w, size, 'p50_ms'))} / {num(d.med(x, w, size, 'p99_ms'))}"
-
-
-def paced_cell(d, x, size):
-    if e := d.error(x, "w3p", size):
-        return f"fails: {e.split(':')[0]}"
-    kept_up = d.med(x, "w3p", size, "kept_up")
-    return latency_cell(d, x, "w3p", size) + (" (did not keep up)" if kept_up == 0 else "")
 
 
 def backlog(d):
@@ -262,7 +249,7 @@ def main() -> None:
     p.add_argument("--noise", type=float, default=0.5)
     p.add_argument("--tag", default="")
     p.add_argument("--only", default="")
-    p.add_argument("--workloads", default="w1,w2,w3s,w3c,w3p,w4,w5,w6,w7")
+    p.add_argument("--workloads", default="w1,w2,w3s,w3c,w4,w5,w6,w7")
     o = p.parse_args()
     runs, peers = [], {}
     for f in o.json:

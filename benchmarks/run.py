@@ -26,17 +26,17 @@ import time
 from benchmarks import ROOT, rabbit_node
 from benchmarks.adapters import registry
 
-SIZED = {"w1", "w2", "w3s", "w3c", "w3p", "w7"}
-ALL = ["w1", "w2", "w3s", "w3c", "w3p", "w4", "w5", "w6", "w7"]
+SIZED = {"w1", "w2", "w3s", "w3c", "w7"}
+ALL = ["w1", "w2", "w3s", "w3c", "w4", "w5", "w6", "w7"]
 
 
-def busy_share(secs: float = 0.3) -> float:
+def busy_share() -> float:
     def snap():
         v = [int(x) for x in open("/proc/stat").readline().split()[1:9]]
         return sum(v), v[3] + v[4]
 
     t0, i0 = snap()
-    time.sleep(secs)
+    time.sleep(0.3)
     t1, i1 = snap()
     return 1 - (i1 - i0) / max(1, t1 - t0)
 
@@ -221,7 +221,7 @@ def one_run(x: str, w: str, size: int, rep: int, turn: Turn, o) -> dict:
         if reopens:
             r = w6(x, o, size, path, kill=w == "w6-kill")
         else:
-            scale = {"secs": o.secs, "n": o.n, "cap": o.cap, "window": o.window}
+            scale = {"secs": o.secs, "n": o.n, "cap": o.cap}
             args = ["--adapter", x, "--workload", w, "--size", str(size), "--dir", path]
             args += [text for key, value in scale.items() for text in (f"--{key}", str(value))]
             r = finish(child(args), o.secs * 8 + 2 * o.cap + 60)
@@ -252,7 +252,6 @@ def options() -> argparse.Namespace:
     p.add_argument("--secs", type=float, default=3.0)
     p.add_argument("--n", type=int, default=200_000, help="backlog of W4/W6")
     p.add_argument("--cap", type=float, default=60.0, help="seconds per phase of W4/W6")
-    p.add_argument("--window", type=int, default=4096)
     p.add_argument("--dir", required=True, help="scratch directory on the disk to measure")
     p.add_argument("--out", required=True, help="JSON file, appended to")
     p.add_argument("--lock", help="flock this file around every timed run")

@@ -14,6 +14,10 @@ from benchmarks import workloads
 from benchmarks.adapters import load
 
 FAN = [f"f{i}" for i in range(10)]
+TIMED = {
+    "w1": workloads.w1_confirmed, "w2": workloads.w2_pipelined, "w3s": workloads.w3_stream, "w3c": workloads.w3_strict,
+    "w7": workloads.w7_producers,
+}  # fmt: skip
 
 
 def main() -> None:
@@ -24,7 +28,6 @@ def main() -> None:
     p.add_argument("--secs", type=float, default=3.0)
     p.add_argument("--n", type=int, default=200_000)
     p.add_argument("--cap", type=float, default=60.0)
-    p.add_argument("--window", type=int, default=4096)
     p.add_argument("--dir", required=True)
     p.add_argument("--expect", type=int, default=0)
     p.add_argument("--keep", action="store_true")
@@ -43,7 +46,7 @@ def main() -> None:
             t2 = workloads.clock()
             if first:
                 a.ack([first[0][0]])
-            d = workloads._drain(a, o.expect - len(first), o.cap)
+            d = workloads.drain(a, o.expect - len(first), o.cap)
             res = {
                 "open_s": t1 - t0,
                 "first_s": t2 - t0,
@@ -54,7 +57,7 @@ def main() -> None:
             a.close()
         elif w == "fill":
             a.open(o.dir)
-            n, dt = workloads._fill(a, o.n, o.size, o.cap)
+            n, dt = workloads.fill(a, o.n, o.size, o.cap)
             print(json.dumps({"ready": n, "secs": dt}), flush=True)
             if sys.stdin.readline().strip() == "close":
                 t0 = workloads.clock()
@@ -65,22 +68,12 @@ def main() -> None:
         else:
             queues = FAN if w == "w5" else ("q",)
             a.open(o.dir, queues)
-            if w == "w1":
-                res = workloads.w1_confirmed(a, o.size, o.secs)
-            elif w == "w2":
-                res = workloads.w2_pipelined(a, o.size, o.secs, o.window)
-            elif w == "w3s":
-                res = workloads.w3_stream(a, o.size, o.secs)
-            elif w == "w3c":
-                res = workloads.w3_strict(a, o.size, o.secs)
-            elif w == "w3p":
-                res = workloads.w3_paced(a, o.size, o.secs)
+            if w in TIMED:
+                res = TIMED[w](a, o.size, o.secs)
             elif w == "w4":
                 res = workloads.w4_backlog(a, o.dir, o.size, o.n, o.cap)
             elif w == "w5":
                 res = workloads.w5_fanout(a, o.dir, o.size, o.secs, FAN)
-            elif w == "w7":
-                res = workloads.w7_producers(a, o.size, o.secs)
             else:
                 raise SystemExit(f"unknown workload {w}")
             if w == "w4":
@@ -94,7 +87,7 @@ def main() -> None:
                 a.close()
         if not o.keep and hasattr(a, "destroy"):
             a.destroy()
-        res["rss_kb"] = workloads.hwm_kb(os.getpid())
+        res["rss_kb"] = workloads.status_kb(os.getpid(), "VmHWM")
         wait = 0
         for t in os.listdir("/proc/self/task"):
             try:

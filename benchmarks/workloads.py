@@ -13,12 +13,14 @@ import time
 from itertools import cycle
 
 clock = time.perf_counter
+WINDOW = 4096
+PRODUCERS = 4
 ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 
-def pool(size: int, n: int = 512, seed: int = 7) -> list[bytes]:
+def pool(size: int, n: int = 512) -> list[bytes]:
     """Make n random printable bodies of `size` bytes (seq field left zero)."""
-    rnd = random.Random(seed)
+    rnd = random.Random(7)
     out = []
     for _ in range(n):
         raw = rnd.randbytes(size)
@@ -26,13 +28,10 @@ def pool(size: int, n: int = 512, seed: int = 7) -> list[bytes]:
     return out
 
 
-def numbered(bodies: list[bytes], start: int = 0):
+def numbered(bodies: list[bytes]):
     """Endless bodies with their sequence number in the first 16 bytes."""
-    i = start
-    tails = [b[16:] for b in bodies]
-    for t in cycle(tails):
-        yield b"%016x" % i + t
-        i += 1
+    for i, b in enumerate(cycle(bodies)):
+        yield b"%016x" % i + b[16:]
 
 
 def pct(sorted_values: list[float], p: float) -> float:
@@ -85,24 +84,24 @@ def w1_confirmed(a, size: int, secs: float) -> dict:
     }
 
 
-def timed_bodies(bodies: list[bytes], secs: float, every: int = 32, cap: int = 1 << 60):
+def timed_bodies(bodies: list[bytes], secs: float, cap: int = 1 << 60):
     t_end = clock() + secs
     for n, b in enumerate(cycle(bodies), 1):
         yield b
-        if n % every == 0 and (clock() > t_end or n >= cap):
+        if n % 32 == 0 and (clock() > t_end or n >= cap):
             return
 
 
-def w2_pipelined(a, size: int, secs: float, window: int = 4096) -> dict:
-    """One producer, up to `window` unconfirmed; time until all confirmed."""
+def w2_pipelined(a, size: int, secs: float) -> dict:
+    """One producer, up to WINDOW unconfirmed; time until all confirmed."""
     bodies = pool(size)
-    a.publish_pipelined(timed_bodies(bodies, min(0.3, secs / 5)), window=window)
+    a.publish_pipelined(timed_bodies(bodies, min(0.3, secs / 5)), window=WINDOW)
     gc.collect()
     cap = int(6e9 // size)  # at most 6 GB
     t0 = clock()
-    n = a.publish_pipelined(timed_bodies(bodies, secs, cap=cap), window=window)
+    n = a.publish_pipelined(timed_bodies(bodies, secs, cap=cap), window=WINDOW)
     dt = clock() - t0
-    return {"n": n, "secs": dt, "rate": n / dt, "mb_s": n * size / dt / 1e6, "window": window}
+    return {"n": n, "secs": dt, "rate": n / dt, "mb_s": n * size / dt / 1e6}
 
 
 def _flow(a, size: int, secs: float, window: int, inflight: int, group: int) -> dict:
@@ -206,67 +205,6 @@ def w3_strict(a, size: int, secs: float) -> dict:
     return _flow(a, size, secs, window=1, inflight=64, group=1)
 
 
-def w3_paced(a, size: int, secs: float, hz: float = 500.0) -> dict:
-    """Open loop: hz messages a second, latency from hand-over to the consumer
-    having it (ack per message).
-    """
-    tails = [b[16:] for b in pool(size)]
-    sent: list[float] = []
-    lats: list[float] = []
-    late = [0.0]
-    done = threading.Event()
-    err: list[BaseException] = []
-    total = int(hz * secs)
-
-    def producer():
-        try:
-            t0 = clock()
-            for i in range(total):
-                due = t0 + i / hz
-                now = clock()
-                if due > now:
-                    time.sleep(due - now)
-                else:
-                    late[0] = max(late[0], now - due)
-                b = b"%016x" % i + tails[i % len(tails)]
-                sent.append(clock())
-                a.publish_nowait(b)
-                if clock() - t0 > secs * 3:
-                    break
-            a.settle()
-        except BaseException as e:
-            err.append(e)
-        done.set()
-
-    th = threading.Thread(target=producer)
-    th.start()
-    n = 0
-    idle_end = clock() + secs * 3 + 10
-    while clock() < idle_end:
-        ds = a.consume(1, 0.2)
-        now = clock()
-        if not ds:
-            if done.is_set() and n >= len(sent):
-                break
-            continue
-        for _t, body in ds:
-            lats.append(now - sent[int(body[:16], 16)])
-            n += 1
-        a.ack([t for t, _ in ds])
-    th.join(60)
-    if err:
-        raise err[0]
-    skip = min(len(lats) // 5, 250)
-    return {
-        "n": n,
-        "hz": hz,
-        "lost": len(sent) - n,
-        "producer_late_ms": ms(late[0]),
-        "kept_up": late[0] < 0.25 and len(sent) == total,
-        **lat(lats[skip:]),
-    }
-
-
 def proc_io(pids: list[int]) -> dict:
     tot = {"write_bytes": 0, "wchar": 0}
     for p in pids:
@@ -280,16 +218,10 @@ def proc_io(pids: list[int]) -> dict:
     return tot
 
 
-def hwm_kb(pid: int) -> int:
+def status_kb(pid: int, field: str) -> int:
+    """VmRSS, the memory that a process holds, or VmHWM, the most that it held."""
     for line in open(f"/proc/{pid}/status"):
-        if line.startswith("VmHWM"):
-            return int(line.split()[1])
-    return 0
-
-
-def rss_kb(pid: int) -> int:
-    for line in open(f"/proc/{pid}/status"):
-        if line.startswith("VmRSS"):
+        if line.startswith(field):
             return int(line.split()[1])
     return 0
 
@@ -304,12 +236,12 @@ class PeakRss(threading.Thread):
     def run(self):
         while not self.stop.wait(0.1):
             try:
-                self.peak = max(self.peak, sum(rss_kb(p) for p in self.pids))
+                self.peak = max(self.peak, sum(status_kb(p, "VmRSS") for p in self.pids))
             except OSError:
                 pass
 
 
-def _fill(a, n: int, size: int, cap: float, queue: str = "q") -> tuple[int, float]:
+def fill(a, n: int, size: int, cap: float) -> tuple[int, float]:
     t0 = clock()
 
     def gen():
@@ -318,17 +250,17 @@ def _fill(a, n: int, size: int, cap: float, queue: str = "q") -> tuple[int, floa
                 return
             yield b
 
-    k = a.publish_pipelined(gen(), queue, window=4096)
+    k = a.publish_pipelined(gen(), window=WINDOW)
     return k, clock() - t0
 
 
-def _drain(a, expect: int, cap: float, group: int = 256, ack: bool = True, queue: str = "q") -> dict:
+def drain(a, expect: int, cap: float) -> dict:
     t0 = clock()
     n = bad = 0
     nxt = 0
     first = None
     while n < expect and clock() - t0 < cap:
-        ds = a.consume(group, 2.0, queue)
+        ds = a.consume(256, 2.0)
         if not ds:
             break
         if first is None:
@@ -339,8 +271,7 @@ def _drain(a, expect: int, cap: float, group: int = 256, ack: bool = True, queue
                 bad += 1
             nxt = s + 1
         n += len(ds)
-        if ack:
-            a.ack([t for t, _ in ds], queue)
+        a.ack([t for t, _ in ds])
     dt = clock() - t0
     return {"n": n, "secs": dt, "rate": n / dt if dt else 0, "first_s": first, "out_of_order": bad}
 
@@ -351,18 +282,18 @@ def w4_backlog(a, path: str, size: int, n: int, cap: float) -> dict:
     spids = a.server_pids()
     pids = spids or [me]
     peak = PeakRss(spids) if spids else None
-    rss0 = rss_kb(me)
-    srss0 = sum(rss_kb(p) for p in spids)
+    rss0 = status_kb(me, "VmRSS")
+    srss0 = sum(status_kb(p, "VmRSS") for p in spids)
     disk0 = a.disk_bytes(path)
     if peak:
         peak.start()
     io0 = proc_io(pids)
-    k, t_in = _fill(a, n, size, cap)
+    k, t_in = fill(a, n, size, cap)
     os.sync()
     disk1 = a.disk_bytes(path)
     io1 = proc_io(pids)
-    rss1 = rss_kb(me)
-    d = _drain(a, k, cap)
+    rss1 = status_kb(me, "VmRSS")
+    d = drain(a, k, cap)
     if d["n"] == k:
         time.sleep(1.0)  # let it reclaim
     os.sync()
@@ -382,7 +313,7 @@ def w4_backlog(a, path: str, size: int, n: int, cap: float) -> dict:
         "out_of_order": d["out_of_order"],
         "rss_before_kb": rss0,
         "rss_full_kb": rss1,
-        "rss_peak_kb": hwm_kb(me),
+        "rss_peak_kb": status_kb(me, "VmHWM"),
         "server_rss_before_kb": srss0,
         "server_rss_peak_kb": peak.peak if peak else 0,
         "disk_before": disk0,
@@ -427,11 +358,11 @@ def w5_fanout(a, path: str, size: int, secs: float, queues: list[str]) -> dict:
     }
 
 
-def w7_producers(a, size: int, secs: float, threads: int = 4) -> dict:
-    """`threads` producers, each waiting for its confirm."""
+def w7_producers(a, size: int, secs: float) -> dict:
+    """Four producers, each waiting for its confirm."""
     bodies = pool(size)
-    lats: list[list[float]] = [[] for _ in range(threads)]
-    go = threading.Barrier(threads + 1)
+    lats: list[list[float]] = [[] for _ in range(PRODUCERS)]
+    go = threading.Barrier(PRODUCERS + 1)
     t_end = [0.0]
     err: list[BaseException] = []
 
@@ -454,13 +385,13 @@ def w7_producers(a, size: int, secs: float, threads: int = 4) -> dict:
             err.append(e)
             go.abort()
 
-    ths = [threading.Thread(target=run, args=(k,)) for k in range(threads)]
+    ths = [threading.Thread(target=run, args=(k,)) for k in range(PRODUCERS)]
     for t in ths:
         t.start()
     t_end[0] = clock() + secs + 0.05
     try:
         t_end[0] = clock() + 1e9
-        while go.n_waiting < threads and not err:
+        while go.n_waiting < PRODUCERS and not err:
             time.sleep(0.001)
         t0 = clock()
         t_end[0] = t0 + secs
@@ -473,4 +404,4 @@ def w7_producers(a, size: int, secs: float, threads: int = 4) -> dict:
         raise err[0]
     dt = clock() - t0
     allv = [x for each in lats for x in each]
-    return {"n": len(allv), "secs": dt, "rate": len(allv) / dt, "threads": threads, **lat(allv)}
+    return {"n": len(allv), "secs": dt, "rate": len(allv) / dt, **lat(allv)}

@@ -75,17 +75,13 @@ class BaseAdapter:
             n += len(chunk)
         return n
 
-    def publish_nowait(self, body: bytes, queue: str = "q") -> None:
-        """Make one message visible to consumers as soon as the peer can; the confirmation may come later."""
-        self.publish_confirmed(body, queue)
-
     def publish_fanout(self, body: bytes, queues: Sequence[str]) -> None:
         """One message to every queue, without waiting if the peer can pipeline; ``settle()`` waits."""
         for q in queues:
             self.publish_confirmed(body, q)
 
     def settle(self) -> None:
-        """Wait until everything from nowait/fanout publishing is confirmed."""
+        """Wait until everything that was published by `publish_fanout` is confirmed."""
 
     def consume(self, max_n: int, timeout: float, queue: str = "q") -> list[Delivery]:
         """Up to ``max_n`` deliveries; [] when none came within ``timeout``."""
@@ -227,9 +223,6 @@ class GroupedPublishes:
 
     def publish_confirmed(self, body, queue="q"):
         self.group.submit(queue, body, True)
-
-    def publish_nowait(self, body, queue="q"):
-        self.group.submit(queue, body, False)
 
     def settle(self):
         self.group.wait_below(0)

@@ -46,9 +46,6 @@ class WarrenMQ(BaseAdapter):
             confirm.result(PATIENCE)
         return n
 
-    def publish_nowait(self, body, queue="q"):
-        self._remember(self.queues[queue].publish(body))
-
     def publish_fanout(self, body, queues):
         self._remember(self.broker.publish("all", "all", body))
 
