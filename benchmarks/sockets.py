@@ -1,11 +1,12 @@
-"""One client's round trips at `warrenmq serve` of this checkout, and beside it of another one, in turns in one run.
+"""One client's round trips at `warrenmq serve` of this checkout, and beside it of another one or RabbitMQ, in turns in one run.
 
-    python -m benchmarks.sockets --dir SCRATCH [--before CHECKOUT] [--rounds 5] [--only round_trip,flood]
+    python -m benchmarks.sockets --dir SCRATCH [--before CHECKOUT] [--rabbitmq] [--rounds 5] [--only round_trip,flood]
 
 round_trip    publish a persistent message of 1 KB, get its delivery, ack it
 confirmed     publish it and get its confirm, which follows a sync
 channel       channel.open and channel.close
 publish       20,000 persistent messages of 1 KB, up to 1,000 of them unconfirmed
+purge         queue.purge of 100,000 messages of 1 KB, and then queue.delete of as many
 flood         round trips of one client beside another that publishes bodies of 100 KB as fast as it can
 
 The client is a raw socket with ready-made frames, which takes a twentieth of what pika takes.  `cpu` is the server's processor time
@@ -28,16 +29,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from pamqp import commands, frame
 from pamqp.header import ContentHeader
 
-from benchmarks import ROOT
+from benchmarks import ROOT, rabbit_node
+from benchmarks.amqp import RabbitMQ
 
 PERSISTENT = commands.Basic.Properties(delivery_mode=2)
 QUEUE = "sockets"
-WARM_UP, TRIPS, CHANNELS, MESSAGES, WINDOW = 300, 3_000, 400, 20_000, 1_000
+WARM_UP, TRIPS, CHANNELS, MESSAGES, WINDOW, BACKLOG = 300, 3_000, 400, 20_000, 1_000, 100_000
 FLOOD = 100_000
 FLOOD_SECONDS = 3.0
 
@@ -104,6 +107,12 @@ def processor_time(pid: int) -> float:
         with open(f"/proc/{pid}/task/{each}/schedstat", encoding="ascii") as file:
             total += int(file.read().split()[0])
     return total / 1e3
+
+
+def resident(pid: int) -> float:
+    """Megabytes."""
+    with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def waits(pid: int) -> int:
@@ -218,7 +227,25 @@ def publish(client: Client, pid: int, _port: int) -> dict[str, float]:
     return {**each, "ms": took / MESSAGES * 1e3}
 
 
-def flood(client: Client, _pid: int, port: int) -> dict[str, float]:
+def purge(client: Client, pid: int, _port: int) -> dict[str, float]:
+    one, seconds = publish_frames(QUEUE, 1024) * WINDOW, []
+    client.call(commands.Queue.Declare(queue=QUEUE, durable=True), "Queue.DeclareOk")
+    client.call(commands.Confirm.Select(), "Confirm.SelectOk")
+    for ending, answer in (
+        (commands.Queue.Purge(queue=QUEUE), "Queue.PurgeOk"), (commands.Queue.Delete(queue=QUEUE), "Queue.DeleteOk"),
+    ):  # fmt: skip
+        for number in range(1, BACKLOG // WINDOW + 1):
+            client.socket.sendall(one)
+            done = len(seconds) * BACKLOG + number * WINDOW
+            while client.until("Basic.Ack").delivery_tag < done:
+                pass
+        used, began = Used(pid), time.perf_counter()
+        client.call(ending, answer)
+        seconds.append(time.perf_counter() - began)
+    return {"purge_s": seconds[0], "delete_s": seconds[1], **used.each(BACKLOG)}
+
+
+def flood(client: Client, pid: int, port: int) -> dict[str, float]:
     other = Client(port)
     other.call(commands.Queue.Declare(queue="flood", durable=True), "Queue.DeclareOk")
     ends = time.monotonic() + FLOOD_SECONDS
@@ -235,15 +262,17 @@ def flood(client: Client, _pid: int, port: int) -> dict[str, float]:
     flooding.start()
     times = trips(client, lambda: time.monotonic() < ends, QUEUE)
     flooding.join()
+    memory = resident(pid)
     other.call(commands.Queue.Delete(queue="flood"), "Queue.DeleteOk")
     return {
         "ms": statistics.median(times), "p99": sorted(times)[len(times) * 99 // 100], "worst": max(times),
-        "trips": len(times), "flood_per_s": sent / FLOOD_SECONDS,
+        "trips": len(times), "flood_per_s": sent / FLOOD_SECONDS, "memory_mb": memory,
     }  # fmt: skip
 
 
 MEASURES = {
-    "round_trip": round_trip, "confirmed": confirmed, "channel": channel, "publish": publish, "flood": flood,
+    "round_trip": round_trip, "confirmed": confirmed, "channel": channel, "publish": publish, "purge": purge,
+    "flood": flood,
 }  # fmt: skip
 
 
@@ -267,28 +296,44 @@ def served(checkout: Path, scratch: str) -> Iterator[tuple[int, int]]:
         os.unlink(data + ".log")
 
 
+@contextmanager
+def rabbitmq(scratch: str) -> Iterator[tuple[int, int]]:
+    """The same of a RabbitMQ node."""
+    node = RabbitMQ(scratch)
+    node.start()
+    try:
+        yield node.pid, rabbit_node.port()
+    finally:
+        node.stop()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--dir", required=True)
     parser.add_argument("--before", type=Path)
+    parser.add_argument("--rabbitmq", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default=",".join(MEASURES))
     args = parser.parse_args()
     os.makedirs(args.dir, exist_ok=True)
     here = Path(ROOT)
-    checkouts = [args.before.resolve(), here] if args.before else [here]
+    servers = {
+        each.name: partial(served, each) for each in (args.before and args.before.resolve(), here) if each
+    }
+    if args.rabbitmq:
+        servers["rabbitmq"] = rabbitmq
     for name in args.only.split(","):
-        found: list[list[dict[str, float]]] = [[] for _ in checkouts]
+        found: dict[str, list[dict[str, float]]] = {server: [] for server in servers}
         for _ in range(args.rounds):
-            for checkout, rounds in zip(checkouts, found, strict=True):
-                with served(checkout, args.dir) as (pid, port):
-                    rounds.append(MEASURES[name](Client(port), pid, port))
-        for checkout, rounds in zip(checkouts, found, strict=True):
+            for server, start in servers.items():
+                with start(args.dir) as (pid, port):
+                    found[server].append(MEASURES[name](Client(port), pid, port))
+        for server, rounds in found.items():
             for key in rounds[0]:
                 values = [each[key] for each in rounds]
                 best = max(values) if key in {"trips", "flood_per_s"} else min(values)
                 print(
-                    f"{name} {key} {checkout.name}: {best:.3f} ({', '.join(f'{each:.3f}' for each in values)})",
+                    f"{name} {key} {server}: {best:.3f} ({', '.join(f'{each:.3f}' for each in values)})",
                     flush=True,
                 )
 
