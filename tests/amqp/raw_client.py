@@ -56,7 +56,6 @@ class RawClient:
     def next(self, kind: type) -> Any:
         """The next method, which must be of this kind."""
         got = self.frame()
-        assert got is not None
         assert got.type == METHOD
         method = decode_method(got.payload)
         assert isinstance(method, kind), method

@@ -148,7 +148,6 @@ def test_a_slow_reader_gets_everything_and_costs_little(server, broker):
         got = 0
         while got < 3000:
             frame = slow.frame()
-            assert frame is not None
             got += frame.type == 3
     assert queue.info().ready == 0
 
@@ -167,7 +166,6 @@ def test_a_client_that_stops_reading_is_no_longer_read_from(server, broker, monk
         got = 0
         while got < 400 * 100_000:
             frame = greedy.frame()
-            assert frame is not None
             got += len(frame.payload) * (frame.type == 3)
         asking.join()
 

@@ -29,9 +29,7 @@ def short_life(host: SimulatedHost) -> None:
     ]
     for confirm in confirms:
         confirm.result()
-    delivery = queue.get()
-    assert delivery is not None
-    delivery.ack()
+    queue.get().ack()
     broker.close()
 
 

@@ -30,7 +30,6 @@ def test_publish_consume_and_restart(tmp_path: Path) -> None:
             await jobs.publish(b"stays")
         async with aio.open(tmp_path) as broker:
             delivery = await (await broker.declare_queue("jobs")).get(timeout=LIMIT)
-            assert delivery is not None
             assert delivery.body == b"stays"
             assert (await broker.stats()).queues[0].unacked == 1
 
@@ -113,7 +112,6 @@ def test_any_number_of_publishers_that_wait_for_an_alarm_keep_no_thread_from_the
             assert [each.name for each in waiting] == [f"p{n}" for n in range(100)]
             for body in (b"1", b"2"):
                 delivery = await jobs.get()
-                assert delivery is not None
                 assert delivery.body == body
                 delivery.ack()
             await broker.declare_queue("another")

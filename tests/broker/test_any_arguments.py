@@ -136,7 +136,6 @@ class World:
         while not self._stop.is_set():
             self.other.publish(b"%d" % self.served).result(TIMEOUT)
             delivery = self.other.get(TIMEOUT)
-            assert delivery is not None
             assert delivery.body == b"%d" % self.served
             delivery.ack()
             self.served += 1

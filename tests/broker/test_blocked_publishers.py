@@ -105,14 +105,11 @@ def test_a_transaction_an_ack_a_get_and_a_declaration_go_on(host: SimulatedHost)
         host.sleep(1.1)
         assert set_alarms(broker) == ["memory"]
     with pytest.raises(warrenmq.Blocked, match="memory alarm"), broker.tx():
-        delivery = queue.get()
-        assert delivery is not None
-        delivery.ack()
+        queue.get().ack()
         queue.publish(b"refused", timeout=0.5)
     assert queue.info().unacked == 1, "an exception undoes the ack, too"
     for body in (b"2", b"3", b"taken before the alarm"):
         delivery = queue.get()
-        assert delivery is not None
         assert delivery.body == body
         delivery.ack()
     broker.declare_queue("another")

@@ -124,7 +124,6 @@ class Limited(RuleBasedStateMachine):
             self.expire()
             for delivery in iter(self.broker.queue("dead").get, None):
                 headers = delivery.properties.headers
-                assert headers is not None
                 letters.append((delivery.body, headers["x-death"][0]["reason"]))
                 delivery.ack()
             self.expire()

@@ -62,9 +62,7 @@ def test_the_first_use_of_a_queue_without_a_thread_is_refused_and_nothing_else_n
             ):
                 broker.declare_queue(name).publish(b"y").result(10)
         queue.publish(b"x" * 5000).result(10)
-        delivery = queue.get()
-        assert delivery is not None
-        delivery.ack()
+        queue.get().ack()
         assert labels(broker) == before, "nothing was restarted"
         assert len(ActorRegistry.get_all()) == registered
         exhausted.clear()
@@ -88,9 +86,7 @@ def test_on_a_pool_everything_goes_on_without_a_new_thread(
         for number in range(20):
             queue = broker.declare_queue(f"new{number}")
             queue.publish(b"x" * 5000).result(LIMIT)
-            delivery = queue.get()
-            assert delivery is not None
-            delivery.ack()
+            queue.get().ack()
         channel = client.channel()
         channel.confirm_delivery()
         channel.basic_publish("", "there", b"y")

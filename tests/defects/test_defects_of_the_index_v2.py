@@ -153,7 +153,6 @@ def test_an_entry_that_is_cut_off_is_no_entry_and_no_crash(cut: int, persistent:
     index.publish_many(1, [kit.embedded_record(1)], persistent)
     index.sync(Trigger.TIMER)
     whole = kit.read_file(disk, "0.qi")
-    assert whole is not None
     kit.put_file(disk, "0.qi", whole[: len(whole) - cut])
     assert [seq for seq, _, _ in index_of(disk).read(0, 4)] == [0]
 
@@ -176,7 +175,6 @@ def test_a_body_behind_the_end_of_its_file_costs_that_message_only() -> None:
     index = index_of(disk, 0, 3)
     index.sync(Trigger.TIMER)
     whole = kit.read_file(disk, "0.qs")
-    assert whole is not None
     kit.put_file(disk, "0.qs", whole[:-3])
     index, found = kit.recover(disk, SETTINGS)
     assert (found.count, bodies(index, 0, 4), index.unacked) == (3, [body(0), body(1)], 2)

@@ -17,7 +17,6 @@ def death(
 
 def told(headers: list[Any]) -> list[tuple[Any, Any, Any]]:
     found = lookup(headers, "x-death")
-    assert found is not None
     return [tuple(lookup(table, name)[1] for name in ("queue", "reason", "count")) for _, table in found[1]]  # type: ignore[index]
 
 

@@ -67,7 +67,6 @@ def test_what_one_publishes_the_other_gets_with_its_properties(pair: Pair) -> No
         giver.publish(b"body", properties=given).result(LIMIT)
         assert [(each.body, each.properties.headers) for each in taker.peek(5)] == [(b"body", given.headers)]
         got = taker.get()
-        assert got is not None
         assert (got.body, got.exchange, got.routing_key, got.redelivered) == (b"body", "", "q", False)
         assert (got.properties.headers, got.properties.message_id) == (given.headers, "m")
         got.ack()
@@ -82,7 +81,6 @@ def test_bodies_of_all_sizes_come_as_they_went(pair: Pair) -> None:
     with queue.consume(prefetch=3) as consumer:
         for body in bodies:
             delivery = consumer.get(LIMIT)
-            assert delivery is not None
             assert delivery.body == body
             delivery.ack()
     assert len(queue) == 0
@@ -93,16 +91,12 @@ def test_a_thread_sees_what_it_did_before(pair: Pair) -> None:
     for number in range(50):
         queue.publish(b"%d" % number)
         assert len(queue) == 1
-        got = queue.get()
-        assert got is not None
-        got.ack()
+        queue.get().ack()
         assert (queue.info().ready, queue.info().unacked) == (0, 0)
     with queue.consume(prefetch=10) as consumer:
         queue.publish_many([b"x"] * 10)
         for _ in range(10):
-            delivery = consumer.get(LIMIT)
-            assert delivery is not None
-            delivery.ack()
+            consumer.get(LIMIT).ack()
         assert queue.info().unacked == 0
 
 
@@ -147,9 +141,7 @@ def test_a_transaction_takes_effect_at_its_end_or_not_at_all(pair: Pair) -> None
         raise ZeroDivisionError
     with pair.attached.tx():
         queue.publish(b"new")
-        got = queue.get()
-        assert got is not None
-        got.ack()
+        queue.get().ack()
         assert (queue.info().ready, queue.info().unacked) == (0, 1)
     assert [each.body for each in queue.peek(5)] == [b"new"]
 
@@ -227,7 +219,6 @@ def test_a_get_waits_for_a_message(pair: Pair) -> None:
     assert queue.get(timeout=0.01) is None
     threading.Timer(0.05, lambda: pair.owner.queue("q").publish(b"late")).start()
     got = queue.get(timeout=LIMIT, no_ack=True)
-    assert got is not None
     assert got.body == b"late"
 
 
