@@ -37,7 +37,7 @@ def open(  # noqa: A001  # the promised name
     settings and trace, the others reach it over the socket warrenmq.sock in the folder, and one of them takes over when it ends.
     Publishes that had no confirm then fail with Nacked, or with unconfirmed="repeat" are published again: such a message may be
     there twice.
-    Raises DirectoryInUse when another broker has the folder and does not share it, SettingsError for a bad setting, OSError when
+    Raises DirectoryInUse when another broker has the folder and does not share it, SettingsError for a bad setting, ArgumentValueError for a `runtime` that has an open broker, OSError when
     the folder cannot be used.  Damaged files never raise: their bad bytes go to quarantine/ and are reported.
     """
     if text("unconfirmed", unconfirmed) not in ("fail", "repeat"):

@@ -16,6 +16,7 @@ from tests.support.simulated import take_all
 from tests.support.source_tree import ROOT
 from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.queue_index.v2.index import QueueIndexV2
+from warrenmq.runtime import Pool
 
 
 @pytest.fixture
@@ -357,6 +358,19 @@ def test_a_publish_whose_handling_crashes_the_queue_is_nacked_and_the_next_one_i
         queue.publish(b"unlucky").result()
     queue.publish(b"taken").result()
     assert take_all(queue) == [b"taken"]
+
+
+def test_a_runtime_has_one_broker_at_a_time(tmp_path: Path) -> None:
+    runtime = Pool()
+    with warrenmq.open(tmp_path / "one", runtime=runtime) as first:
+        queue = first.declare_queue("q")
+        with pytest.raises(ValueError, match="give each broker a runtime of its own"):
+            warrenmq.open(tmp_path / "two", runtime=runtime)
+        assert not (tmp_path / "two").exists()
+        queue.publish(b"the first one goes on").result(LIMIT)
+        first.close()
+        with warrenmq.open(tmp_path / "two", runtime=runtime) as second:
+            second.declare_queue("q").publish(b"x").result(LIMIT)
 
 
 def test_a_silent_program_imports_nothing_that_it_does_not_need(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def open(  # noqa: A001  # the promised name
     `trace` is a folder for trace segments; None = no trace.  `runtime` schedules the actors; None = as the setting
     `scheduler` says.
     `vhost` is the one of the folder's virtual hosts that is served; `warrenmq recover` may have filled several.
-    Raises DirectoryInUse when another broker has the folder, SettingsError for a bad setting, OSError when the
+    Raises DirectoryInUse when another broker has the folder, SettingsError for a bad setting, ArgumentValueError for a `runtime` that has an open broker, OSError when the
     folder cannot be used.  Damaged files never raise: their bad bytes go to quarantine/ and are reported.
     """
     data = path_of("path", path)

@@ -13,7 +13,7 @@ from warrenmq.actors.vhost.vhost import Vhost, queue_name
 from warrenmq.broker.run_trace import RunTrace
 from warrenmq.directory.definitions import Definitions
 from warrenmq.directory.layout import DataDirectory
-from warrenmq.errors import BrokerClosed, Error
+from warrenmq.errors import ArgumentValueError, BrokerClosed, Error
 from warrenmq.log import Log
 from warrenmq.node.resources import Resources
 from warrenmq.queue.messages import Drain
@@ -51,6 +51,9 @@ class Engine:
     def __init__(self, path: str, settings: Settings, runtime: Runtime, disk: Disk, memory: Memory,
                  trace: str | Recorder | None, vhost: str, directory: DataDirectory | None) -> None:  # fmt: skip
         """Recover the directory and start the actors; `directory` is given by its owner, who serves another vhost of it."""
+        if runtime.is_registered(RABBIT_SUP):
+            msg = f"{path} cannot be opened in this runtime, which has an open broker already; give each broker a runtime of its own"
+            raise ArgumentValueError(msg)
         self.path = path
         self.settings = settings
         self.runtime = runtime
