@@ -80,13 +80,10 @@ def trace_of(
     seed: int, life: Callable[[SimulatedHost], None], settings: Settings = SMALL
 ) -> dict[str, bytes]:
     """Every file that the trace of one life consists of."""
-    host = SimulatedHost(seed, settings)
-    try:
+    with SimulatedHost(seed, settings) as host:
         life(host)
         assert host.sink is not None
         return host.sink.files()
-    finally:
-        host.close()
 
 
 def digest(files: dict[str, bytes]) -> str:

@@ -97,8 +97,7 @@ class Opened(NamedTuple):
 
 def opened(files: Files, profile: str) -> Opened:
     """The state after two opens, of which the second comes after a crash of the first."""
-    host = SimulatedHost(1, BOTH_PROFILES[profile], traced=False)
-    try:
+    with SimulatedHost(1, BOTH_PROFILES[profile], traced=False) as host:
         put(host, files)
         broker = host.open()
         told = broker.stats().damage
@@ -115,8 +114,6 @@ def opened(files: Files, profile: str) -> Opened:
         }
         broker.close()
         return Opened(found, arguments, told, files_of(host))
-    finally:
-        host.close()
 
 
 def checked(files: Files, to: Path) -> tuple[int, dict[str, list[str]], list[dict[str, Any]]]:

@@ -34,8 +34,7 @@ def ids(settings: Settings) -> str:
 @pytest.mark.parametrize("settings", EVERY_KIND, ids=ids)
 @pytest.mark.parametrize("clean", [True, False])
 def test_it_is_set_aside_and_the_next_one_is_delivered(settings: Settings, clean: bool) -> None:
-    host = SimulatedHost(5, settings)
-    try:
+    with SimulatedHost(5, settings) as host:
         broker = host.open()
         queue = broker.declare_queue("a")
         for body in BODIES:
@@ -77,14 +76,11 @@ def test_it_is_set_aside_and_the_next_one_is_delivered(settings: Settings, clean
         (finding,) = result.violations
         assert (finding.rule, finding.text.split(" ", 1)[0]) == ("C2", "2"), finding
         assert "lost to damage" in finding.text
-    finally:
-        host.close()
 
 
 @pytest.mark.parametrize("settings", EVERY_KIND[::4], ids=ids)
 def test_a_rejected_message_that_cannot_be_read_again_is_not_dead_lettered(settings: Settings) -> None:
-    host = SimulatedHost(6, settings)
-    try:
+    with SimulatedHost(6, settings) as host:
         broker = host.open()
         broker.declare_queue("dead")
         queue = broker.declare_queue(
@@ -107,5 +103,3 @@ def test_a_rejected_message_that_cannot_be_read_again_is_not_dead_lettered(setti
         assert broker.queue("a").info().unacked == 0
         broker.close()
         host.check_trace()
-    finally:
-        host.close()

@@ -84,8 +84,7 @@ def test_a_store_without_room_keeps_what_it_was_given_and_frees_what_is_acked(ho
 @pytest.mark.parametrize("room", range(0, 2000, 97))
 @pytest.mark.parametrize("settings", BOTH_PROFILES.values(), ids=BOTH_PROFILES)
 def test_however_little_room_there_is_nothing_confirmed_is_lost(room: int, settings: Settings) -> None:
-    host = SimulatedHost(room, settings)
-    try:
+    with SimulatedHost(room, settings) as host:
         broker = host.open()
         queue = broker.declare_queue("q")
         host.disk.free_bytes = room
@@ -109,8 +108,6 @@ def test_however_little_room_there_is_nothing_confirmed_is_lost(room: int, setti
         assert not unexpected, "what was refused does not come back"
         assert [body for body in found if body in confirmed] == confirmed
         host.check_trace()
-    finally:
-        host.close()
 
 
 def test_a_queue_with_a_journal_to_flush_waits_for_room(host: SimulatedHost) -> None:

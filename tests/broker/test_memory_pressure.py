@@ -143,8 +143,7 @@ def test_an_idle_queue_stops_reporting(host: SimulatedHost) -> None:
 
 
 def test_a_queue_keeps_to_its_own_bound_whatever_memory_there_is(settings: Settings) -> None:
-    host = SimulatedHost(5, replace(settings, queue_ram_bytes=5_000, msg_store_io_batch_size=2))
-    try:
+    with SimulatedHost(5, replace(settings, queue_ram_bytes=5_000, msg_store_io_batch_size=2)) as host:
         broker = host.open()
         broker.declare_queue("q")
         fill(broker, 400, size=50)
@@ -154,5 +153,3 @@ def test_a_queue_keeps_to_its_own_bound_whatever_memory_there_is(settings: Setti
         assert drain(broker) == list(range(400))
         broker.close()
         host.check_trace()
-    finally:
-        host.close()

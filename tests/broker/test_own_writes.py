@@ -82,8 +82,7 @@ class Ledger:
 @given(st.lists(STEPS, max_size=25), st.integers(0, 1000))
 @settings(max_examples=30, deadline=None)
 def test_info_and_stats_count_what_the_same_thread_did_before(steps: list[str], seed: int) -> None:
-    host = SimulatedHost(seed, traced=False)
-    try:
+    with SimulatedHost(seed, traced=False) as host:
         broker = host.open()
         ledger = Ledger(broker, broker.declare_queue("q"))
         for number, step in enumerate(steps):
@@ -93,8 +92,6 @@ def test_info_and_stats_count_what_the_same_thread_did_before(steps: list[str], 
             if number % 3 == 0:
                 (queue,) = broker.stats().queues
                 assert (queue.ready, queue.unacked) == (ledger.ready, len(ledger.held)), step
-    finally:
-        host.close()
 
 
 @pytest.mark.parametrize(

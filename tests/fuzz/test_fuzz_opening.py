@@ -86,12 +86,9 @@ def given_back_twice(host: SimulatedHost, operations: int) -> dict[str, list[byt
 
 def found_in(files: Files, settings: Settings) -> dict[str, list[str]]:
     """The messages that each queue which is still declared gives back."""
-    host = SimulatedHost(seed=1, settings=settings, traced=False)
-    try:
+    with SimulatedHost(seed=1, settings=settings, traced=False) as host:
         put(host, files)
         found = given_back_twice(host, ENOUGH)
-    finally:
-        host.close()
     return {name: [sha256(body) for body in bodies] for name, bodies in found.items()}
 
 
@@ -190,16 +187,13 @@ def test_a_flipped_bit_in_a_stored_message_costs_this_message_and_is_reported(
         "flip", path, data.draw(st.integers(start, end - 1)), other=1 << data.draw(st.integers(0, 7))
     )
     damaged = apply(made.files, [hit])
-    host = SimulatedHost(seed=1, settings=settings, traced=True)
-    try:
+    with SimulatedHost(seed=1, settings=settings, traced=True) as host:
         put(host, damaged)
         found = {
             queue: [sha256(body) for body in bodies] for queue, bodies in given_back(host, ENOUGH).items()
         }
         assert host.disk.listdir(QUARANTINE)
         host.check_trace()
-    finally:
-        host.close()
     for queue, had in made.queues.items():
         lost = {each.sha256 for each in had.messages} - set(found[queue])
         assert set(found[queue]) <= set(

@@ -32,14 +32,11 @@ def closed(made_with: Settings) -> Directory:
 
 def opened(files: Files, settings: Settings) -> tuple[dict[str, list[str]], tuple[DamageStats, ...], Files]:
     """Open the directory; return the queues' messages, the reported damage, and the files afterwards."""
-    host = SimulatedHost(1, settings, traced=False)
-    try:
+    with SimulatedHost(1, settings, traced=False) as host:
         put(host, files)
         broker = host.open()
         found = {name: [sha256(each.body) for each in iter(broker.queue(name).get, None)] for name in QUEUES}
         return found, broker.stats().damage, files_of(host)
-    finally:
-        host.close()
 
 
 def checked(files: Files, folder: Path) -> tuple[int, dict[str, list[str]], set[str]]:

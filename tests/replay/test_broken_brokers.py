@@ -62,11 +62,8 @@ def life(host: SimulatedHost, *, kill: bool = False) -> Result:
 
 
 def lived(seed: int, settings=SMALL, *, kill: bool = False) -> Result:
-    host = SimulatedHost(seed, settings)
-    try:
+    with SimulatedHost(seed, settings) as host:
         return life(host, kill=kill)
-    finally:
-        host.close()
 
 
 @pytest.mark.parametrize("settings", EVERY_KIND)

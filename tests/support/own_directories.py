@@ -56,8 +56,7 @@ def sha256(data: bytes) -> str:
 @cache
 def directory(settings: Settings, stop: str) -> Directory:
     """The disk after a life with these settings and this end."""
-    host = SimulatedHost(seed=3, settings=settings, traced=False)
-    try:
+    with SimulatedHost(seed=3, settings=settings, traced=False) as host:
         broker, bodies = _life(host)
         if stop != "killed":
             broker.close()
@@ -66,8 +65,6 @@ def directory(settings: Settings, stop: str) -> Directory:
             _convert_halfway(host)
         files = files_of(host)
         queues = {name: _look(host, files, name) for name in QUEUES}
-    finally:
-        host.close()
     edges: dict[str, list[int]] = {}
     for queue in queues.values():
         for message in queue.messages:
