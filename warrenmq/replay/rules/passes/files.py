@@ -12,7 +12,7 @@ from itertools import islice, pairwise
 from operator import itemgetter
 from typing import Any, ClassVar
 
-from warrenmq.replay.drive.columns import Bools, Ints, Rows, Unit, codes, group_starts, groups, np
+from warrenmq.replay.drive.columns import Bools, Ints, Rows, Unit, codes, doubles, group_starts, np, parts_of
 from warrenmq.replay.drive.machines import STATE, FileEnd, Finding, Key, Machine, Outcome
 from warrenmq.replay.drive.precheck import OpenRows, Precheck, joined
 from warrenmq.replay.drive.trace_context import TraceContext
@@ -149,15 +149,19 @@ def outcome_of(key: Key, file: File, findings: Sequence[Finding] = ()) -> Outcom
 
 
 class FilesPrecheck(Precheck):
-    """The array form of the pass: the same walk, in which a stretch of rows that only append and release is one step."""
+    """The array form of the pass: the same walk, in which a stretch of rows that only append and release is one step.
+
+    Open rows are appends (t, message, offset, size), releases (t, message) and whole rows of all other events.
+    """
 
     machine: ClassVar[type[Machine]] = Files
 
     def open_rows(self, unit: Unit) -> Iterator[tuple[Key, OpenRows]]:
         for piece, rows in unit.of_each_piece(Files.events):
             collector_of = store_of_collector(self.runs[piece.run], piece.actor)
-            for store, file, table in _by_file(rows, piece.actor, collector_of):
-                yield (piece.run, store, file), (table,)
+            for store, file, left in _by_file(rows, piece.actor, collector_of):
+                if store:  # else it is not known whose collector it is
+                    yield (piece.run, store, file), left
 
     def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
         """The rows of these stores and of their collectors, and all reads."""
@@ -169,15 +173,16 @@ class FilesPrecheck(Precheck):
     def prove(
         self, key: Key, open_rows: Sequence[OpenRows], facts: Sequence[Any], context: TraceContext
     ) -> Outcome | None:
-        (table,) = joined(open_rows, len(COLUMNS))
-        rows = Rows(dict(zip(COLUMNS, np.ascontiguousarray(table.T), strict=True)))
         file = Files(self.runs, self.judges).new_file(key, context)
-        in_order = rows.at(np.lexsort((rows.who, rows.seq, rows.t)))
-        return outcome_of(key, file) if _is_fine(file, in_order) else None
+        return outcome_of(key, file) if _is_fine(file, *joined(open_rows, *_WIDTHS)) else None
 
 
-def _by_file(rows: Rows, actor: int, collector_of: int) -> Iterator[tuple[int, int, Ints]]:
-    """The rows of an actor by what they are about: store, file, the rows."""
+_WIDTHS = 4, 2, len(COLUMNS)
+_T, _MSG = map(COLUMNS.index, ("t", "msg"))
+
+
+def _by_file(rows: Rows, actor: int, collector_of: int) -> Iterator[tuple[int, int, OpenRows]]:
+    """The rows of an actor by what they are about: store, file, their open rows."""
     word = rows.who & 0xFFFF
     one, two, record, read = _OfOne.of(rows), _OfTwo.of(rows), _OfRecord.of(rows), Read.of(rows)
     store = np.where(rows.are(COLLECTORS), collector_of, actor)
@@ -187,45 +192,60 @@ def _by_file(rows: Rows, actor: int, collector_of: int) -> Iterator[tuple[int, i
     is_read = (word == _READ_DIRECTLY) & (read.mark != 0)
     first = np.flatnonzero(of_record | of_two | is_read | rows.are(OF_ONE))
     second = np.flatnonzero(of_two & (two.destination != two.source))
-    places = np.concatenate((first, second))
     whose = np.concatenate((np.where(is_read, read.store, store)[first], store[second]))
     file = np.select([of_record, of_two], [record.file, two.destination], default=one.file)
     file = np.concatenate((file[first], two.source[second]))
     (number,) = codes([whose], [file])
-    order = np.argsort(number, kind="stable")
-    table, whose, file = rows.at(places[order]).table(), whose[order], file[order]
-    for _, its in groups(number[order]):
-        if whose[its.start]:  # else it is not known whose collector it is
-            yield int(whose[its.start]), int(file[its.start]), table[its]
+    numbers, places = np.unique(number, return_index=True)
+    names = dict(
+        zip(numbers.tolist(), zip(whose[places].tolist(), file[places].tolist(), strict=True), strict=True)
+    )
+
+    rows = rows.at(np.concatenate((first, second)))
+    appends, releases = rows.event == Ev.APPEND, rows.are(RELEASES)
+    others = ~(appends | releases)
+    appended, released = rows.where(appends), rows.where(releases)
+    record_of = Append.of(appended)
+    tables = (
+        np.stack((appended.t, record_of.message, record_of.offset, record_of.size), axis=1),
+        np.stack((released.t, released.msg), axis=1),
+        rows.where(others).table(),
+    )
+    of_tables = (number[chosen] for chosen in (appends, releases, others))
+    for each, left in parts_of(*zip(of_tables, tables, strict=True)):
+        yield (*names[each], left)
 
 
-def _is_fine(file: File, rows: Rows) -> bool:
+def _is_fine(file: File, appends: Ints, releases: Ints, others: Ints) -> bool:
     """Take all rows of a file, in order; False as soon as one of them breaks a check, or might."""
-    is_new = np.zeros(len(rows), np.bool_)
-    is_new[np.unique(rows.msg, return_index=True)[1]] = True  # no earlier row here is about this message
-    appends, releases = is_new & (rows.event == Ev.APPEND), rows.are(RELEASES)
-    appended = Append.of(rows.where(appends))
-    offset, size = appended.offset, appended.size
+    times = np.concatenate((appends[:, 0], releases[:, 0], others[:, _T]))
+    messages = np.concatenate((appends[:, 1], releases[:, 1], others[:, _MSG]))
+    order = np.argsort(times, kind="stable")
+    kind = np.repeat(range(3), (len(appends), len(releases), len(others)))[order]
+    is_first = np.zeros(len(order), np.bool_)
+    is_first[np.unique(messages[order], return_index=True)[1]] = True
+    # A record that is not new, and rows of two actors at the same time, are left to the machine.
+    if not is_first[kind == 0].all() or doubles(times[order]).any():
+        return False
+    appends, releases, others = (
+        table[np.argsort(table[:, 0], kind="stable")] for table in (appends, releases, others)
+    )
+    message, offset, size = appends[:, 1:].T
     gap = (offset[1:] != (offset + size)[:-1]) | (size[:-1] < 0)
     gaps = np.concatenate(([0], np.cumsum(gap), [0]))[: len(offset)].tolist()
-    messages, offsets, sizes = appended.message.tolist(), offset.tolist(), size.tolist()
-    released = rows.msg[releases].tolist()
-    in_stretch = appends | releases
-    others = iter(rows.where(~in_stretch).tuples())
-    starts = np.append(group_starts(in_stretch), len(rows))
-    counts = [
-        np.concatenate(([0], np.cumsum(chosen)))[starts].tolist()
-        for chosen in (appends, releases, ~in_stretch)
-    ]
+    appended, offsets, sizes = message.tolist(), offset.tolist(), size.tolist()
+    released, rows = releases[:, 1].tolist(), map(tuple, others.tolist())
+    starts = np.append(group_starts(kind == 2), len(kind))
+    counts = [np.concatenate(([0], np.cumsum(kind == each)))[starts].tolist() for each in range(3)]
     for (append, append_end), (release, release_end), (other, other_end) in zip(
         *map(pairwise, counts), strict=True
     ):
         if append_end > append and gaps[append_end - 1] != gaps[append]:
             return False
         its = slice(append, append_end)
-        if not file.take_stretch(messages[its], offsets[its], sizes[its], released[release:release_end]):
+        if not file.take_stretch(appended[its], offsets[its], sizes[its], released[release:release_end]):
             return False
-        if any(file.take(row) for row in islice(others, other_end - other)):
+        if any(file.take(row) for row in islice(rows, other_end - other)):
             return False
     return True
 
