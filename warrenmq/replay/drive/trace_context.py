@@ -36,9 +36,9 @@ RARE = frozenset(
     }
 )
 
-_IS_ACT = bytes(event not in FAREWELLS for event in range(256))
-_IS_WORK = bytes(event > UNDELIVERED for event in range(256))
-_IS_RARE = bytes(event in RARE for event in range(256))
+IS_ACT = bytes(event not in FAREWELLS for event in range(256))
+IS_WORK = bytes(event > UNDELIVERED for event in range(256))
+IS_RARE = bytes(event in RARE for event in range(256))
 """Tables for bytes.translate: event -> 1 if it is one of these."""
 
 
@@ -92,11 +92,11 @@ class ActorSummary:
         for word, n in count_words(rows).items():
             counts[word] = counts.get(word, 0) + n
         events = events_of(rows)
-        if (act := events.translate(_IS_ACT).rfind(1)) >= 0:
+        if (act := events.translate(IS_ACT).rfind(1)) >= 0:
             self.last_act = rows[act].t, rows[act].seq
-        if (work := events.translate(_IS_WORK).rfind(1)) >= 0:
+        if (work := events.translate(IS_WORK).rfind(1)) >= 0:
             self.last_work = rows[work].t
-        if 1 in (rare := events.translate(_IS_RARE)):
+        if 1 in (rare := events.translate(IS_RARE)):
             self.note_rare(compress(rows, rare))
 
     def note_rare(self, rows: Iterable[Row]) -> None:
