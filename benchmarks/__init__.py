@@ -1,7 +1,5 @@
 """Measures warrenmq against wanted figures (figures.py), and beside other durable queues (run.py)."""
 
-from __future__ import annotations
-
 import os
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -8,8 +8,6 @@ processes; each takes whole files, and `-n 0` has all in one.
 The longest tests are listed at the end.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

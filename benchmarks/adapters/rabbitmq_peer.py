@@ -4,8 +4,6 @@ Queue type: v1 = classic queue index v1 (the 3.10 default), v2 = x-queue-version
 2, quorum.  Always durable queues and delivery_mode=2.
 """
 
-from __future__ import annotations
-
 import collections
 import os
 import threading

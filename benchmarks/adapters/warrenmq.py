@@ -1,7 +1,5 @@
 """warrenmq through its public face: three ways to use it."""
 
-from __future__ import annotations
-
 import logging
 from collections import deque
 

@@ -1,7 +1,5 @@
 """The answers to publishers: put together as RabbitMQ does, and each number answered once."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

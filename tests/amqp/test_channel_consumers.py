@@ -1,7 +1,5 @@
 """The consumers of a channel: cancels, limits, recover, and what a nack gives back."""
 
-from __future__ import annotations
-
 from pamqp.commands import Basic, Confirm, Queue
 
 from tests.amqp.channels import Client, Message

@@ -1,7 +1,5 @@
 """Errors of a channel with their codes and texts, as of RabbitMQ 3.10.8, permissions included."""
 
-from __future__ import annotations
-
 import pytest
 from pamqp.commands import Basic, Channel, Exchange, Queue, Tx
 

@@ -1,7 +1,5 @@
 """A channel whose queue grants no credit or dies, and one whose client reads slowly or goes away."""
 
-from __future__ import annotations
-
 from pamqp.commands import Basic, Confirm, Queue
 
 from tests.amqp.channels import Client

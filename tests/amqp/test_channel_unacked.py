@@ -1,7 +1,5 @@
 """Delivery tags and what an ack of them names."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """`--url` where no broker can be used: a sentence that names host, port and what is wrong, and exit status 2."""
 
-from __future__ import annotations
-
 import io
 import socket
 import threading

@@ -1,7 +1,5 @@
 """`warrenmq trace show`: rows as sentences."""
 
-from __future__ import annotations
-
 import re
 import tracemalloc
 

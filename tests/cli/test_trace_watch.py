@@ -1,7 +1,5 @@
 """`warrenmq trace watch` in one process: lines, exit status, checkpoints, and what is no trace."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A store with its queues, under threads and in simulation, for the tests of RabbitMQ's defects (docs/defects.md)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

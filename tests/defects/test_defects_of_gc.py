@@ -1,7 +1,5 @@
 """RabbitMQ's defects in garbage collection, expressed against our store (docs/defects.md)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import accumulate
 from random import Random

@@ -1,7 +1,5 @@
 """RabbitMQ's defects between readers and the garbage collector, expressed against our store (docs/defects.md)."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.message_store.actors_kit import LIMIT, STORE, StoreHost, Watched

@@ -1,7 +1,5 @@
 """RabbitMQ's defects in starting and stopping a store, expressed against ours (docs/defects.md)."""
 
-from __future__ import annotations
-
 import errno
 from collections import Counter
 from types import SimpleNamespace

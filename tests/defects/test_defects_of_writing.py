@@ -1,7 +1,5 @@
 """RabbitMQ's defects in writing, removing and confirming, expressed against our store (docs/defects.md)."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.message_store.actors_kit import LIMIT, StoreHost, Watched

@@ -1,7 +1,5 @@
 """The golden messages of a real RabbitMQ, each with the bytes that it was read from."""
 
-from __future__ import annotations
-
 import hashlib
 
 from tests.support import golden

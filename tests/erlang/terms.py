@@ -1,7 +1,5 @@
 """Erlang terms as bytes, in the tags that RabbitMQ 3.10 uses (and the newer ones on demand)."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 

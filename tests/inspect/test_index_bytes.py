@@ -1,7 +1,5 @@
 """A message's records in the index files, field by field, are the bytes of the files, and mean what the readers say."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

@@ -1,7 +1,5 @@
 """Directories whose commit log has what their files lack: reading verbs see what a start would give, and write nothing."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

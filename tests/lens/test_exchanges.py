@@ -1,7 +1,5 @@
 """Exchanges, bindings and the way of each publish, as the fold shows them, are those that the broker has."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.simulated import SimulatedHost

@@ -1,7 +1,5 @@
 """The fold: the same state forwards, backwards and from a checkpoint; bounded notes; the sentences of rows."""
 
-from __future__ import annotations
-
 import random
 from itertools import islice
 

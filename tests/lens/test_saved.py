@@ -1,7 +1,5 @@
 """The saved page: one file, the same each time, which shows in a real browser what the fold says."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

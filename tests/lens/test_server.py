@@ -1,7 +1,5 @@
 """The local server: who may ask, what it sends, a live trace in a real browser, and the bytes of records."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

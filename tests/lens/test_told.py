@@ -1,7 +1,5 @@
 """The state in words says what the fold has, at any row, and cannot be bent by a name."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -4,8 +4,6 @@ The model is what each queue believes to hold; a queue that is started again cla
 predecessor must be there.  Every disk operation is a point where another actor may run.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

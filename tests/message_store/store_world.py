@@ -3,8 +3,6 @@
 Mail is handled in the order in which it was sent, as a mailbox does; the collector takes a job when it is told.
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
 
 from tests.message_store.kit import FOLDER, QUARANTINE, SMALL, body_of, check_at_rest, msg_id, reads

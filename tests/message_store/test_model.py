@@ -1,7 +1,5 @@
 """The store's state against a model, with both collectors: random clients, removes, kills, crashes, full disks and power cuts."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The power goes at every operation of a short life of a store: nothing confirmed is lost, and nothing raises."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -1,7 +1,5 @@
 """Recovery of a store's messages: dumps, damage, RabbitMQ's leftovers."""
 
-from __future__ import annotations
-
 import errno
 
 import pytest

@@ -1,7 +1,5 @@
 """The store's actors in simulation: three queues share messages, and everything gets killed now and then."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.message_store.believers import World, check_trace

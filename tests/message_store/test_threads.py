@@ -1,7 +1,5 @@
 """The store under real threads on a real disk: queues that share messages, all at once."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """A model of RabbitMQ's tracing plugin that writes logs as rabbit_tracing_consumer prints them."""
 
-from __future__ import annotations
-
 import base64
 import json
 from datetime import UTC, datetime

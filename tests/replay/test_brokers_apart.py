@@ -1,7 +1,5 @@
 """Runs of different data directories in one trace are judged apart; a copied directory breaks no rule."""
 
-from __future__ import annotations
-
 import io
 import shutil
 

@@ -1,7 +1,5 @@
 """Findings that stand while the trace goes on, those that do not yet, and the state that a live replay forgets."""
 
-from __future__ import annotations
-
 from array import array
 
 import pytest

@@ -1,7 +1,5 @@
 """Levels: what a row changes, and the course that the sums of a level stand for."""
 
-from __future__ import annotations
-
 import itertools
 from collections import defaultdict
 

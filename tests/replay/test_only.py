@@ -1,7 +1,5 @@
 """Pieces that can hold a row that is read: never one too few."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

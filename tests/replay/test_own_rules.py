@@ -1,7 +1,5 @@
 """Rules of users: what a query finds is a violation beside ours, a case counts as exercised, what rests on missing rows is undecided."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.simulated_trace import consistent_trace

@@ -1,7 +1,5 @@
 """States in a checkpoint: what is written is read again, and nothing else can be."""
 
-from __future__ import annotations
-
 import dataclasses
 import pickle
 import sys

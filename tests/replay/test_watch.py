@@ -1,7 +1,5 @@
 """A live trace is judged as a replay judges it at its end: each violation is printed once, and no other."""
 
-from __future__ import annotations
-
 import io
 import json
 

@@ -3,8 +3,6 @@
 A new interpreter costs more than most of these programs do.  This file is also what runs in the process that forks.
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import json

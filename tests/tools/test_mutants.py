@@ -1,7 +1,5 @@
 """Mutations of the broker: each still fits the code, and the simulation's judges kill what they should."""
 
-from __future__ import annotations
-
 import pytest
 
 from tools.broker_mutations import MUTATIONS, WORKLOADS

@@ -1,7 +1,5 @@
 """The first row of a run tells the settings that decide what the other rows look like."""
 
-from __future__ import annotations
-
 import pytest
 
 import warrenmq

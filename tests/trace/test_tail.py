@@ -1,7 +1,5 @@
 """Following a live trace: whatever is read between two places is each row once, also after a restart."""
 
-from __future__ import annotations
-
 import itertools
 import json
 
