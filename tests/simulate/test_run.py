@@ -9,6 +9,7 @@ import pytest
 
 from warrenmq.broker.broker import Broker
 from warrenmq.broker.delivery import Delivery, Subscription
+from warrenmq.cli import main
 from warrenmq.simulate.fleet import Plan, fleet, here
 from warrenmq.simulate.generate import generate
 from warrenmq.simulate.run import PROFILES, run, run_traced
@@ -52,6 +53,11 @@ FOUND = {
     "a message whose row a kill cut off may have the sequence id of a transient one that is gone": (
         "modern", 4455,
         "publish to=all persistent=0\nkill\npublish\nburst to=all count=3\npublish_many to=all\nkill victim=queue_sup",
+    ),
+    "a queue drops nothing as long as its vhost is being recovered": (
+        "classic", 202696,
+        "policy queue=b\npublish to=x.x size=103\nget\nburst to=x.x count=1\nget queue=d\nconsume queue=b prefetch=1 ack=2\n"
+        "publish to=x.x\npublish to=a.b size=121\npublish to=t\nkill victim=queue_sup how=sync",
     ),
     "a queue that was starting when the machine lost its power is no broker that crashed until it was down": (
         "modern", 503, "publish persistent=0\nburst to=d\ncrash_at operation=13\nkill victim=msg_store_persistent",
@@ -258,3 +264,14 @@ def test_each_task_is_a_client_of_its_own():
             machine.sim.spawn(lambda: jobs.publish(b"another's"))
             machine.sleep(1)
             assert jobs.get().body == b"another's"
+
+
+def test_a_run_without_a_trace_is_done_again_without_one(capsys, tmp_path):
+    """With a trace things happen in another order."""
+    arguments = ["simulate", "--seed", "8", "--faults", "none"]
+    assert main([*arguments, "--trace", str(tmp_path / "trace")]) == 0
+    *_, how, verdict, traced = capsys.readouterr().out.splitlines()
+    assert "without a trace" in how
+    assert verdict == "ok: all promises held"
+    assert traced.startswith("with the trace")
+    assert list((tmp_path / "trace").iterdir())

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _MOST_SHOWN = 5
 """The most failures that are printed, each of another kind."""
 _ALL = "all"
+_OK = "ok: all promises held"
 
 
 def add_parser(subparsers: Any) -> Any:
@@ -129,7 +130,7 @@ def _many(plan: Plan, workers: Workers, table: Any) -> int:
     for outcome in list(failures.values())[:_MOST_SHOWN]:
         _tell(outcome)
     lost = f"; {progress.lost} messages lost to flipped bits, all told" if progress.lost else ""
-    print(f"{progress.failed:,} failed{lost}" if progress.failed else f"ok: all promises held{lost}")
+    print(f"{progress.failed:,} failed{lost}" if progress.failed else f"{_OK}{lost}")
     return 1 if progress.failed else 0
 
 
@@ -162,19 +163,25 @@ def _one(plan: Plan, args: argparse.Namespace) -> int:
     from random import Random
 
     from warrenmq.simulate.generate import generate
-    from warrenmq.simulate.run import run_traced
+    from warrenmq.simulate.run import is_untraced, run, run_traced
     from warrenmq.simulate.script import parse, write
 
     seed = plan.seeds.start
     profile = plan.profiles[seed % len(plan.profiles)]
     script = parse(plan.script) if plan.script else generate(Random(f"script {seed}"), plan.faults)
     print(write(script), end="")
-    outcome, files = run_traced(seed, script, profile)
+    outcome = run(seed, script, profile)
+    if is_untraced(seed):
+        print("a run without a trace, as one seed in sixteen gives")
+    else:
+        print(f"{outcome.events:,} events, digest {outcome.digest}")
+    print(outcome.text or _OK)
     if args.trace:
+        traced, files = run_traced(seed, script, profile)
         os.makedirs(args.trace, exist_ok=True)
         for name, data in files.items():
             with open(os.path.join(args.trace, name), "wb") as file:
                 file.write(data)
-    print(f"{outcome.events:,} events, digest {outcome.digest}")
-    print(outcome.text or "ok: all promises held")
+        if is_untraced(seed):
+            print(f"with the trace, which changes the order of things: {traced.text or _OK}")
     return 1 if outcome.verdict != "ok" else 0

@@ -262,9 +262,13 @@ class QueueModel:
                 copy.is_certain = copy.awaits_confirm = False
                 copy.sent_at = -inf
 
+    def is_too_long(self, ready: int) -> bool:
+        """True if its policy allows fewer ready messages."""
+        return self.limit is not None and ready > self.limit
+
     def check_length(self, ready: int) -> None:
         """Check the number of ready messages that the queue says it has."""
-        if self.limit is not None and ready > self.limit:
+        if self.is_too_long(ready):
             raise PromiseBroken(
                 "length", f"queue {self.name} holds {ready} messages; its policy allows {self.limit}"
             )
