@@ -17,7 +17,7 @@ from warrenmq.amqp.channel.access import is_topic
 from warrenmq.management.errors import bad_request, not_found
 from warrenmq.management.history import span_of
 from warrenmq.management.http import Reply, Route, encode, segment
-from warrenmq.management.inputs import arguments_of, flag, refused, texts, topic_refused
+from warrenmq.management.inputs import arguments_of, flag, require, require_topic, texts
 from warrenmq.management.site import ROUTED
 from warrenmq.routing import Binding, Destination, ExchangeSpec
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
@@ -90,8 +90,7 @@ def declare(site: Site, request: Request) -> Any:
     broker = site.broker(vhost)
     body, _ = request.fields("type")
     (kind,) = texts(body, "type")
-    if not user.may_configure(name):
-        raise refused("exchange", name, vhost, request)
+    require(user.may_configure(name), "exchange", name, request)
     spec = ExchangeSpec(name, kind, flag(body, "durable", True), flag(body, "auto_delete", False),
                         flag(body, "internal", False), arguments_of(body))  # fmt: skip
     known = name in broker.inside.vhost.router.exchanges
@@ -102,8 +101,8 @@ def declare(site: Site, request: Request) -> Any:
 def delete(site: Site, request: Request) -> None:
     """DELETE /api/exchanges/vhost/name?if-unused=true."""
     broker, spec = _existing(site, request)
-    if not site.at_work(request.account, broker.inside.vhost.name).may_configure(spec.name):
-        raise refused("exchange", spec.name, broker.inside.vhost.name, request)
+    user = site.at_work(request.account, broker.inside.vhost.name)
+    require(user.may_configure(spec.name), "exchange", spec.name, request)
     broker.inside.client.calls.call_named(VHOST_PROCESS, DeleteExchange(spec.name, request.flag("if-unused")))
 
 
@@ -225,12 +224,10 @@ def unbind(site: Site, request: Request) -> None:
 def _check_ends(site: Site, request: Request, binding: Binding) -> None:
     vhost, source, to, key = request.at["vhost"], binding.source, binding.to, binding.routing_key
     user = site.at_work(request.account, vhost)
-    if not user.may_write(to.name):
-        raise refused(to.type, to.name, vhost, request)
-    if not user.may_read(source or "amq.default"):
-        raise refused("exchange", source, vhost, request)
-    if is_topic(site.broker(vhost).inside.vhost, source) and not user.may_read_topic(source, key):
-        raise topic_refused(key, source, vhost, request)
+    require(user.may_write(to.name), to.type, to.name, request)
+    require(user.may_read(source or "amq.default"), "exchange", source, request)
+    if is_topic(site.broker(vhost).inside.vhost, source):
+        require_topic(user.may_read_topic(source, key), key, source, request)
 
 
 def _ends(site: Site, request: Request) -> tuple[Broker, str, Destination]:

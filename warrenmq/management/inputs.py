@@ -11,15 +11,17 @@ if TYPE_CHECKING:
     from warrenmq.management.http import Request
 
 
-def refused(kind: str, name: str, vhost: str, request: Request) -> AccessRefused:
-    """Make the error for a missing permission."""
-    text = f"access to {kind} '{name}' in vhost '{vhost}' refused for user '{request.account.name}'"
-    return AccessRefused(text, reply_text=text)
+def require(permission: bool, kind: str, name: str, request: Request) -> None:
+    """Raise AccessRefused, in RabbitMQ's words, unless the user has the permission."""
+    if not permission:
+        vhost, user = request.at["vhost"], request.account.name
+        text = f"access to {kind} '{name}' in vhost '{vhost}' refused for user '{user}'"
+        raise AccessRefused(text, reply_text=text)
 
 
-def topic_refused(key: str, exchange: str, vhost: str, request: Request) -> AccessRefused:
-    """Make the error for a missing permission of a routing key."""
-    return refused(f"topic '{key}' in exchange", exchange, vhost, request)
+def require_topic(permission: bool, key: str, exchange: str, request: Request) -> None:
+    """Raise it unless the user has the permission of a routing key."""
+    require(permission, f"topic '{key}' in exchange", exchange, request)
 
 
 def arguments_of(body: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from warrenmq.amqp.channel.access import is_topic
 from warrenmq.errors import Nacked, Returned
 from warrenmq.management.errors import bad_request
 from warrenmq.management.http import Route
-from warrenmq.management.inputs import refused, topic_refused
+from warrenmq.management.inputs import require, require_topic
 from warrenmq.message.properties import Properties
 from warrenmq.routing.message_options import header_routes
 
@@ -82,13 +82,11 @@ def publish(site: Site, request: Request) -> Any:
     else:
         raise bad_request(f"unsupported_encoding {encoding}")
     properties = properties_of_json(body.get("properties", {}))
-    if not user.may_write(name or "amq.default"):
-        raise refused("exchange", name, vhost, request)
+    require(user.may_write(name or "amq.default"), "exchange", name, request)
     if is_topic(broker.inside.vhost, exchange):
         more = header_routes(properties.headers)
         for each in (key, *more.cc, *more.bcc):
-            if not user.may_write_topic(exchange, each):
-                raise topic_refused(each, exchange, vhost, request)
+            require_topic(user.may_write_topic(exchange, each), each, exchange, request)
     if properties.user_id is not None and properties.user_id != user.name:
         raise bad_request(
             f"user_id property set to '{properties.user_id}' but authenticated user was '{user.name}'"

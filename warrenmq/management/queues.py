@@ -15,7 +15,7 @@ from warrenmq.errors import Error, NotFound
 from warrenmq.management.errors import bad_request, not_found
 from warrenmq.management.history import span_of
 from warrenmq.management.http import Reply, Route, encode
-from warrenmq.management.inputs import arguments_of, flag, refused, whole
+from warrenmq.management.inputs import arguments_of, flag, require, whole
 from warrenmq.management.messages import json_of_properties
 from warrenmq.management.site import bytes_of, lengths_of, stats_of
 from warrenmq.queue.asleep import NEVER_USED
@@ -150,8 +150,7 @@ def declare(site: Site, request: Request) -> Any:
     vhost, name = request.at["vhost"], request.at["name"]
     user = site.at_work(request.account, vhost)
     broker, body = site.broker(vhost), request.json()
-    if not user.may_configure(name):
-        raise refused("queue", name, vhost, request)
+    require(user.may_configure(name), "queue", name, request)
     durable, auto_delete = flag(body, "durable", True), flag(body, "auto_delete", False)
     record = QueueRecord(name, durable, False, auto_delete, arguments_of(body))
     known = broker.inside.vhost.queue(name) is not None
@@ -162,8 +161,8 @@ def declare(site: Site, request: Request) -> Any:
 def delete(site: Site, request: Request) -> None:
     """DELETE /api/queues/vhost/name?if-empty=true&if-unused=true."""
     broker, record = _existing(site, request)
-    if not site.at_work(request.account, broker.inside.vhost.name).may_configure(record.name):
-        raise refused("queue", record.name, broker.inside.vhost.name, request)
+    user = site.at_work(request.account, broker.inside.vhost.name)
+    require(user.may_configure(record.name), "queue", record.name, request)
     broker.inside.vhost.check_exclusive_access(record, None)
     message = DeleteQueue(record.name, request.flag("if-unused"), request.flag("if-empty"))
     broker.inside.client.calls.call_named(VHOST_PROCESS, message)
@@ -172,8 +171,8 @@ def delete(site: Site, request: Request) -> None:
 def purge(site: Site, request: Request) -> None:
     """DELETE /api/queues/vhost/name/contents."""
     broker, record = _existing(site, request)
-    if not site.at_work(request.account, broker.inside.vhost.name).may_read(record.name):
-        raise refused("queue", record.name, broker.inside.vhost.name, request)
+    user = site.at_work(request.account, broker.inside.vhost.name)
+    require(user.may_read(record.name), "queue", record.name, request)
     broker.inside.vhost.check_exclusive_access(record, None)
     broker.inside.client.calls.call_queue(record.name, Purge())
 
@@ -189,8 +188,8 @@ def actions(site: Site, request: Request) -> None:
 def get(site: Site, request: Request) -> Any:
     """POST /api/queues/vhost/name/get: up to `count` messages, acked or requeued."""
     broker, record = _existing(site, request)
-    if not site.at_work(request.account, broker.inside.vhost.name).may_read(record.name):
-        raise refused("queue", record.name, broker.inside.vhost.name, request)
+    user = site.at_work(request.account, broker.inside.vhost.name)
+    require(user.may_read(record.name), "queue", record.name, request)
     body, (count, encoding) = request.fields("count", "encoding")
     mode = body.get("ackmode")
     if mode is None:  # before 3.7
