@@ -37,36 +37,20 @@ class Wanted(NamedTuple):
 WANTED = [
     Wanted("publish_many until all are confirmed", "publish_many", "rate", 200_000, True, "/s"),
     Wanted("one publish a message, until all are confirmed", "publish_one", "rate", 80_000, True, "/s"),
-    Wanted(
-        "publish-confirm round trip / bare write + fdatasync", "round_trip", "modern_ratio", 2, False, "x"
-    ),
+    Wanted("publish-confirm round trip / bare write + fdatasync", "round_trip", "modern_ratio", 2, False, "x"),
     Wanted("the same with the classic profile", "round_trip", "classic_ratio", 2, False, "x"),
     Wanted("p99 of a confirm at 50,000/s", "paced", "p99_ms", 10, False, " ms"),
     Wanted("publish, deliver, ack: steady state", "steady", "rate", 80_000, True, "/s"),
     Wanted("backlog of 200,000 drained and acked", "backlog", "rate", 80_000, True, "/s"),
     Wanted("memory for that backlog", "backlog", "memory_mb", 300, False, " MB"),
     Wanted("disk after the drain / when full", "backlog", "disk_left_share", 0.05, False, ""),
-    Wanted(
-        "memory of the process with a backlog of 1,000,000, memory_target",
-        "long_backlog_memory_target",
-        "peak_memory_mb",
-        250,
-        False,
-        " MB",
-    ),
+    Wanted("memory of the process with a backlog of 1,000,000, memory_target", "long_backlog_memory_target", "peak_memory_mb", 250, False, " MB"),
     Wanted("the same, read_ahead", "long_backlog_read_ahead", "peak_memory_mb", 250, False, " MB"),
-    Wanted(
-        "disk / live bytes, half of each file garbage, combine",
-        "garbage_combine",
-        "disk_to_live",
-        2.5,
-        False,
-        "",
-    ),
+    Wanted("disk / live bytes, half of each file garbage, combine", "garbage_combine", "disk_to_live", 2.5, False, ""),
     Wanted("the same, compact", "garbage_compact", "disk_to_live", 2.5, False, ""),
     Wanted("rate with a trace / without, publish_many", "tracing", "many", 0.85, True, "x"),
     Wanted("rate with a trace / without, one a message", "tracing", "one", 0.85, True, "x"),
-]
+]  # fmt: skip
 
 
 def measure(name: str, directory: str, smoke: bool) -> dict[str, float]:

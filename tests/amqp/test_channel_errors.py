@@ -15,43 +15,19 @@ from tests.amqp.channels import Client, NamedUser
         (Queue.Purge(queue="no"), 404, "NOT_FOUND - no queue 'no' in vhost '/'"),
         (Queue.Purge(queue=""), 404, "NOT_FOUND - no previously declared queue"),
         (Exchange.Declare(exchange="no", passive=True), 404, "NOT_FOUND - no exchange 'no' in vhost '/'"),
-        (
-            Queue.Declare(queue="amq.mine"),
-            403,
-            "ACCESS_REFUSED - queue name 'amq.mine' contains reserved prefix 'amq.*'",
-        ),
-        (
-            Exchange.Declare(exchange="amq.mine"),
-            403,
-            "ACCESS_REFUSED - exchange name 'amq.mine' contains reserved prefix 'amq.*'",
-        ),
-        (
-            Exchange.Declare(exchange=""),
-            403,
-            "ACCESS_REFUSED - operation not permitted on the default exchange",
-        ),
-        (
-            Exchange.Delete(exchange="amq.topic"),
-            403,
-            "ACCESS_REFUSED - deletion of system exchange 'amq.topic' in vhost '/' not allowed",
-        ),
+        (Queue.Declare(queue="amq.mine"), 403, "ACCESS_REFUSED - queue name 'amq.mine' contains reserved prefix 'amq.*'"),
+        (Exchange.Declare(exchange="amq.mine"), 403, "ACCESS_REFUSED - exchange name 'amq.mine' contains reserved prefix 'amq.*'"),
+        (Exchange.Declare(exchange=""), 403, "ACCESS_REFUSED - operation not permitted on the default exchange"),
+        (Exchange.Delete(exchange="amq.topic"), 403, "ACCESS_REFUSED - deletion of system exchange 'amq.topic' in vhost '/' not allowed"),
         (Basic.Ack(7), 406, "PRECONDITION_FAILED - unknown delivery tag 7"),
         (Basic.Nack(1), 406, "PRECONDITION_FAILED - unknown delivery tag 1"),
         (Basic.Reject(2), 406, "PRECONDITION_FAILED - unknown delivery tag 2"),
         (Tx.Commit(), 406, "PRECONDITION_FAILED - channel is not transactional"),
         (Tx.Rollback(), 406, "PRECONDITION_FAILED - channel is not transactional"),
-        (
-            Queue.Declare(queue="amq.rabbitmq.reply-to.a.b", passive=True),
-            404,
-            "NOT_FOUND - no queue 'amq.rabbitmq.reply-to.a.b' in vhost '/'",
-        ),
-        (
-            Basic.Consume(queue="amq.rabbitmq.reply-to"),
-            406,
-            "PRECONDITION_FAILED - reply consumer cannot acknowledge",
-        ),
+        (Queue.Declare(queue="amq.rabbitmq.reply-to.a.b", passive=True), 404, "NOT_FOUND - no queue 'amq.rabbitmq.reply-to.a.b' in vhost '/'"),
+        (Basic.Consume(queue="amq.rabbitmq.reply-to"), 406, "PRECONDITION_FAILED - reply consumer cannot acknowledge"),
     ],
-)
+)  # fmt: skip
 def test_errors_that_close_the_channel(channel, method, code, text):
     channel.send(method)
     close = channel.closed(code, text)
@@ -86,29 +62,13 @@ def test_a_consumer_tag_is_used_once(channel):
     ("publish", "code", "text"),
     [
         ({"exchange": "no"}, 404, "NOT_FOUND - no exchange 'no' in vhost '/'"),
-        (
-            {"exchange": "amq.rabbitmq.trace"},
-            403,
-            "ACCESS_REFUSED - cannot publish to internal exchange 'amq.rabbitmq.trace' in vhost '/'",
-        ),
-        (
-            {"user_id": "else"},
-            406,
-            "PRECONDITION_FAILED - user_id property set to 'else' but authenticated user was 'guest'",
-        ),
+        ({"exchange": "amq.rabbitmq.trace"}, 403, "ACCESS_REFUSED - cannot publish to internal exchange 'amq.rabbitmq.trace' in vhost '/'"),
+        ({"user_id": "else"}, 406, "PRECONDITION_FAILED - user_id property set to 'else' but authenticated user was 'guest'"),
         ({"expiration": "soon"}, 406, "PRECONDITION_FAILED - invalid expiration 'soon': no_integer"),
-        (
-            {"headers": {"CC": "x"}},
-            406,
-            'PRECONDITION_FAILED - invalid message: {unacceptable_type_in_header,"CC",longstr}',
-        ),
-        (
-            {"reply_to": "amq.rabbitmq.reply-to"},
-            406,
-            "PRECONDITION_FAILED - fast reply consumer does not exist",
-        ),
+        ({"headers": {"CC": "x"}}, 406, 'PRECONDITION_FAILED - invalid message: {unacceptable_type_in_header,"CC",longstr}'),
+        ({"reply_to": "amq.rabbitmq.reply-to"}, 406, "PRECONDITION_FAILED - fast reply consumer does not exist"),
     ],
-)
+)  # fmt: skip
 def test_publishes_that_are_refused(channel, publish, code, text):
     channel.declare("q")
     channel.publish("q", b"x", **publish)

@@ -76,21 +76,12 @@ def test_a_client_may_ask_for_less(method):
     ("method", "said"),
     [
         (tuned(frame_max=4095), "negotiated frame_max = 4095 is lower than the minimum allowed value (4096)"),
-        (
-            tuned(frame_max=131073),
-            "negotiated frame_max = 131073 is higher than the maximum allowed value (131072)",
-        ),
+        (tuned(frame_max=131073), "negotiated frame_max = 131073 is higher than the maximum allowed value (131072)"),
         (tuned(frame_max=0), "negotiated frame_max = 0 is higher than the maximum allowed value (131072)"),
-        (
-            tuned(channel_max=0),
-            "negotiated channel_max = 0 (no limit) is higher than the maximum allowed value (2047)",
-        ),
-        (
-            tuned(channel_max=3000),
-            "negotiated channel_max = 3000 is higher than the maximum allowed value (2047)",
-        ),
+        (tuned(channel_max=0), "negotiated channel_max = 0 (no limit) is higher than the maximum allowed value (2047)"),
+        (tuned(channel_max=3000), "negotiated channel_max = 3000 is higher than the maximum allowed value (2047)"),
     ],
-)
+)  # fmt: skip
 def test_a_client_may_not_ask_for_more(method, said):
     with pytest.raises(AmqpError) as raised:
         check_tuning(method, Settings())

@@ -127,17 +127,11 @@ def test_users_policies_and_queues_are_changed(ctl, api, tmp_path):  # noqa: F81
         (("add_user", "guest", "x"), "user 'guest' is there already"),
         (("set_policy", "p", "(", "{}"), "refused: Validation failed: pattern should be regular expression"),
         (("set_policy", "p", "", "{"), "the definition '{' is no JSON"),
-        (
-            ("--url", "http://guest:wrong@127.0.0.1:{port}", "list_queues"),
-            "user 'guest' is refused: Login failed",
-        ),
-        (
-            ("--url", "http://127.0.0.1:1", "list_queues"),
-            "there is no management API at 127.0.0.1:1: Connection refused",
-        ),
+        (("--url", "http://guest:wrong@127.0.0.1:{port}", "list_queues"), "user 'guest' is refused: Login failed"),
+        (("--url", "http://127.0.0.1:1", "list_queues"), "there is no management API at 127.0.0.1:1: Connection refused"),
         (("--url", "nonsense", "list_queues"), "nonsense is no address of a management API"),
     ],
-)
+)  # fmt: skip
 def test_what_is_refused_is_one_sentence(shared_api, capsys, monkeypatch, words, said):  # noqa: F811
     monkeypatch.setenv("WARRENMQ_MANAGEMENT_URL", f"http://guest:guest@127.0.0.1:{shared_api.port}")
     words = [word.replace("{port}", str(shared_api.port)) if "http" in word else word for word in words]

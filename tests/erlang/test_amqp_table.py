@@ -50,13 +50,8 @@ KINDS = [
     ("S", b"\0\0\0\1\xff", ("longstr", b"\xff"), {"b64": "/w=="}),
     ("x", b"\0\0\0\1a", ("binary", b"a"), {"b64": "YQ=="}),
     ("F", b"\0\0\0\3\1aV", ("table", [(b"a", Atom("void"), UNDEFINED)]), [["a", "V", None]]),
-    (
-        "A",
-        b"\0\0\0\3b\1V",
-        ("array", [(Atom("byte"), 1), (Atom("void"), UNDEFINED)]),
-        [["b", 1], ["V", None]],
-    ),
-]
+    ("A", b"\0\0\0\3b\1V", ("array", [(Atom("byte"), 1), (Atom("void"), UNDEFINED)]), [["b", 1], ["V", None]]),
+]  # fmt: skip
 
 
 def headers(data):

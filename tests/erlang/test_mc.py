@@ -227,14 +227,8 @@ def test_an_mqtt_message_has_its_user_properties_as_headers():
     ("term", "reason"),
     [
         ((Atom("mc"), Atom("mc_stomp"), (), {}), "its protocol 'mc_stomp' is unknown"),
-        (
-            (Atom("mc"), Atom("mc_amqp"), (Atom("msg"),), {}),
-            "its AMQP 1.0 sections are kept as 'msg', of which only v1",
-        ),
-        (
-            (Atom("mc"), Atom("mc_amqp"), (Atom("v1"), [], b"x", [], [], 0, 0x75), {}),
-            "its AMQP 1.0 sections make no",
-        ),
+        ((Atom("mc"), Atom("mc_amqp"), (Atom("msg"),), {}), "its AMQP 1.0 sections are kept as 'msg', of which only v1"),
+        ((Atom("mc"), Atom("mc_amqp"), (Atom("v1"), [], b"x", [], [], 0, 0x75), {}), "its AMQP 1.0 sections make no"),
         ((Atom("mc"), Atom("mc_mqtt"), 5, {}), "its MQTT message is not such a record"),
         ((Atom("mc"), Atom("mc_amqpl"), 5, {}), "its content is not a content record"),
         ((Atom("basic_message"), 5, [], content(b"\0\0"), b"", True), "its exchange is not a resource"),
@@ -243,7 +237,7 @@ def test_an_mqtt_message_has_its_user_properties_as_headers():
         ((Atom("other"),), "it is an Erlang term, but no message of RabbitMQ"),
         (5, "it is an Erlang term, but no message of RabbitMQ"),
     ],
-)
+)  # fmt: skip
 def test_an_invalid_message_says_why(term, reason):
     with pytest.raises(BadTerm, match=reason):
         rabbit_message.decode(encode(term), path="0.rdq", offset=24)

@@ -19,13 +19,7 @@ SAYS = {
         "done: resize dog.jpg",
         "done: resize owl.jpg",
     ],
-    "stdlib_queue.py": [
-        "resizing cat.jpg to 640",
-        "resizing dog.jpg to 320",
-        "resizing dog.jpg to 640",
-        "resizing dog.jpg to 1280",
-        "left: 0",
-    ],
+    "stdlib_queue.py": ["resizing cat.jpg to 640", "resizing dog.jpg to 320", "resizing dog.jpg to 640", "resizing dog.jpg to 1280", "left: 0"],
     "asyncio_app.py": ["done: 15 jobs"],
     "with_multiprocessing.py": ["done: 600 jobs", "exit codes of the workers: [0, 0, 0]"],
     "trace_rules.py": ["no-long-wait: 30 violated", "shallow: 1 violated"],
@@ -37,7 +31,7 @@ SAYS = {
         "mailed dog.jpg",
         "stopped: True",
     ],
-}
+}  # fmt: skip
 AT_A_SERVER = {
     "amqp_pika.py": [
         "confirmed: cat.jpg",

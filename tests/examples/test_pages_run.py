@@ -48,14 +48,8 @@ broker.declare_queue("jobs").publish_many([b"job"] * 500).result()
 """
 
 AROUND = {
-    "docs/lens.md: The lens, python 1": (
-        f"{_TRACED}\nfrom starlette.applications import Starlette\n\napp = Starlette()\n",
-        "broker.close()\n",
-    ),
-    "docs/lens.md: The rule: nothing is on the screen that is not in the trace, python 1": (
-        f"{_TRACED}broker.close()\n",
-        "",
-    ),
+    "docs/lens.md: The lens, python 1": (f"{_TRACED}\nfrom starlette.applications import Starlette\n\napp = Starlette()\n", "broker.close()\n"),
+    "docs/lens.md: The rule: nothing is on the screen that is not in the trace, python 1": (f"{_TRACED}broker.close()\n", ""),
     "docs/runtime.md: Simulation, python 1": (
         """\
 from warrenmq.runtime import Server, Simulation
@@ -83,23 +77,14 @@ class SomePykkaActor(pykka.ThreadingActor):
 """,
         "root.stop()\n",
     ),
-    "docs/testing.md: A first test, python 1": (
-        "",
-        "test_a_confirmed_job_survives_a_power_cut()\nprint('passed')\n",
-    ),
-    "docs/testing.md: A crash at any disk operation, python 1": (
-        "",
-        "test_no_confirmed_job_is_lost()\nprint('passed')\n",
-    ),
-    "docs/testing.md: Time that passes, python 1": (
-        "",
-        "test_a_job_expires_after_an_hour()\nprint('passed')\n",
-    ),
+    "docs/testing.md: A first test, python 1": ("", "test_a_confirmed_job_survives_a_power_cut()\nprint('passed')\n"),
+    "docs/testing.md: A crash at any disk operation, python 1": ("", "test_no_confirmed_job_is_lost()\nprint('passed')\n"),
+    "docs/testing.md: Time that passes, python 1": ("", "test_a_job_expires_after_an_hour()\nprint('passed')\n"),
     "docs/testing.md: Clients over AMQP, python 1": (
         "",
         "\nif __name__ == '__main__':\n    import pytest\n    raise SystemExit(pytest.main(['-q', __file__]))\n",
     ),
-}
+}  # fmt: skip
 """What a fragment needs before and after it."""
 
 THE_TWO_COMMANDS = ["python3 examples/run_demo.py", "python3 tests/run.py"]

@@ -26,18 +26,8 @@ CRASHES = {
     "4b, half of the .rdt": ({"0.rdq": DST, "0.rdt": C.record + D.record[:99], "1.rdq": SRC}, set()),
     "4b": ({"0.rdq": DST, "0.rdt": C.record + D.record, "1.rdq": SRC}, set()),
     "4c, truncated": ({"0.rdq": A.record, "0.rdt": C.record + D.record, "1.rdq": SRC}, set()),
-    "4c, extended": (
-        {"0.rdq": A.record + zeros(A.record), "0.rdt": C.record + D.record, "1.rdq": SRC},
-        {1, 2},
-    ),
-    "4c, half copied back": (
-        {
-            "0.rdq": A.record + C.record + zeros(A.record, C.record),
-            "0.rdt": C.record + D.record,
-            "1.rdq": SRC,
-        },
-        {2},
-    ),
+    "4c, extended": ({"0.rdq": A.record + zeros(A.record), "0.rdt": C.record + D.record, "1.rdq": SRC}, {1, 2}),
+    "4c, half copied back": ({"0.rdq": A.record + C.record + zeros(A.record, C.record), "0.rdt": C.record + D.record, "1.rdq": SRC}, {2}),
     "4c, copied back": (
         {
             "0.rdq": A.record + C.record + D.record + zeros(A.record, C.record, D.record),
@@ -46,19 +36,9 @@ CRASHES = {
         },
         set(),
     ),
-    "5, half": (
-        {
-            "0.rdq": A.record
-            + C.record
-            + D.record
-            + E.record
-            + zeros(A.record, C.record, D.record, E.record),
-            "1.rdq": SRC,
-        },
-        set(),
-    ),
+    "5, half": ({"0.rdq": A.record + C.record + D.record + E.record + zeros(A.record, C.record, D.record, E.record), "1.rdq": SRC}, set()),
     "8, source not unlinked": ({"0.rdq": b"".join(each.record for each in LIVE), "1.rdq": SRC}, set()),
-}
+}  # fmt: skip
 """What is on disk, and which messages a real 3.10.8 loses ([R3] in docs/reference/message-store.md#crash-points-of-a-combine)."""
 
 

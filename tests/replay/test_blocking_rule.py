@@ -54,16 +54,8 @@ CASES = [
     (QUEUE, [BLOCKED, UNBLOCKED, UNBLOCKED], ["it went on, and had not waited for the credit of actor 4"]),
     (QUEUE, [BLOCKED, (Ev.CREDIT_BLOCKED, NEXT), UNBLOCKED, (Ev.CREDIT_UNBLOCKED, NEXT)], []),
     # messages while it waits: of one thread to the one peer, told once a wait
-    (
-        THREAD,
-        [SENT, BLOCKED, SENT, SENT, UNBLOCKED, SENT],
-        ["it sent messages while it waited for the credit of actor 4"],
-    ),
-    (
-        THREAD,
-        [BLOCKED, SENT, UNBLOCKED, SENT, BLOCKED, SENT],
-        ["it sent messages while it waited for the credit of actor 4"] * 2,
-    ),
+    (THREAD, [SENT, BLOCKED, SENT, SENT, UNBLOCKED, SENT], ["it sent messages while it waited for the credit of actor 4"]),
+    (THREAD, [BLOCKED, SENT, UNBLOCKED, SENT, BLOCKED, SENT], ["it sent messages while it waited for the credit of actor 4"] * 2),
     (THREAD, [BLOCKED, (Ev.SEND, NEXT), UNBLOCKED], []),
     (OTHER, [BLOCKED, SENT, UNBLOCKED], []),
     # alarms: coroutines of a thread wait at a time
@@ -73,7 +65,7 @@ CASES = [
     (OTHER, [ALARMED, CLEARED, ALARMED], []),
     (OTHER, [ALARMED, ALARMED, CLEARED], ["it began to wait a second time for the alarms"]),
     (OTHER, [CLEARED], ["it went on, and had not waited for the alarms"]),
-]
+]  # fmt: skip
 
 
 def told(runs: list[RunRows], piece: int) -> list[str]:

@@ -44,23 +44,14 @@ def test_intensity_counts_the_restarts_within_the_period_this_one_included():
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (
-            lambda: ChildSpec("w", Server, restart="always"),
-            "child 'w': restart is 'always', but must be one of",
-        ),
-        (
-            lambda: ChildSpec("w", Server, shutdown=-1),
-            "child 'w': shutdown is -1, but must be seconds, or None",
-        ),
-        (
-            lambda: check_strategy("all_for_one", 1, 5),
-            "strategy is 'all_for_one', but must be one of one_for_one",
-        ),
+        (lambda: ChildSpec("w", Server, restart="always"), "child 'w': restart is 'always', but must be one of"),
+        (lambda: ChildSpec("w", Server, shutdown=-1), "child 'w': shutdown is -1, but must be seconds, or None"),
+        (lambda: check_strategy("all_for_one", 1, 5), "strategy is 'all_for_one', but must be one of one_for_one"),
         (lambda: check_strategy("one_for_one", -1, 5), "intensity is -1 in period 5 s"),
         (lambda: check_strategy("one_for_one", 1, 0), "intensity is 1 in period 0 s"),
         (lambda: check_ids([ChildSpec("w", Server)] * 2), "two children have the id 'w'"),
     ],
-)
+)  # fmt: skip
 def test_impossible_specs_are_refused_in_one_sentence(make, sentence):
     with pytest.raises(ValueError, match="^" + sentence.replace("(", r"\(")) as error:
         make()

@@ -54,18 +54,11 @@ def test_a_server_that_is_killed_and_paused_keeps_its_promises(tmp_path: Path) -
         [*enqueue(1), *dequeue(1), *drain(1)],  # acks of the last moments may be lost
         [*enqueue(1), *dequeue(1, "info"), *dequeue(1, redelivered=True), *drain()],
         [*enqueue(1), *dequeue(1), RESTART, *dequeue(1, redelivered=True), *drain()],
-        [
-            *enqueue(1),
-            Operation("info", "nemesis", "kill"),
-            *dequeue(1),
-            RESTART,
-            *dequeue(1, redelivered=True),
-            *drain(),
-        ],
+        [*enqueue(1), Operation("info", "nemesis", "kill"), *dequeue(1), RESTART, *dequeue(1, redelivered=True), *drain()],
         [enqueue(1)[0], *dequeue(1), RESTART, enqueue(1)[1], *drain()],  # its confirm was seen last
         [*enqueue(1), *enqueue(2)[:1], Operation("info", 0, "enqueue", 2), *drain(1)],
     ],
-)
+)  # fmt: skip
 def test_what_may_happen_is_passed(operations: list[Operation]) -> None:
     check(operations)
 

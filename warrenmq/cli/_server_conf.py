@@ -223,14 +223,8 @@ def _consumer_timeout(conf: ServerConf, text: str) -> None:
 
 _OF_TLS = r"(ssl_options|management\.ssl)"
 _KEYS: tuple[tuple[str, Callable[..., None]], ...] = (
-    (
-        r"listeners\.tcp(?:\.(\w+))?",
-        lambda conf, text, name: conf.tcp.__setitem__(name or "default", _address(text)),
-    ),
-    (
-        r"listeners\.ssl(?:\.(\w+))?",
-        lambda conf, text, name: conf.ssl.__setitem__(name or "default", _address(text)),
-    ),
+    (r"listeners\.tcp(?:\.(\w+))?", lambda conf, text, name: conf.tcp.__setitem__(name or "default", _address(text))),
+    (r"listeners\.ssl(?:\.(\w+))?", lambda conf, text, name: conf.ssl.__setitem__(name or "default", _address(text))),
     (rf"{_OF_TLS}\.certfile", _tls("certfile")),
     (rf"{_OF_TLS}\.keyfile", _tls("keyfile")),
     (rf"{_OF_TLS}\.cacertfile", _tls("cacertfile")),
@@ -256,7 +250,7 @@ _KEYS: tuple[tuple[str, Callable[..., None]], ...] = (
     (r"log\.(?:file|console)\.formatter", _formatter),
     (r"default_queue_type", _default_queue_type),
     (r"consumer_timeout", _consumer_timeout),
-)
+)  # fmt: skip
 """Pattern of a key -> what takes its value, and the groups of the pattern."""
 _EXAMPLES = (
     "listeners.tcp.default", "listeners.tcp.1", "listeners.ssl.default", "ssl_options.certfile", "ssl_options.keyfile",
