@@ -42,4 +42,4 @@ def write_parquet(trace: Trace, folder: str) -> tuple[int, int]:
 
 
 def _pieces(trace: Trace) -> Iterator[Piece]:
-    return ((chunk, trace.columns(chunk)) for chunk in trace.catalog.chunks)
+    return ((chunk, trace.stored(chunk)) for chunk in trace.catalog.chunks)

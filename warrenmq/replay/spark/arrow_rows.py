@@ -14,20 +14,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+from warrenmq.trace.block import Stored, decode_into
 from warrenmq.trace.catalog import Catalog, Chunk, Run
 from warrenmq.trace.events import OF_CONSUMERS
+from warrenmq.trace.schema import COLUMNS as STORED
 from warrenmq.trace.schema import CONSUMER
 from warrenmq.trace.sentences import flag_names
 
 BATCH_ROWS = 65_536
 
-Piece = tuple[Chunk, list[memoryview]]
-"""Consecutive rows of one actor: where they are from, and their columns."""
+Piece = tuple[Chunk, Stored]
+"""Consecutive rows of one actor: where they are from, and as they stand in their file."""
 
 _STRINGS = ("run", "actor", "kind", "ev", "flag", "peer", "directory", "vhost")
 COLUMNS = ("run", "actor", "kind", "ev", "flag", "t", "seq", "msg", "peer", "pseq", "a", "b", "c", "actor_id", "parent_id",
@@ -89,13 +92,12 @@ class Naming:
 
     def batch(self, pieces: Sequence[Piece], columns: Sequence[str] = COLUMNS) -> pa.RecordBatch:
         """The rows of pieces, with these columns."""
-        rows = sum(chunk.rows for chunk, _ in pieces)
-        t, seq, msg, peer, pseq, a, b, c, who = (
-            pa.Array.from_buffers(
-                pa.int64(), rows, [None, pa.py_buffer(b"".join(columns[index] for _, columns in pieces))]
-            )
-            for index in range(9)
-        )
+        wanted, ends = stored_columns(columns), list(accumulate(chunk.rows for chunk, _ in pieces))
+        rows = ends[-1]
+        table = np.empty((len(STORED), rows), "<i8")
+        for (chunk, stored), end in zip(pieces, ends, strict=True):
+            decode_into(table[:, end - chunk.rows : end], stored, wanted)
+        t, seq, msg, peer, pseq, a, b, c, who = map(pa.array, table)
         actor, word = pc.shift_right(who, 16), pc.bit_wise_and(who, 0xFFFF)
         event = pc.shift_right(word, 8)
         made: dict[str, Callable[[], pa.Array]] = {

@@ -34,10 +34,10 @@ from pyspark.sql.datasource import (
 
 from warrenmq.errors import CallerError
 from warrenmq.replay.drive import damage, stretches
-from warrenmq.replay.spark.arrow_rows import DDL, TYPES, Names, Piece, named_batches, names_of, stored_columns
+from warrenmq.replay.spark.arrow_rows import DDL, TYPES, Names, Piece, named_batches, names_of
 from warrenmq.replay.spark.only import Only
 from warrenmq.replay.spark.source import local_name
-from warrenmq.trace.block import Kind, decode_columns, next_frame, raw_columns
+from warrenmq.trace.block import Kind, next_frame, raw_columns
 from warrenmq.trace.catalog import Catalog, Chunk
 from warrenmq.trace.reader import open_trace, trace_files
 
@@ -191,7 +191,7 @@ class TableReader(DataSourceReader):
 
 def _batches(part: FilePart, columns: Sequence[str], only: Only) -> Iterator[pa.RecordBatch]:
     asked = [*columns, *(each for each in only.of_rows if each not in columns)]
-    for batch in named_batches({part.run: part.names}, _pieces(part, stored_columns(asked)), asked):
+    for batch in named_batches({part.run: part.names}, _pieces(part), asked):
         chosen = batch
         for name, (first, last) in only.ranges.items():
             column = chosen.column(name)
@@ -215,7 +215,7 @@ def _ranges(chunks: Iterable[tuple[int, Chunk]]) -> list[FrameRange]:
     return ranges
 
 
-def _pieces(part: FilePart, stored: frozenset[str]) -> Iterator[Piece]:
+def _pieces(part: FilePart) -> Iterator[Piece]:
     for slab in part.slabs:
         yield slab, raw_columns(slab.raw)
     if not part.ranges:
@@ -230,7 +230,8 @@ def _pieces(part: FilePart, stored: frozenset[str]) -> Iterator[Piece]:
                         part.run, frame.who >> 16, frame.seq_first, frame.rows, frame.t_first, frame.t_last, frame.who,
                         part.file, frame.offset,
                     )  # fmt: skip
-                    yield chunk, decode_columns(frame, stored)
+                    # A copy of its bytes, as a batch is made of many pieces, and the map must be closed behind the last.
+                    yield chunk, frame._replace(payload=memoryview(bytes(frame.payload)))
                     left -= 1
                 offset = frame.end
                 frame.payload.release()

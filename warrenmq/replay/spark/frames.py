@@ -22,12 +22,10 @@ from warrenmq.replay.spark.arrow_rows import (
     Names,
     named_batches,
     names_of,
-    stored_columns,
 )
 from warrenmq.replay.spark.datasource import TraceSource
 from warrenmq.replay.spark.only import EVERYTHING, Conditions, Only
 from warrenmq.replay.spark.source import Batches, Pieces, TraceIndex, index_trace, local_name, map_pieces
-from warrenmq.trace.block import columns_of
 from warrenmq.trace.reader import require_header, trace_files
 from warrenmq.trace.schema import EVENTS
 
@@ -41,9 +39,7 @@ class NamedBatches:
         self._unpack = unpack
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        stored = stored_columns(self._columns)
-        pieces = ((chunk, columns_of(its, stored)) for chunk, its in self._unpack(batches))
-        return named_batches(self._names, pieces, self._columns)
+        return named_batches(self._names, self._unpack(batches), self._columns)
 
 
 Scan = Callable[[Sequence[str], Only], DataFrame]

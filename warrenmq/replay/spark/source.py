@@ -24,9 +24,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
+from warrenmq.replay.spark.arrow_rows import Piece
 from warrenmq.replay.spark.jobs import described
 from warrenmq.replay.spark.partitions import ROWS_OF_PIECES, partitions
-from warrenmq.trace.block import Kind, Stored, next_frame, raw_columns
+from warrenmq.trace.block import Kind, next_frame, raw_columns
 from warrenmq.trace.catalog import Catalog, Chunk, build_catalog
 from warrenmq.trace.index import FileIndex, index_file, joined
 from warrenmq.trace.reader import NotATrace, mapped, trace_files
@@ -43,13 +44,11 @@ _INDEX = pa.schema([
 ])  # fmt: skip
 CATALOGUE_DDL = "trace binary"
 BLOCK_ROWS = ROWS_OF_PIECES
-"""Rows of a block, which is a task: some 3 MB, and a unit (prechecks/columns.py)."""
+"""Rows of a block, which is a task: some 3 MB, and a unit (drive/columns.py)."""
 SHORT_BYTES = 1 << 27
 """Local files that are indexed in the driver: some twenty million rows, in half a second."""
 Batches = Iterable[pa.RecordBatch]
-StoredPiece = tuple[Chunk, Stored]
-"""Consecutive rows of one actor: where they are from, and as they stand in their file."""
-Pieces = Callable[[Batches], Iterator[StoredPiece]]
+Pieces = Callable[[Batches], Iterator[Piece]]
 """Cuts what a task is given into pieces; the job decodes what it needs of them."""
 
 
@@ -187,7 +186,7 @@ class CutBlocks:
             rows += frame.rows
 
 
-def block_pieces(batches: Batches) -> Iterator[StoredPiece]:
+def block_pieces(batches: Batches) -> Iterator[Piece]:
     """The pieces of batches of blocks."""
     for batch in batches:
         for run, file, begin, _, content in zip(*batch.columns, strict=True):
@@ -203,7 +202,7 @@ def block_pieces(batches: Batches) -> Iterator[StoredPiece]:
                 offset = frame.end
 
 
-def slab_pieces(batches: Batches) -> Iterator[StoredPiece]:
+def slab_pieces(batches: Batches) -> Iterator[Piece]:
     """The pieces of batches that the driver sent."""
     for batch in batches:
         for sent in batch.column(0):
