@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
 from warrenmq.cli import main
-from warrenmq.errors import CallerError
+from warrenmq.errors import CallerError, Error
 from warrenmq.replay import check, read
 from warrenmq.replay.drive import engine
 
@@ -99,6 +100,37 @@ def test_a_trace_in_another_file_system_is_read_by_spark_alone(spark, small_trac
     assert "missing" in line
 
 
+def test_a_path_is_local_and_taken_by_the_letter(spark, small_trace, tmp_path):
+    """A cluster's paths lead into another file system, and Hadoop has letters that are patterns to it."""
+    from warrenmq.replay.spark.engine import replay
+
+    odd = tmp_path / "trace #1 [a] {b,c} %20?"
+    shutil.copytree(small_trace, odd)
+    before = spark.conf.get("fs.defaultFS", None)
+    spark.conf.set("fs.viewfs.mounttable.elsewhere.link./Volumes", odd.parent.as_uri())
+    spark.conf.set("fs.defaultFS", "viewfs://elsewhere/")
+    try:
+        found = replay(spark, str(odd))
+        rows = read(spark, f"/Volumes/{odd.name.replace('[', '?')[:10]}*").count()
+    finally:
+        spark.conf.unset("fs.defaultFS")
+    assert before is None
+    expected = engine.replay(small_trace)
+    assert found.figures["exercised"] == expected.figures["exercised"]
+    assert rows == expected.figures["events"]
+
+
+def test_files_that_are_gone_when_their_rows_are_read_are_no_clean_trace(spark, small_trace, tmp_path):
+    from warrenmq.replay.spark.engine import replay_indexed
+    from warrenmq.replay.spark.source import index_trace
+
+    copy = Path(shutil.copytree(small_trace, tmp_path / "trace"))
+    trace = index_trace(spark, str(copy))
+    next(iter(copy.glob("*.wtr"))).unlink()
+    with pytest.raises(Error, match=r"Spark read [\d,]+ of the [\d,]+ rows of this trace"):
+        replay_indexed(spark, trace)
+
+
 def test_read_takes_filters_and_columns_to_the_blocks(spark, clean_trace, capsys):
     late = read(spark, clean_trace).where("t < 0 and ev = 'SEND'")
     late.explain()
@@ -140,6 +172,20 @@ def test_read_takes_filters_and_columns_to_the_blocks(spark, clean_trace, capsys
             "An error occurred while calling o1.x.\n: java.lang.X: All masters are unresponsive\n\tat a.b",
             "master does not answer",
         ),
+        (
+            "java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.\nThis stopped",
+            "master does not answer",
+        ),
+        (
+            "x: java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found\n\tat",
+            "no file system S3AFileSystem",
+        ),
+        ('UnsupportedFileSystemException: No FileSystem for scheme "s3"\n\tat', "no file system s3"),
+        (
+            "[PATH_NOT_FOUND] Path does not exist: file:/tmp/nope. SQLSTATE: 42K03",
+            "nothing at file:/tmp/nope.",
+        ),
+        ("java.net.UnknownHostException: h1\n\tat", "no host h1"),
         ("", "does not say why"),
     ],
 )
@@ -152,11 +198,14 @@ def test_a_failure_of_spark_is_a_sentence(said, sentence):
 
 
 def test_rows_that_are_no_rows_of_a_trace_are_refused_in_a_sentence(spark):
-    from warrenmq.replay.spark.failures import SparkFailed
-
-    with pytest.raises(SparkFailed, match="UNRESOLVED_COLUMN") as raised:
+    with pytest.raises(CallerError, match="they have no column run, actor") as raised:
         check(spark.range(3))
     assert "\n" not in str(raised.value)
+
+
+def test_an_address_without_a_connector_is_refused_in_a_sentence(spark):
+    with pytest.raises(Error, match="hadoop-aws"):
+        read(spark, "s3a://bucket/trace")
 
 
 @pytest.mark.parametrize("python", [sys._base_executable, "/nowhere/python"])

@@ -7,9 +7,10 @@ from warrenmq.replay import add_to_history, history, replay
 
 
 def test_the_dataframe_has_the_rows_of_the_table(spark, small_trace, tmp_path):
-    add_to_history(replay(small_trace, engine="python", picture=False), tmp_path)
-    rows = history(tmp_path)
-    found = history(tmp_path, spark)
+    folder = tmp_path / "history [1] #2 %20"
+    add_to_history(replay(small_trace, engine="python", picture=False), folder)
+    rows = history(folder)
+    found = history(folder, spark)
     assert found.columns == list(rows[0]._fields)
     told = {(row.kind, row.name, row.cases, row.value) for row in found.collect()}
     assert told == {(row.kind, row.name, row.cases, row.value) for row in rows}

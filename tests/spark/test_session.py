@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
+import socket
+from contextlib import closing
 
 import pytest
 
@@ -60,6 +63,24 @@ def test_a_local_session_is_quiet_and_ends_with_the_block(builder):
     assert builder.stopped == 1
 
 
+@pytest.fixture
+def answering(monkeypatch):
+    """Whatever address is tried, somebody listens there."""
+    monkeypatch.setattr("socket.create_connection", lambda *_: closing(io.BytesIO()))
+
+
+def test_a_master_that_does_not_answer_is_refused_before_spark_is_started(builder):
+    with socket.socket() as bound:  # and does not listen
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        with pytest.raises(
+            CallerError, match=rf"does not answer \(127\.0\.0\.1:{port}: .*; 127\.0\.0\.1:x: "
+        ):
+            module.spark_session(master=f"spark://127.0.0.1:{port},127.0.0.1:x").__enter__()
+    assert builder.masters == []
+
+
+@pytest.mark.usefixtures("answering")
 def test_a_cluster_gets_no_settings_of_this_machine(builder):
     with module.spark_session(master="spark://far.away:7077"):
         assert builder.masters == ["spark://far.away:7077"]
@@ -73,6 +94,7 @@ def test_an_invalid_master_is_refused_before_spark_is_started(builder, master):
     assert builder.masters == []
 
 
+@pytest.mark.usefixtures("answering")
 @pytest.mark.parametrize(
     "master",
     [

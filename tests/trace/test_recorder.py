@@ -393,6 +393,9 @@ def test_a_full_disk_costs_rows_and_not_the_broker(tmp_path: Path, monkeypatch: 
 
 
 def test_a_path_without_a_trace_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    for address in ("s3a://bucket/trace", "dbfs:/trace", "file:/trace"):
+        with pytest.raises(NotATrace, match=f"{address} is an address: only"):
+            open_trace(address)
     with pytest.raises(NotATrace, match="no such file"):
         open_trace(tmp_path / "nothing")
     with pytest.raises(NotATrace, match="is no trace"):

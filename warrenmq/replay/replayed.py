@@ -17,6 +17,7 @@ from warrenmq.replay.report.measures import measure_trace
 from warrenmq.replay.report.picture import Picture
 from warrenmq.replay.report.report_data import build
 from warrenmq.replay.rules.rule import Rule
+from warrenmq.replay.spark.addresses import is_of_spark
 from warrenmq.replay.spark.session import require_pyspark, spark_session
 from warrenmq.trace.reader import Trace, open_trace, trace_files
 
@@ -162,4 +163,4 @@ def _queried(path: str, queries: Sequence[SqlRule]) -> Found | None:
 
 
 def _is_short(path: str) -> bool:
-    return "://" not in path and sum(os.path.getsize(name) for name in trace_files(path)) < SHORT_BYTES
+    return not is_of_spark(path) and sum(os.path.getsize(name) for name in trace_files(path)) < SHORT_BYTES

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
@@ -79,8 +80,16 @@ class Trace:
         self.close()
 
 
+def is_address(path: str) -> bool:
+    """True for an address with a scheme (s3a://..., dbfs:/..., file:/...), which is no path of this machine; C:/ is one."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", path) is not None
+
+
 def trace_files(path: str) -> list[str]:
     """The trace files of a path: all in a directory, or the file itself."""
+    if is_address(path):
+        msg = f"{path} is an address: only `warrenmq replay` in Spark and warrenmq.replay.read take one; name a path of this machine."
+        raise NotATrace(msg)
     if os.path.isdir(path):
         names = names_in(path)
         if not names:

@@ -14,15 +14,16 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from warrenmq.errors import CallerError
+from warrenmq.replay.spark.addresses import for_spark, is_of_spark
 from warrenmq.replay.spark.session import require_pyspark
 from warrenmq.trace.events import Profile, RunStart
+from warrenmq.trace.reader import is_address
 from warrenmq.version import version
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class HistoryRow(NamedTuple):
 
 def check_target(folder: str) -> None:
     """Raise what `add` would raise because of the directory, before minutes of work; makes nothing."""
-    if "://" in folder:
+    if is_address(folder):
         raise CallerError(
             f"{folder} is an address; a history is written to a directory of this machine, and read by Spark from anywhere."
         )
@@ -118,7 +119,7 @@ def add(replayed: Replayed, folder: str) -> bool:
 def rows_of(replayed: Replayed) -> Iterator[HistoryRow]:
     """The rows that a replay adds: its rules, then its figures."""
     catalog, figures = replayed.result.catalog, replayed.result.figures
-    path = replayed.path if "://" in replayed.path else os.path.abspath(replayed.path)
+    path = replayed.path if is_of_spark(replayed.path) else os.path.abspath(replayed.path)
     began = _EPOCH + timedelta(microseconds=min(run.wall_ns for run in catalog.runs) // 1000)
     common = (
         _identity(catalog), began, datetime.now(UTC), path, [run.name for run in catalog.runs],
@@ -179,12 +180,11 @@ def frame(spark: SparkSession, folder: str) -> DataFrame:
     require_pyspark()
     from warrenmq.replay.spark.failures import told_in_a_sentence
 
-    if "://" not in folder:
+    if not is_of_spark(folder):
         for path in _some(folder):
             _check_schema(path)
-        folder = Path(folder).absolute().as_uri()
     with told_in_a_sentence():
-        return spark.read.parquet(folder).select(*SCHEMA.names)
+        return spark.read.parquet(for_spark(folder)).select(*SCHEMA.names)
 
 
 def _some(folder: str) -> list[str]:

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
@@ -34,12 +33,12 @@ from pyspark.sql.datasource import (
 
 from warrenmq.errors import CallerError
 from warrenmq.replay.drive import damage, stretches
+from warrenmq.replay.spark.addresses import local_name
 from warrenmq.replay.spark.arrow_rows import DDL, TYPES, Names, Piece, named_batches, names_of
 from warrenmq.replay.spark.only import Only
-from warrenmq.replay.spark.source import local_name
 from warrenmq.trace.block import Kind, next_frame, raw_columns
 from warrenmq.trace.catalog import Catalog, Chunk
-from warrenmq.trace.reader import open_trace, trace_files
+from warrenmq.trace.reader import is_address, open_trace, trace_files
 
 PART_PIECES = 512
 """Pieces in one partition: half a million rows."""
@@ -115,7 +114,7 @@ class TraceSource(DataSource):
         if not paths:
             raise CallerError('say which trace: spark.read.format("warrenmq-trace").load("trace/").')
         for path in paths:
-            if urlsplit(path).scheme not in {"", "file"}:
+            if is_address(local_name(path)):
                 raise CallerError(
                     f"{path}: this source reads files that are mounted on every worker; warrenmq.replay.read(spark, path) "
                     "reads whatever Spark can."

@@ -48,6 +48,7 @@ from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext, Who
 from warrenmq.replay.explain.evidence import Want, pick
 from warrenmq.replay.rules.registry import RULES, all_machines
 from warrenmq.replay.rules.rule import Rule
+from warrenmq.replay.spark.failures import SparkFailed
 from warrenmq.replay.spark.jobs import described
 from warrenmq.replay.spark.partitions import ROWS_OF_KEYS, partitions
 from warrenmq.replay.spark.source import Batches, Pieces, TraceIndex, index_trace, map_pieces
@@ -139,6 +140,16 @@ class InSpark:
         return self._kept[-1]
 
     def summarise(self) -> dict[Who, ActorSummary]:
+        summaries = self._summarise()
+        read = sum(each.counts.total() for each in summaries.values())
+        if read != self.catalog.rows:
+            raise SparkFailed(
+                f"Spark read {read:,} of the {self.catalog.rows:,} rows of this trace: its files changed meanwhile, or the workers see "
+                "others at this path."
+            )
+        return summaries
+
+    def _summarise(self) -> dict[Who, ActorSummary]:
         job = partial(Summarise, self._checkers)
         self._summaries = self._keep(self._over_pieces(job, from_arrow_schema(SUMMARIES)))
         if self._partitions == 1:

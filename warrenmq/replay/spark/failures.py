@@ -5,7 +5,10 @@
 | No module named 'x' | the workers' Python lacks a package |
 | PYTHON_VERSION_MISMATCH, or another version of pickle or bytecode | the workers run another Python |
 | Cannot run program "x" | the workers have no such Python |
-| All masters are unresponsive | the master is not there |
+| All masters are unresponsive, or a stopped SparkContext | the master is not there |
+| Class x.S3AFileSystem not found, or No FileSystem for scheme | Spark lacks a connector, and which ones there are |
+| Path does not exist: x | nothing is there |
+| UnknownHostException: x | there is no such host |
 | anything else | its first line |
 """
 
@@ -22,6 +25,10 @@ from pyspark.errors import PySparkException
 from warrenmq.errors import Error
 
 _REMEDY = "set PYSPARK_PYTHON (or spark.pyspark.python) to a Python that has it on every worker."
+_CONNECTORS = (
+    "a connector is among its jars, as with PYSPARK_SUBMIT_ARGS='--packages org.apache.hadoop:hadoop-aws:VERSION pyspark-shell' "
+    "for s3a:// (hadoop-azure for abfss://; the version is that of Spark's Hadoop)."
+)
 _VERSIONS = re.compile(
     r"Python in worker has different version:? \(?(\d+)[., ]+(\d+)|different version (\d+)\.(\d+) than"
 )
@@ -62,9 +69,17 @@ def sentence_of(said: str) -> str:
     if program := re.search(r'Cannot run program "([^"]+)"', said):
         return f"Spark's workers cannot start {program[1]!r} as their Python: {_REMEDY.replace('that has it', 'that is there')}"
     if any(
-        sign in said for sign in ("masters are unresponsive", "_taskScheduler()")
-    ):  # the latter is how 4.x comes to say it
-        return "Spark's master does not answer; start it, or correct its address."
+        sign in said for sign in ("masters are unresponsive", "_taskScheduler()", "stopped SparkContext")
+    ):  # the latter two are how 4.x comes to say it
+        return "Spark has ended, or its master does not answer; start it, or correct its address."
+    if found := re.search(
+        r'Class (?:[\w.]+\.)?(\w+FileSystem) not found|No FileSystem for scheme "?(\w+)', said
+    ):
+        return f"Spark has no file system {found[1] or found[2]}: it reads such addresses when {_CONNECTORS}"
+    if path := re.search(r"Path does not exist: (.+?)\.? *(?:SQLSTATE|[;\n]|$)", said):
+        return f"Spark finds nothing at {path[1]}."
+    if host := re.search(r"UnknownHostException: ([^\s:]+)", said):
+        return f"Spark finds no host {host[1]}."
     lines = [
         line.strip(" :")
         for line in said.splitlines()

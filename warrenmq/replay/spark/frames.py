@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
-from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary, WeakSet
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -15,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from warrenmq.errors import CallerError
+from warrenmq.replay.spark.addresses import is_of_spark, local_name
 from warrenmq.replay.spark.arrow_rows import (
     COLUMNS,
     DDL,
@@ -24,8 +24,9 @@ from warrenmq.replay.spark.arrow_rows import (
     names_of,
 )
 from warrenmq.replay.spark.datasource import TraceSource
+from warrenmq.replay.spark.failures import told_in_a_sentence
 from warrenmq.replay.spark.only import EVERYTHING, Conditions, Only
-from warrenmq.replay.spark.source import Batches, Pieces, TraceIndex, index_trace, local_name, map_pieces
+from warrenmq.replay.spark.source import Batches, Pieces, TraceIndex, index_trace, map_pieces
 from warrenmq.trace.reader import require_header, trace_files
 from warrenmq.trace.schema import EVENTS
 
@@ -71,14 +72,15 @@ def read(
     chosen = Only.of(only or {})
     scan: Scan
     table: Callable[[], DataFrame] | None
-    if all(urlsplit(name).scheme in {"", "file"} for name in names):
+    if not any(is_of_spark(local_name(name)) for name in names):
         require_header(file for name in names for file in trace_files(local_name(name)))
         register(spark)
         files = [os.path.abspath(local_name(name)) for name in names]
         scan = partial(_scan_files, spark, files)
         table = partial(spark.read.format(TraceSource.name()).option("report", "stretches").load, files)
     else:
-        scan, table = partial(scan_through_spark, spark, index_trace(spark, *names)), None
+        with told_in_a_sentence():
+            scan, table = partial(scan_through_spark, spark, index_trace(spark, *names)), None
     rows = scan(columns or COLUMNS, chosen)
     _scans[rows] = Read(scan, chosen, names, table)
     return rows
@@ -91,6 +93,10 @@ def narrowed(rows: DataFrame, columns: Collection[str], events: Collection[int] 
     without the other columns and events; any other is selected from.
     """
     ordered = [name for name in COLUMNS if name in columns]
+    if lacking := [name for name in ordered if name not in rows.columns]:
+        raise CallerError(
+            f"these are no rows of a trace as warrenmq.replay.read gives them: they have no column {', '.join(lacking)}."
+        )
     if _is_as_read(rows) and set(ordered) <= set(rows.columns):
         scan, only, *_ = _scans[rows]
         return scan(

@@ -17,11 +17,13 @@ import importlib.util
 import os
 import re
 import shutil
+import socket
 import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from warrenmq.errors import CallerError
 from warrenmq.location import HOME
@@ -37,6 +39,7 @@ SHUFFLE_PARTITIONS = max(4, 2 * (os.cpu_count() or 1))
 
 _SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _MASTER = re.compile(r"(local(-cluster)?(\[[\w*, ]+\])?|yarn)$|(spark|k8s)://.")
+_ANSWER_SECONDS = 10.0
 _ELSEWHERE = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "DATABRICKS_RUNTIME_VERSION")
 
 _LOG4J = """\
@@ -94,6 +97,7 @@ def spark_session(
         raise CallerError(
             f"{master!r} is no master of Spark; they are like local[*], spark://HOST:7077, yarn and k8s://HOST:PORT."
         )
+    _require_answer(master)
     ensure_java()
     scratch = Path(tempfile.mkdtemp(prefix="warrenmq-spark-"))
     try:
@@ -110,6 +114,23 @@ def spark_session(
             spark.stop()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _require_answer(master: str) -> None:
+    """Raise CallerError when no standalone master listens there; Spark itself tries for a minute, and then does not say so."""
+    if not master.startswith("spark://"):
+        return
+    refusals = []
+    for each in master.removeprefix("spark://").split(","):
+        address = urlsplit(f"//{each}")
+        try:
+            with socket.create_connection((address.hostname or "", address.port or 7077), _ANSWER_SECONDS):
+                return
+        except (OSError, ValueError) as refused:
+            refusals.append(f"{each}: {refused}")
+    raise CallerError(
+        f"Spark's master does not answer ({'; '.join(refusals)}): start it, or correct its address."
+    )
 
 
 def _driver_conf(scratch: Path, *, short: bool, memory: str) -> dict[str, str]:

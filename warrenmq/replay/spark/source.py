@@ -17,13 +17,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
+from warrenmq.replay.spark.addresses import for_spark, is_of_spark, local_name
 from warrenmq.replay.spark.arrow_rows import Piece
 from warrenmq.replay.spark.jobs import described
 from warrenmq.replay.spark.partitions import ROWS_OF_PIECES, partitions
@@ -67,7 +67,7 @@ class TraceIndex:
 
 def index_trace(spark: SparkSession, *paths: str | os.PathLike[str]) -> TraceIndex:
     """Index every file; raises NotATrace when there is nothing to read."""
-    names = [_address(os.fspath(path)) for path in paths]
+    names = [_checked(os.fspath(path)) for path in paths]
     files = _short_files(names)
     if files is not None:
         with ExitStack() as opened:
@@ -83,7 +83,7 @@ def index_trace(spark: SparkSession, *paths: str | os.PathLike[str]) -> TraceInd
 
 def _short_files(names: list[str]) -> list[str] | None:
     """The files that Spark finds at these addresses; None unless all are local, and short together."""
-    if any(urlsplit(name).scheme for name in names):
+    if any(is_of_spark(name) for name in names):
         return None
     found = [file for name in names for file in trace_files(name)]
     if sum(os.path.getsize(file) for file in found) > SHORT_BYTES:
@@ -247,14 +247,9 @@ class Catalogue:
             yield pa.RecordBatch.from_arrays([pa.array([trace], pa.binary())], names=["trace"])
 
 
-def local_name(address: str) -> str:
-    """file:/x as /x; other addresses as they are."""
-    return urlsplit(address).path if address.startswith("file:") else address
-
-
-def _address(path: str) -> str:
-    """A path as Spark takes it; a local one is checked first, so that errors are in our words."""
-    if urlsplit(path).scheme:
+def _checked(path: str) -> str:
+    """A path that does not depend on where this process is; a local one is checked first, so that errors are in our words."""
+    if is_of_spark(path):
         return path
     trace_files(path)
     return os.path.abspath(path)
@@ -264,5 +259,8 @@ def _files(spark: SparkSession, paths: list[str]) -> DataFrame:
     """One row a trace file: its path and its bytes."""
     wanted = f"*{{{SEGMENT_SUFFIX},{SLAB_SUFFIX}}}"
     return (
-        spark.read.format("binaryFile").option("pathGlobFilter", wanted).load(paths).select("path", "content")
+        spark.read.format("binaryFile")
+        .option("pathGlobFilter", wanted)
+        .load([for_spark(path) for path in paths])
+        .select("path", "content")
     )
