@@ -9,6 +9,7 @@ of the publishers are node's amqplib, the others pika.  Meanwhile a nemesis does
     kill    SIGKILL of the server, which is started again on the same directory
     pause   SIGSTOP, and SIGCONT up to a second later
     full    the file system of the data directory is filled, and freed again; it has to be a small one (at most 1 GiB)
+    clock   the server's wall clock is set up to a day forth or back; that of the machine is everybody's, and stays (skewed.py)
 
 At the end the server is killed once more, started, and the queue is drained.  The history is checked by the model of a client that
 `warrenmq simulate` has (warrenmq/simulate/model.py): every confirmed value comes out, nothing comes out that was not sent, nothing comes
@@ -16,6 +17,7 @@ twice unless it is marked as redelivered, and what is drained comes in the order
 
 The file has an operation a line, as Jepsen writes them (`:type` is :invoke, :ok, :fail, or :info where nobody can know), for its checker
 total-queue and for tools that read its histories.  A process that got no answer is never used again; its worker goes on as another one.
+A dequeue that got its value and no answer to its ack is :ok, with :acked false: the value came, and may come again.
 """
 
 from __future__ import annotations
@@ -43,16 +45,18 @@ import pika
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPError
 
-from tools.node_client import FOLDER
+from tools.node_client import FOLDER, ensure
+from tools.skewed import set_ahead
 from warrenmq.location import HOME
 from warrenmq.simulate.messages import Copy, Message, PromiseBroken, State, body_of, number_of
 from warrenmq.simulate.model import QueueModel
 
 QUEUE = "history"
 PUBLISHERS, GETTERS, CONSUMERS = 3, 2, 1
-NEMESES = ("kill", "pause", "full")
+NEMESES = ("kill", "pause", "full", "clock")
 SMALL_DISK = 1 << 30
 """Bytes of the largest file system that is filled: nobody's real disk."""
+_DAY = 86_400.0
 _PAUSE = 0.05
 """Seconds between tries of a client that finds no server."""
 _SERVED = 20
@@ -72,6 +76,8 @@ class Operation(NamedTuple):
     value: object = None
     error: str = ""
     redelivered: bool = False
+    acked: bool = True
+    """False for a dequeue whose ack may not have come to the server."""
     time: int = 0
     """Nanoseconds since the beginning."""
 
@@ -85,6 +91,8 @@ class Operation(NamedTuple):
             told["error"] = f":{self.error}"
         if self.redelivered:
             told["redelivered"] = "true"
+        if not self.acked:
+            told["acked"] = "false"
         return "{" + ", ".join(f":{key} {value}" for key, value in told.items()) + "}"
 
 
@@ -148,22 +156,31 @@ class History:
 class Server:
     """`warrenmq serve` on one directory, started as often as it was killed."""
 
-    def __init__(self, data: Path, arguments: Sequence[str] = ()) -> None:
+    def __init__(self, data: Path, folder: Path, arguments: Sequence[str], *, skewed: bool) -> None:
+        """`folder`: for what must not lie on the disk of the data, which may be full."""
         self.data = data
+        self.clock = folder / "clock"
+        """How far its wall clock is ahead (skewed.py)."""
+        self._command = ["-m", "warrenmq"]
+        if skewed:
+            set_ahead(self.clock, 0.0)
+            self._command = ["-m", "tools.skewed", str(self.clock)]
         self._arguments = arguments
+        self._log = folder / "log"
         self.port = 0
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "warrenmq", "serve", "--data", str(self.data), *self._arguments]
-        self._process = subprocess.Popen(
-            [*command, "--port", str(self.port)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            env=os.environ | {"PYTHONPATH": str(HOME)},
-        )  # fmt: skip
+        command = [sys.executable, *self._command, "serve", "--data", str(self.data), *self._arguments]
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(
+                [*command, "--port", str(self.port)], stdout=subprocess.PIPE, stderr=log, text=True,
+                env=os.environ | {"PYTHONPATH": str(HOME)},
+            )  # fmt: skip
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line.startswith("ready "):
-            raise SystemExit(f"the server did not start: {line!r}")
+            raise SystemExit(f"the server did not start: {self._log.read_text().strip() or line!r}")
         self.port = urlsplit(line.split()[1]).port or 0
 
     def signal(self, number: signal.Signals) -> None:
@@ -282,7 +299,9 @@ class Getter(Worker):
             channel.basic_ack(method.delivery_tag)
             channel.queue_declare(QUEUE, passive=True)
         except (AMQPError, OSError) as error:
-            self.note("info", "dequeue", value, error=type(error).__name__, redelivered=redelivered)
+            self.note(
+                "ok", "dequeue", value, acked=False, error=type(error).__name__, redelivered=redelivered
+            )
             raise Lost from error
         self.note("ok", "dequeue", value, redelivered=redelivered)
 
@@ -330,10 +349,15 @@ def full(_history: History, server: Server, rng: random.Random) -> None:
     ballast.unlink()
 
 
+def clock(_history: History, server: Server, rng: random.Random) -> None:
+    set_ahead(server.clock, rng.uniform(-_DAY, _DAY))
+
+
 _DO: dict[str, Callable[[History, Server, random.Random], None]] = {
     "kill": kill,
     "pause": pause,
     "full": full,
+    "clock": clock,
 }
 
 
@@ -354,12 +378,17 @@ class Plan:
 
 def record(plan: Plan) -> History:
     """Carry out a plan; the server has ended when it returns."""
+    with tempfile.TemporaryDirectory(prefix="warrenmq-history-") as folder:
+        return _record(plan, Path(folder))
+
+
+def _record(plan: Plan, folder: Path) -> History:
     if "full" in plan.nemeses and shutil.disk_usage(plan.data.parent).total > SMALL_DISK:
         raise SystemExit(
             f"{plan.data.parent} is on a large disk, which is not filled; mount a small one: mount -t tmpfs -o size=64m tmpfs DIR"
         )
     rng, history, end = random.Random(plan.seed), History(), threading.Event()
-    server = Server(plan.data, plan.arguments)
+    server = Server(plan.data, folder, plan.arguments, skewed="clock" in plan.nemeses)
     kinds = (
         [NodePublisher] * plan.amqplib
         + [Publisher] * (PUBLISHERS - plan.amqplib)
@@ -431,7 +460,7 @@ def check(operations: Iterable[Operation]) -> dict[str, int]:
                 copy = model.copies[cast("int", each.value)]
                 copy.message.confirm = cast("Any", _CONFIRMED)
                 model.confirmed([copy.message], 0.0)
-            case (("ok" | "info"), "dequeue") if each.value is not None:
+            case "ok", "dequeue":
                 _dequeued(model, each, counted)
             case "info", "restart":
                 for copy in model.copies.values():  # acks of the last moments may be lost
@@ -459,7 +488,8 @@ def _dequeued(model: QueueModel, operation: Operation, counted: Counter[str]) ->
     body = _body(value) if value >= 0 else b"damaged"
     copy = model.delivered(body, redelivered=operation.redelivered, way=_WAY)
     counted["redelivered"] += operation.redelivered
-    if operation.type == "ok":
+    counted["with an unknown ack"] += not operation.acked
+    if operation.acked:
         copy.state = State.SETTLED
     else:  # its ack arrived or not; if not, it comes again, and says so
         _may_come_again(copy)
@@ -491,6 +521,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     if unknown := set(args.nemesis.split(",")) - set(NEMESES):
         parser.error(f"{unknown.pop()!r} is no nemesis; there are {', '.join(NEMESES)}")
+    if args.amqplib:
+        ensure()
+        if not (HOME / FOLDER / "node_modules" / "amqplib").is_dir():
+            parser.error("--amqplib: node's amqplib is not there, and could not be installed")
     with tempfile.TemporaryDirectory(prefix="warrenmq-history-") as folder:
         settings = tuple(word for each in args.setting for word in ("--setting", each))
         plan = Plan(
