@@ -78,6 +78,22 @@ def test_the_same_trace_replaces_its_results(traces, three, tmp_path, capsys):
         add_to_history(replayed, folder)
 
 
+def test_a_file_that_other_programs_merged_is_read(three, tmp_path):
+    """pandas makes doubles of integers that may be null, others large strings and dictionaries."""
+    table, merged = pq.read_table(three), tmp_path / "merged"
+    merged.mkdir()
+    place = table.schema.get_field_index
+    for name, kind in (
+        ("cases", pa.float64()),
+        ("trace", pa.large_string()),
+        ("began", pa.timestamp("ns", "UTC")),
+    ):
+        table = table.set_column(place(name), name, table[name].cast(kind))
+    table = table.set_column(place("name"), "name", table["name"].dictionary_encode())
+    pq.write_table(table, merged / "years.parquet")
+    assert sorted(map(repr, history(merged))) == sorted(map(repr, history(three)))
+
+
 def test_a_write_that_fails_leaves_the_table_as_it_was(traces, tmp_path, monkeypatch):
     replayed = replay(traces[0], engine="python", picture=False)
     add_to_history(replayed, tmp_path)
@@ -143,6 +159,7 @@ def other_types(folder):
     [
         (lambda _folder: None, "holds no history yet"),
         (lambda folder: (folder / "notes.txt").touch(), "is no history of replays: it holds notes.txt"),
+        (lambda folder: (folder / "_delta_log").mkdir(), "is a table of Delta"),
         (other_columns, "x.parquet is no part of a history of replays: it has no column replay"),
         (other_types, "its column replay is int64, not string"),
         (lambda folder: (folder / "x.parquet").write_bytes(b"PAR1"), "it is not Parquet, or damaged"),

@@ -20,7 +20,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from warrenmq.errors import CallerError
-from warrenmq.replay.spark.addresses import for_spark, is_of_spark
+from warrenmq.replay.spark.addresses import is_of_spark
 from warrenmq.replay.spark.session import require_pyspark
 from warrenmq.trace.events import Profile, RunStart
 from warrenmq.trace.reader import is_address
@@ -180,11 +180,10 @@ def frame(spark: SparkSession, folder: str) -> DataFrame:
     require_pyspark()
     from warrenmq.replay.spark.failures import told_in_a_sentence
 
-    if not is_of_spark(folder):
-        for path in _some(folder):
-            _check_schema(path)
     with told_in_a_sentence():
-        return spark.read.parquet(for_spark(folder)).select(*SCHEMA.names)
+        if is_of_spark(folder):
+            return spark.read.parquet(folder).select(*SCHEMA.names)
+        return spark.createDataFrame(pa.concat_tables(map(_table, _some(folder))))
 
 
 def _some(folder: str) -> list[str]:
@@ -201,7 +200,12 @@ def _some(folder: str) -> list[str]:
 
 def _files(folder: str) -> list[str]:
     """The Parquet files of a directory in which nothing else lies but what Spark passes over."""
-    names = sorted(name for name in os.listdir(folder) if not name.startswith((".", "_")))
+    there = os.listdir(folder)
+    if "_delta_log" in there:  # which of its files count, only Delta knows
+        raise CallerError(
+            f"{folder} is a table of Delta; read it with that, and name the directory of a history."
+        )
+    names = sorted(name for name in there if not name.startswith((".", "_")))
     others = [name for name in names if not name.endswith(SUFFIX)]
     if others:
         raise CallerError(f"{folder} is no history of replays: it holds {others[0]}.")
@@ -219,10 +223,25 @@ def _check_schema(path: str) -> None:
         if column.name not in there.names:
             raise CallerError(f"{path} is no part of a history of replays: it has no column {column.name}.")
         kind = there.field(column.name).type
-        if kind != column.type and not (pa.types.is_timestamp(kind) and column.type == _TIME):
+        if _family(kind) != _family(column.type):
             raise CallerError(
                 f"{path} is no part of a history of replays: its column {column.name} is {kind}, not {column.type}."
             )
+
+
+def _family(kind: pa.DataType) -> str:
+    """The name of what types have in common that hold the same values: pandas makes doubles of integers that may be null."""
+    types = pa.types
+    if types.is_dictionary(kind):
+        return _family(kind.value_type)
+    if types.is_list(kind) or types.is_large_list(kind):
+        return f"list of {_family(kind.value_type)}"
+    families = {
+        "number": types.is_integer(kind) or types.is_floating(kind),
+        "time": types.is_timestamp(kind),
+        "text": types.is_string(kind) or types.is_large_string(kind),
+    }
+    return next((name for name, is_of in families.items() if is_of), str(kind))
 
 
 def _table(path: str) -> pa.Table:
