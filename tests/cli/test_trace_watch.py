@@ -89,6 +89,9 @@ def test_an_invalid_checkpoint_is_refused(broken, tmp_path, capsys):
     status, said = watched(capsys, broken, "--checkpoint", str(tmp_path))
     assert status == 2
     assert "cannot be used" in said.err
+    status, said = watched(capsys, broken, "--checkpoint", "s3a://bucket/watched")
+    assert status == 2
+    assert said.err.startswith("warrenmq trace: s3a://bucket/watched is an address")
 
 
 def test_a_watch_ends_when_the_only_run_was_killed(tmp_path, capsys):

@@ -13,6 +13,7 @@ from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_union import side_by_side
 from warrenmq.errors import CallerError
 from warrenmq.replay.drive import engine
+from warrenmq.replay.drive.batch_summary import PART_PIECES
 from warrenmq.replay.drive.watch import Watch
 
 pytest.importorskip("pyspark")
@@ -68,6 +69,19 @@ def test_it_prints_what_a_replay_finds_once_over_restarts(spark, tmp_path, runs)
     expected = engine.replay(str(trace)).violations
     assert found == sorted(f"violated {each.rule} {each.subject}: {each.text}" for each in expected)
     assert {each.rule for each in expected} >= set(RULES)
+
+
+def test_many_runs_are_few_tasks(tmp_path, runs):
+    from warrenmq.replay.spark.watch import SummaryStream
+
+    for _ in grow(tmp_path / "trace", runs, 1):
+        pass
+    stream = SummaryStream([str(tmp_path / "trace")])
+    parts = stream.partitions({}, stream.latestOffset({}, None))
+    batches = [batch for part in parts for batch in part.batches]
+    assert len(parts) <= 1 + 2 * sum(len(batch.parts) for batch in batches) // PART_PIECES < len(runs)
+    assert {batch.run.name for batch in batches} == {run.name for run in runs}
+    assert sum(len(list(stream.read(part))) for part in parts) == len(batches)
 
 
 def test_half_a_checkpoint_is_refused(spark, tmp_path, runs):

@@ -46,9 +46,13 @@ def add_task(tasks: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from warrenmq.replay.drive.watch import Watch
-    from warrenmq.trace.reader import require_live
+    from warrenmq.trace.reader import is_address, require_live
 
     require_live(args.trace)  # before Spark is started
+    if is_address(args.checkpoint or ""):
+        raise CallerError(
+            f"{args.checkpoint} is an address; a watch keeps its state in a directory of this machine."
+        )
     checkpoint = args.checkpoint or tempfile.mkdtemp(prefix="warrenmq-watch-")
     try:
         taken_by = Watch(checkpoint, as_json=args.json)

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from warrenmq.errors import CallerError
-from warrenmq.replay.drive.batch_summary import Batch, batches, summarise_batch
+from warrenmq.replay.drive.batch_summary import PART_PIECES, Batch, batches, summarise_batch
 from warrenmq.replay.drive.watch import INTERVAL, Watch
 from warrenmq.trace.reader import require_live
 from warrenmq.trace.tail import Place, Tail
@@ -31,9 +31,9 @@ from warrenmq.trace.tail import Place, Tail
 
 @dataclass
 class SummarisedPart(InputPartition):
-    """The pieces that one task summarises."""
+    """The pieces that one task summarises, of one run or of several: a task costs more than some hundred pieces."""
 
-    batch: Batch
+    batches: list[Batch]
 
 
 class BatchSource(DataSource):
@@ -63,11 +63,20 @@ class SummaryStream(DataSourceStreamReader):
         return self._tail.look(start)
 
     def partitions(self, start: Place, end: Place) -> Sequence[InputPartition]:
-        return [SummarisedPart(batch) for batch in batches(self._tail, start, end)]
+        planned: list[SummarisedPart] = []
+        pieces = 0
+        for batch in batches(self._tail, start, end):
+            pieces += len(batch.parts)
+            if not planned or pieces > PART_PIECES:
+                planned.append(SummarisedPart([]))
+                pieces = len(batch.parts)
+            planned[-1].batches.append(batch)
+        return planned
 
     def read(self, partition: InputPartition) -> Iterator[tuple[bytes]]:
         if isinstance(partition, SummarisedPart):
-            yield (pickle.dumps(summarise_batch(partition.batch)),)
+            for batch in partition.batches:
+                yield (pickle.dumps(summarise_batch(batch)),)
 
 
 def watch(
