@@ -352,17 +352,23 @@ def _chunks(run: int, files: list[FileIndex]) -> list[Chunk]:
 def _slab_chunks(run: int, actor: int, raw: bytes, stored: int, file: str) -> list[Chunk]:
     """Pieces of consecutive rows; those with seq <= `stored` are in a segment too and left out."""
     numbers = [row[1] for row in ROW.iter_unpack(raw)]
+    if numbers and numbers[0] > stored and numbers == list(range(numbers[0], numbers[0] + len(numbers))):
+        return [_slab_chunk(run, actor, numbers[0], raw, file)]
     rows = [(at * ROW.size, seq) for at, seq in enumerate(numbers) if seq > stored]
     chunks = []
     begin = 0
     for i in range(1, len(rows) + 1):
         if i == len(rows) or rows[i][1] != rows[i - 1][1] + 1:
             piece = raw[rows[begin][0] : rows[i - 1][0] + ROW.size]
-            t_first = ROW.unpack_from(piece, 0)[0]
-            t_last, *_, who = ROW.unpack_from(piece, len(piece) - ROW.size)
-            chunks.append(Chunk(run, actor, rows[begin][1], i - begin, t_first, t_last, who, file, -1, piece))
+            chunks.append(_slab_chunk(run, actor, rows[begin][1], piece, file))
             begin = i
     return chunks
+
+
+def _slab_chunk(run: int, actor: int, seq_first: int, raw: bytes, file: str) -> Chunk:
+    t_first = ROW.unpack_from(raw, 0)[0]
+    t_last, *_, who = ROW.unpack_from(raw, len(raw) - ROW.size)
+    return Chunk(run, actor, seq_first, len(raw) // ROW.size, t_first, t_last, who, file, -1, raw)
 
 
 def _cover(catalog: Catalog, number: int, run: Run, chunks: list[Chunk]) -> None:

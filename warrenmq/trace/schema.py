@@ -24,7 +24,6 @@ A row is nine 64-bit integers on disk.  Only this package reads them by their le
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
@@ -393,14 +392,13 @@ def row_of(event: type[Event[Any]], *, actor: int = 0, t: int = 0, seq: int = 0,
     return Row(t=t, seq=seq, who=who, **stored)
 
 
-_stored_who = itemgetter(_WHO)
-
-
 def events_of(rows: Iterable[Nine[int]]) -> bytes:
     """The event of each row."""
     return bytes([row[_WHO] >> _EVENT_SHIFT & _BYTE for row in rows])
 
 
-def count_words(rows: Iterable[Nine[int]]) -> dict[int, int]:
-    """Number of rows of each word, which is event << 8 | flag; of rows of one actor."""
-    return {who & _WORD: n for who, n in Counter(map(_stored_who, rows)).items()}
+def count_words(rows: Iterable[Nine[int]], counts: dict[int, int]) -> None:
+    """Add to `counts` the number of rows of each word, which is event << 8 | flag."""
+    for row in rows:
+        word = row[_WHO] & _WORD
+        counts[word] = counts.get(word, 0) + 1

@@ -15,6 +15,7 @@ from warrenmq.replay.drive.trace_context import ActorSummary
 from warrenmq.replay.rules.registry import all_machines
 from warrenmq.trace.catalog import Chunk, Run
 from warrenmq.trace.index import BROKER, Damage, Row, rows_of, run_starts
+from warrenmq.trace.schema import events_of
 from warrenmq.trace.tail import Part, Place, Tail, read_parts
 
 PART_PIECES = 512
@@ -93,11 +94,12 @@ def summarise_batch(batch: Batch) -> BatchSummary:
     for chunk, columns in read_parts(batch.parts, {part.run: batch.number for part in batch.parts}):
         rows = rows_of(columns)
         summary_of.chunks.append(chunk._replace(raw=b""))
+        events = events_of(rows)
         actor = ActorSummary()
-        actor.note(rows)
+        actor.note(rows, events)
         summary_of.actors.append((chunk.actor, chunk.seq_first, actor))
         _note_start(summary_of.run, chunk, rows, columns)
-        for nth, (machine, key, summary) in enumerate(summariser.summarise(chunk, rows)):
+        for nth, (machine, key, summary) in enumerate(summariser.summarise(chunk, rows, events)):
             summary_of.summaries.append(PieceSummary(machine, key, (*chunk.order, nth), summary))
     return summary_of
 

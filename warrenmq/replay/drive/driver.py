@@ -19,6 +19,7 @@ of each rule are kept with their evidence.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -117,13 +118,13 @@ class InMemory:
     """States in dicts, one for each machine."""
 
     def __init__(self) -> None:
-        self._of: dict[str, dict[Key, State]] = {}
+        self._of: defaultdict[str, dict[Key, State]] = defaultdict(dict)
 
     def load(self, machine: str, key: Key) -> State | None:
-        return self._of.get(machine, {}).get(key)
+        return self._of[machine].get(key)
 
     def keep(self, machine: str, key: Key, state: State) -> State:
-        self._of.setdefault(machine, {})[key] = state
+        self._of[machine][key] = state
         return state
 
     def forget(self, machine: str, key: Key) -> None:
@@ -135,7 +136,7 @@ class InMemory:
             (machine.name, key)
             for machine in machines
             if machine.stage == stage
-            for key in self._of.get(machine.name, ())
+            for key in self._of[machine.name]
         ]
 
 

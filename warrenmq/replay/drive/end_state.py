@@ -21,18 +21,17 @@ recovery after it say the same:
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
 from warrenmq.replay.drive.findings import Found, LastFiles
-from warrenmq.replay.drive.machines import STATE, FigureKey, Finding
+from warrenmq.replay.drive.machines import STATE, FigureKey, Figures, Finding
 from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.trace.catalog import FOREVER
 from warrenmq.trace.events import CLEAN, Ev, QueueClosed, QueueRecovered, Reason, StoreClosed, StoreRecovered
 
-Counts = dict[Who, Counter[FigureKey]]
+Counts = dict[Who, Figures]
 
 
 def counts_of(figures: Mapping[FigureKey, int]) -> Counts:
@@ -40,7 +39,7 @@ def counts_of(figures: Mapping[FigureKey, int]) -> Counts:
     found: Counts = {}
     for key, n in figures.items():
         if key[0] == STATE:
-            found.setdefault((int(key[1]), int(key[2])), Counter())[key[3:]] += n
+            found.setdefault((int(key[1]), int(key[2])), Figures())[key[3:]] += n
     return found
 
 
@@ -77,7 +76,7 @@ def queue_state(
     context: TraceContext, who: Who, counts: Counts, largest: Mapping[FigureKey, int]
 ) -> dict[str, int]:
     """One queue's end."""
-    its, recovered = counts.get(who, Counter()), context.actor_summary(who).recovered
+    its, recovered = counts.get(who, Figures()), context.actor_summary(who).recovered
     return {
         "ready": its["ready",],
         "unacked": its["unacked",],
@@ -90,7 +89,7 @@ def queue_state(
 
 def store_state(who: Who, counts: Counts, files: LastFiles) -> dict[str, Any]:
     """One store's end."""
-    its, last = counts.get(who, Counter()), files.of(who)
+    its, last = counts.get(who, Figures()), files.of(who)
     return {
         "messages": its["messages",],
         "references": its["references",],
@@ -149,7 +148,7 @@ def _untrue(context: TraceContext, found: Found) -> Iterator[Finding]:
     for who, mark in sorted(context.actor_summaries.items()):
         if mark.recovered is not None:
             event = QueueRecovered if is_queue(context, who) else StoreRecovered
-            said_then, recovered = event.of(mark.recovered).messages, counts.get(who, Counter())["recovered",]
+            said_then, recovered = event.of(mark.recovered).messages, counts.get(who, Figures())["recovered",]
             if said_then != recovered:
                 text = f"messages: {said_then}, it said when it was recovered; its rows make {recovered}"
                 evidence = ((*who, mark.recovered.seq),)
@@ -162,7 +161,7 @@ def _untrue(context: TraceContext, found: Found) -> Iterator[Finding]:
             said = {"messages": closed.messages, "next sequence id": closed.next_seq_id}
             made = {"messages": queue["ready"] + queue["unacked"], "next sequence id": queue["next_seq_id"]}
         else:
-            its = counts.get(who, Counter())
+            its = counts.get(who, Figures())
             ended = StoreClosed.of(mark.closed)
             said = {"messages": ended.messages, "references": ended.references, "files": ended.files}
             made = {

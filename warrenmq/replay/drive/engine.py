@@ -22,6 +22,7 @@ from warrenmq.replay.rules.registry import RULES, all_machines
 from warrenmq.replay.rules.rule import Rule
 from warrenmq.trace.index import Row
 from warrenmq.trace.reader import Trace, open_memory, open_trace
+from warrenmq.trace.schema import events_of
 
 
 def replay(*paths: str | os.PathLike[str]) -> Result:
@@ -63,8 +64,9 @@ class Plain:
         actors: defaultdict[Who, ActorSummary] = defaultdict(ActorSummary)
         for piece in self.catalog.chunks:
             rows = self._trace.rows(piece)
-            actors[piece.run, piece.actor].note(rows)
-            for name, key, summary in summariser.summarise(piece, rows):
+            events = events_of(rows)
+            actors[piece.run, piece.actor].note(rows, events)
+            for name, key, summary in summariser.summarise(piece, rows, events):
                 self._keys.absorb(name, key, summary)
         return dict(actors)
 

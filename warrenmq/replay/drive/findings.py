@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from warrenmq.replay.drive.machines import FOUND, FigureKey, FileEnd, Finding, Key, Outcome
+from warrenmq.replay.drive.machines import FOUND, FigureKey, Figures, FileEnd, Finding, Key, Outcome
 from warrenmq.replay.drive.trace_context import TraceContext, Who
 
 KEPT = 1_000
@@ -73,7 +73,7 @@ class Found:
 
     violations: FirstFindings = field(default_factory=FirstFindings)
     indeterminate: FirstFindings = field(default_factory=FirstFindings)
-    figures: Counter[FigureKey] = field(default_factory=Counter)
+    figures: Figures = field(default_factory=Figures)
     """The figures, and the number of findings: (FOUND, "violations" or "indeterminate", rule, scope)."""
     histograms: defaultdict[FigureKey, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
     largest: dict[FigureKey, int] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class Found:
             self.unproven.add(place)
             return
         if outcome.figures:
-            self.figures.update(outcome.figures)
+            self.figures.add(outcome.figures)
         if outcome.histograms:
             self.note_histograms(outcome.histograms)
         if outcome.largest:
@@ -123,7 +123,7 @@ class Found:
             self.violations.add(finding)
         for finding in other.indeterminate:
             self.indeterminate.add(finding)
-        self.figures.update(other.figures)
+        self.figures.add(other.figures)
         self.note_histograms(other.histograms)
         self.note_largest(other.largest)
         for file in other.files:

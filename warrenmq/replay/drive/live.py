@@ -144,7 +144,7 @@ class Live:
             if not all(is_final(finding, context) for finding in findings):
                 self._pending.add((name, key))
             self._report(findings, context)
-            found.figures.update(self._of_the_end(outcome.figures))
+            found.figures.add(self._of_the_end(outcome.figures))
             found.note_largest(self._of_the_end(outcome.largest))
             for to, to_key, fact in outcome.facts:
                 if fact[0][0] in self._ending:

@@ -45,7 +45,7 @@ from typing import Any, ClassVar, NamedTuple
 from warrenmq.replay.drive.columns import Rows
 from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.trace.catalog import Chunk, Run
-from warrenmq.trace.schema import Row, events_of
+from warrenmq.trace.schema import Row
 
 Key = tuple[int | str, ...]
 Summary = Any
@@ -105,6 +105,11 @@ class Figures(dict[FigureKey, int]):
 
     def __missing__(self, key: FigureKey) -> int:
         return 0
+
+    def add(self, others: Mapping[FigureKey, int]) -> None:
+        """Add counts to those of the same keys."""
+        for key, n in others.items():
+            self[key] += n
 
 
 @dataclass(slots=True)
@@ -184,9 +189,8 @@ class Summariser:
         self._readers_of: dict[frozenset[int], list[tuple[Machine, bytes]]] = {}
         """The machines that read any of these events, and their tables; few sets of events occur."""
 
-    def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[str, Key, Summary]]:
-        """Every machine's summaries of one piece."""
-        events = events_of(rows)
+    def summarise(self, piece: Chunk, rows: list[Row], events: bytes) -> Iterator[tuple[str, Key, Summary]]:
+        """Every machine's summaries of one piece, given the events of its rows, too (`events_of`)."""
         kinds = frozenset(events)
         if (readers := self._readers_of.get(kinds)) is None:
             bare = bytes(kinds)

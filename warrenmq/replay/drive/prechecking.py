@@ -14,6 +14,7 @@ from warrenmq.replay.drive.precheck import Precheck
 from warrenmq.replay.drive.trace_context import ActorSummary
 from warrenmq.replay.rules.rule import Rule
 from warrenmq.trace.catalog import Chunk
+from warrenmq.trace.schema import events_of
 
 EVERY_KEY: Key = ()
 """Stands in place of a key for every key of the machine."""
@@ -46,8 +47,8 @@ class Prechecker:
         """The summaries and open rows of every machine."""
         if not unit.is_sound():
             for piece, first in unit.parts():
-                whole = unit.rows.between(first, first + piece.rows)
-                for name, key, summary in self._all.summarise(piece, whole.tuples()):
+                whole = unit.rows.between(first, first + piece.rows).tuples()
+                for name, key, summary in self._all.summarise(piece, whole, events_of(whole)):
                     yield name, key, piece, summary
             return
         for precheck in self._prechecks:

@@ -6,14 +6,13 @@ sends it everywhere.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 
 from warrenmq.trace.catalog import FOREVER, NEVER, STRANGER, Catalog, Coverage, Run
 from warrenmq.trace.events import DROP_DELETED, ActorStart, ActorStop, Ev, Reason
-from warrenmq.trace.schema import Row, count_words, events_of
+from warrenmq.trace.schema import Row, count_words
 
 Who = tuple[int, int]
 """An actor of a trace: (index of its run, trace id)."""
@@ -46,7 +45,7 @@ IS_RARE = bytes(event in RARE for event in range(256))
 class ActorSummary:
     """One actor's rows, counted, and the rare ones that others need."""
 
-    counts: Counter[int] = field(default_factory=Counter)
+    counts: dict[int, int] = field(default_factory=dict)
     """Rows by event << 8 | flag."""
     first_t: int = 0
     incarnation: int = 0
@@ -81,17 +80,14 @@ class ActorSummary:
     def count(self, event: int, flag: int | None = None) -> int:
         """Number of rows of an event, with this flag if one is given."""
         if flag is not None:
-            return self.counts[event << 8 | flag]
+            return self.counts.get(event << 8 | flag, 0)
         return sum(n for word, n in self.counts.items() if word >> 8 == event)
 
-    def note(self, rows: Sequence[Row]) -> None:
-        """Take in the next rows of the actor."""
+    def note(self, rows: Sequence[Row], events: bytes) -> None:
+        """Take in the next rows of the actor, and the events of each (`events_of`)."""
         if not self.first_t:
             self.first_t = rows[0].t
-        counts = self.counts
-        for word, n in count_words(rows).items():
-            counts[word] = counts.get(word, 0) + n
-        events = events_of(rows)
+        count_words(rows, self.counts)
         if (act := events.translate(IS_ACT).rfind(1)) >= 0:
             self.last_act = rows[act].t, rows[act].seq
         if (work := events.translate(IS_WORK).rfind(1)) >= 0:
@@ -123,7 +119,8 @@ class ActorSummary:
 
     def merge(self, later: ActorSummary) -> None:
         """Take in those of later rows of the same actor."""
-        self.counts.update(later.counts)
+        for word, n in later.counts.items():
+            self.counts[word] = self.counts.get(word, 0) + n
         self.first_t = self.first_t or later.first_t
         if not self.incarnation:
             self.incarnation, self.started_t = later.incarnation, later.started_t

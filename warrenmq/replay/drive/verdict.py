@@ -68,10 +68,10 @@ def _word(kinds: Collection[str]) -> str:
 
 
 def _undecided(catalog: Catalog, context: TraceContext, rules: Collection[Rule]) -> Iterator[Finding]:
-    kinds = _events_of_kinds(context)
-    for who, coverage in sorted(catalog.coverage.items()):
-        if coverage.complete:
-            continue
+    incomplete = sorted(who for who, coverage in catalog.coverage.items() if not coverage.complete)
+    kinds = _events_of_kinds(context) if incomplete else {}
+    for who in incomplete:
+        coverage = catalog.coverage[who]
         events = kinds.get(_kind(context, who), frozenset()) | context.actor_summary(who).events
         run = catalog.runs[who[0]]
         missing = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Collection, Sequence
 from importlib import import_module
+from typing import Any
 
 from warrenmq.replay import rules as folder
 from warrenmq.replay.drive.machines import Finding, Machine
@@ -29,11 +30,12 @@ RULES: dict[str, Rule] = {rule.id: rule for rule in _found()}
 
 def all_machines(runs: Sequence[Run], rules: Collection[Rule] = tuple(RULES.values())) -> list[Machine]:
     """Every machine that these rules need, once, for the runs of a catalogue."""
-    needed = dict.fromkeys(machine for rule in rules for machine in rule.machines)
-    return [
-        machine(runs, {rule.id: rule.judge[machine] for rule in rules if machine in rule.judge})
-        for machine in needed
-    ]
+    needed: dict[type[Machine], dict[str, Any]] = {machine: {} for rule in rules for machine in rule.machines}
+    for rule in rules:
+        for machine, judge in rule.judge.items():
+            if machine in needed:
+                needed[machine][rule.id] = judge
+    return [machine(runs, judges) for machine, judges in needed.items()]
 
 
 def is_final(finding: Finding, context: TraceContext) -> bool:

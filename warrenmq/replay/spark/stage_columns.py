@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -207,7 +206,7 @@ def actor_summary_of(struct: dict[str, Any]) -> ActorSummary:
     rows = {name: _row(struct[name]) for name in ("stopped", "recovered", "closed")}
     act = struct["last_act"]
     last_act = None if act is None else (act["t"], act["seq"])
-    return ActorSummary(**struct | rows | {"last_act": last_act, "counts": Counter(dict(struct["counts"]))})
+    return ActorSummary(**struct | rows | {"last_act": last_act, "counts": dict(struct["counts"])})
 
 
 _ACTOR_FIELDS = tuple(field.name for field in _ACTOR_SUMMARY)

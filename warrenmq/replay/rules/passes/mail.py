@@ -169,13 +169,15 @@ class Mail(Machine):
 
     def _meet(self, state: Bucket, send: int, actor: int, t: int, seq: int) -> None:
         """A receive looks for its SEND."""
-        _, sent_t, receiver = state.sent.get(send, (0, 0, state.taken[send & _MASK]))
+        found = state.sent.get(send)
+        _, sent_t, receiver = found or (0, 0, state.taken[send & _MASK])
+        if found is None and not receiver:
+            state.waiting.setdefault(send, []).append(Received(send, actor, t, seq))
+            return
         undelivered, receive = seq < 0, Received(send, actor, t, abs(seq))
-        if not receiver and not sent_t:
-            state.waiting.setdefault(send, []).append(receive._replace(seq=seq))
-        elif receiver != ANYONE and not is_its_receiver(receiver, actor, undelivered):
+        if receiver != ANYONE and not is_its_receiver(receiver, actor, undelivered):
             state.odd.append((sent_t, receiver, undelivered, receive))
-        elif send not in state.sent:
+        elif found is None:
             state.again.append(receive)
         else:
             del state.sent[send]
