@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import posixpath
 import random
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -167,6 +168,7 @@ def outcomes(build: object, path: str, seeds: int = 200) -> set[bytes | None]:
         disk.mkdir("/d")
         build(disk)  # type: ignore[operator]
         disk.power_cut()
+        assert disk.listdir(posixpath.dirname(path)).count(posixpath.basename(path)) == disk.exists(path)
         found.add(disk.read(path) if disk.exists(path) else None)
     return found
 

@@ -32,7 +32,7 @@ from warrenmq.seams.disk import write_in_turn
 from warrenmq.testing.outage import Outage, PowerCut
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from random import Random
 
     from warrenmq.seams.descriptors import Descriptors
@@ -141,7 +141,8 @@ class SimulatedDisk:
         self.in_order = True
         """Writes to one file reach the platter in their order."""
         self._rng = rng
-        self._folders = {"", "/"}
+        self._folders: dict[str, set[str]] = {"": set(), "/": set()}
+        """By path the names in each folder."""
         self._files: dict[str, _Inode] = {}
         self._durable_files: dict[str, _Inode] = {}
         self._unsynced: list[tuple[str, _Entries]] = []  # folder, its entries that change together
@@ -156,6 +157,7 @@ class SimulatedDisk:
             for _, change in self._unsynced:
                 if self._rng.random() < 0.5:
                     _apply_entries(entries, change)
+            self._note_names(dict.fromkeys(self._files))
             self._files = {
                 path: inode.after_power_cut(self._rng, in_order=self.in_order)
                 for path, inode in sorted(entries.items())
@@ -163,6 +165,7 @@ class SimulatedDisk:
             self._durable_files = dict(self._files)
             for path in self._files:
                 self._add_folders(_folder(path))  # an rmtree that only half arrived
+            self._note_names(self._files)
             self._unsynced.clear()
             self._failures.clear()
 
@@ -237,16 +240,7 @@ class SimulatedDisk:
         with self.lock:
             if path in self._files:
                 raise _os_error(errno.ENOTDIR, path)
-            paths = [*self._files, *self._folders]
-        inside = path and path.rstrip("/") + "/"
-        begin = len(inside)
-        return sorted(
-            {
-                each[begin:]
-                for each in paths
-                if each.startswith(inside) and each.find("/", begin) < 0 and each[begin:]
-            }
-        )
+            return sorted(self._folders.get(path, ()))
 
     def read(self, path: str) -> bytes:
         return self.open_read(path).pread(self.size(path), 0)
@@ -286,7 +280,9 @@ class SimulatedDisk:
             self.unlink(file)
         self.begin("rmdir", path)
         with self.lock:
-            self._folders = {f for f in self._folders if f != path and not f.startswith(path + "/")}
+            for folder in [f for f in self._folders if f == path or f.startswith(path + "/")]:
+                del self._folders[folder]
+            self._folders.get(_folder(path), set()).discard(_name(path))
 
     def sync_dir(self, path: str) -> None:
         path = _normal(path)
@@ -361,14 +357,26 @@ class SimulatedDisk:
             raise _os_error(errno.ENOENT, path)
 
     def _add_folders(self, path: str) -> None:
+        names: set[str] = set()
         while path not in self._folders:
             self._sync_entries(_folder(path))
-            self._folders.add(path)
+            self._folders[path] = names
+            names = {_name(path)}
             path = _folder(path)
+        self._folders[path] |= names
 
     def _change_entries(self, folder: str, change: _Entries) -> None:
         _apply_entries(self._files, change)
+        self._note_names(change)
         self._unsynced.append((folder, change))
+
+    def _note_names(self, change: Mapping[str, _Inode | None]) -> None:
+        for path, inode in change.items():
+            names = self._folders[_folder(path)]
+            if inode is None:
+                names.discard(_name(path))
+            else:
+                names.add(_name(path))
 
     def _sync_entries(self, folder: str) -> None:
         waiting = []
@@ -460,6 +468,7 @@ def _resize(content: bytearray, size: int) -> None:
 
 _normal = lru_cache(maxsize=4096)(posixpath.normpath)
 _folder = lru_cache(maxsize=4096)(posixpath.dirname)
+_name = lru_cache(maxsize=4096)(posixpath.basename)
 """A run names few paths, each of them often."""
 
 
