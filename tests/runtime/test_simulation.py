@@ -3,6 +3,7 @@
 import gc
 import sys
 
+import greenlet
 import pykka
 import pytest
 
@@ -430,6 +431,28 @@ def test_close_frees_the_frames_of_what_was_killed():
         assert freed == []
     gc.collect()
     assert freed == ["canary"]
+
+
+def test_a_greenlet_carries_one_task_after_another_whichever_way_each_ended():
+    carriers = []
+
+    def work():
+        carriers.append(greenlet.getcurrent())
+        match len(carriers) % 3:
+            case 0:
+                raise ValueError("of the task")
+            case 1:
+                sim.event().wait()
+
+    for seed in range(30):
+        with Simulation(seed) as sim:
+            sim.spawn(work)
+            if len(carriers) % 3 == 2:
+                with pytest.raises(ValueError, match="of the task"):
+                    sim.event().wait(1)
+            else:
+                sim.event().wait(1)
+    assert len(set(carriers)) == 1
 
 
 def test_closing_a_simulation_leaves_the_actors_of_another_alone():

@@ -14,7 +14,6 @@ seed is made at the same places in every run.
 
 from __future__ import annotations
 
-from collections import deque
 from heapq import heappop, heappush
 from random import Random
 from typing import TYPE_CHECKING, Any, Protocol
@@ -54,7 +53,7 @@ class Task:
         "greenlet",
         "locks",
         "name",
-        "owner",
+        "shares",
         "ticket",
         "timed_out",
         "waits_for",
@@ -63,8 +62,8 @@ class Task:
 
     def __init__(self, name: str, *, actor: bool, background: bool = False) -> None:
         self.name = name
-        self.owner = self
-        """The task whose objects (PerTask) it uses."""
+        self.shares: Task | None = None
+        """The task whose objects (PerTask) it uses in place of its own."""
         self.actor = actor
         self.background = background
         """True if its timers alone do not keep a simulation going."""
@@ -76,7 +75,7 @@ class Task:
         self.ticket = 0
         """Counts its waits, so that the deadline of an earlier one is known to be stale."""
         self.timed_out = False
-        self.woken_among: deque[Task] | None = None
+        self.woken_among: list[Task] | None = None
         """Tasks that it waited with, between being woken and going on."""
         self.locks: list[Releasable] = []
         """Locks that it holds."""
@@ -88,10 +87,13 @@ class Scheduler:
     def __init__(self, seed: object) -> None:
         try:
             import greenlet  # type: ignore[import-untyped]  # noqa: PLC0415 - an optional dependency
+
+            from warrenmq.runtime.carriers import carrier  # noqa: PLC0415 - needs it, too
         except ImportError as error:
             msg = "simulation needs the greenlet package: pip install 'warrenmq[simulation]'"
             raise ImportError(msg) from error
         self._greenlet = greenlet.greenlet
+        self._carrier = carrier
         self.exit: type[BaseException] = greenlet.GreenletExit
         """Raised in a task that is given up, should it ever run again."""
         rng = Random(f"schedule {seed}")
@@ -120,9 +122,9 @@ class Scheduler:
             try:
                 run()
             finally:
-                self._tasks.pop(task, None)
+                self._forget(task)
 
-        task.greenlet = self._greenlet(main, parent=self._hub)
+        task.greenlet = self._carrier(main, self._hub)
         self._tasks[task] = None
         self._ready.append(task)
         return task
@@ -153,7 +155,7 @@ class Scheduler:
                 self.current = turn
                 (self._hub if turn is self.outside else turn.greenlet).switch()
 
-    def wait(self, waiters: deque[Task], waits_for: object, timeout: float | None) -> bool:
+    def wait(self, waiters: list[Task], waits_for: object, timeout: float | None) -> bool:
         """Wait among `waiters` until woken; False when `timeout` seconds pass first."""
         task = self.current
         if task.gone:
@@ -176,10 +178,10 @@ class Scheduler:
                 waiters.remove(task)
         return not task.timed_out
 
-    def wake(self, waiters: deque[Task]) -> None:
+    def wake(self, waiters: list[Task]) -> None:
         """Wake the task that has waited longest."""
         while waiters:
-            task = waiters.popleft()
+            task = waiters.pop(0)
             if not task.gone and task.waits_for is not None:
                 task.woken_among = waiters
                 self._resume(task)
@@ -288,9 +290,14 @@ class Scheduler:
             pass
         finally:
             self.current = self.outside
-            self._tasks.pop(task, None)
+            self._forget(task)
 
     # -- inside
+
+    def _forget(self, task: Task) -> None:
+        """Let go of a task that is over, and of its greenlet, which holds it in turn."""
+        self._tasks.pop(task, None)
+        task.greenlet = None
 
     def _switch(self, task: Task) -> None:
         """Let others run until the turn of `task`, the current one, comes again."""

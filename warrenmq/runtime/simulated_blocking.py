@@ -27,7 +27,7 @@ class SimChannel:
         self._scheduler = scheduler
         self._label = label
         self._items: deque[Any] = deque()
-        self._waiters: deque[Task] = deque()
+        self._waiters: list[Task] = []
 
     def put(self, item: Any, /) -> None:
         self._items.append(item)
@@ -63,7 +63,7 @@ class SimEvent:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._set = False
-        self._waiters: deque[Task] = deque()
+        self._waiters: list[Task] = []
 
     def set(self) -> None:
         self._set = True
@@ -86,7 +86,7 @@ class SimLock:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._holder: Task | None = None
-        self._waiters: deque[Task] = deque()
+        self._waiters: list[Task] = []
 
     def acquire(self) -> bool:
         while self._holder is not None:
@@ -143,7 +143,8 @@ class PerTask(Generic[T]):
     @property
     def own(self) -> T:
         """The current task's."""
-        task = self._scheduler.current.owner
+        current = self._scheduler.current
+        task = current.shares or current
         if task not in self._made:
             self._made[task] = self._make()
         return self._made[task]

@@ -14,10 +14,10 @@ The limits of simulation are listed in docs/runtime.md.
 
 from __future__ import annotations
 
-from collections import deque
 from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any, Self, TypeVar
+from weakref import WeakSet
 
 from pykka import Actor, ActorRef, ActorRegistry
 
@@ -148,6 +148,7 @@ class Simulation(Runtime):
         self._suspends = Random(f"suspensions {seed}")
         self._wall_shift_ns = 0
         self._actor_tasks: dict[ActorRef[Any], Task] = {}
+        self._actors: WeakSet[Actor] = WeakSet()
         self._application: Task | None = None
         self._classes: _Classes | None = None
         self.checkpoint = self._scheduler.checkpoint  # type: ignore[method-assign]
@@ -157,6 +158,8 @@ class Simulation(Runtime):
 
     def launch(self, ref: ActorRef[Any], label: str, loop: Callable[[], None]) -> None:
         background = getattr(ref.actor_class, "background", False)
+        if isinstance(actor := getattr(loop, "__self__", None), Actor):
+            self._actors.add(actor)
 
         def run() -> None:
             loop()
@@ -195,7 +198,7 @@ class Simulation(Runtime):
         self._wall_shift_ns += round(seconds * 1e9)
 
     def pause(self) -> None:
-        self._scheduler.wait(deque(), "others for a moment", _MOMENT)
+        self._scheduler.wait([], "others for a moment", _MOMENT)
 
     def suspension(self) -> SimSuspension | None:
         """A suspension of one wait in four: whether there are others to run is up to the speed of things."""
@@ -247,7 +250,7 @@ class Simulation(Runtime):
         """
         task = self._scheduler.spawn(name or getattr(function, "__name__", "task"), function, actor=False)
         if as_outside:
-            task.owner = self._scheduler.outside
+            task.shares = self._scheduler.outside
 
     @property
     def running(self) -> str:
@@ -343,10 +346,17 @@ class Simulation(Runtime):
             self._scheduler.leave(error)
 
     def close(self) -> None:
-        """Take down what is left and free its frames; nothing of it runs but `finally` blocks, fenced off."""
+        """Take down what is left and free its frames; nothing of it runs but `finally` blocks, fenced off.
+
+        Actors refer to what refers to them.  Without their attributes all of it is freed at once, where the garbage collector would take
+        longer than to run most of them.
+        """
         self.crash()
         for task in self._scheduler.tasks():
             self._scheduler.unwind(task)
+        for actor in self._actors:
+            vars(actor.actor_inbox).clear()
+            vars(actor).clear()
         if self._classes is not None:
             self._classes.leave()
             self._classes = None
