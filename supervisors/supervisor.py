@@ -14,7 +14,6 @@ does the end of a child that had no memory or descriptor for what it was about t
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from warrenmq.checks import converted, is_a, shown
@@ -188,12 +187,14 @@ class Supervisor(Server):
             raise ArgumentValueError(msg)
         like = self._template
         self._born += 1
-        return replace(
-            like,
-            id=(like.id, self._born) if request.name is None else request.name,
-            name=request.name,
-            args=(*like.args, *request.args),
-            kwargs={**like.kwargs, **request.kwargs},
+        return ChildSpec(
+            (like.id, self._born) if request.name is None else request.name,
+            like.actor,
+            (*like.args, *request.args),
+            {**like.kwargs, **request.kwargs},
+            like.restart,
+            like.shutdown,
+            request.name,
         )
 
     def _add(self, spec: ChildSpec) -> Child:

@@ -144,7 +144,9 @@ class QueueProcess(Server):
 
     def init(self, spec: QueueSpec) -> None:
         """Recover the queue's directory, all of it, before the first message is handled."""
-        self.spec = spec = replace(spec, arguments=spec.arguments_now())
+        if (arguments := spec.arguments_now()) != spec.arguments:
+            spec = replace(spec, arguments=arguments)
+        self.spec = spec
         self.log = Log("warrenmq.queue", queue=spec.name)
         self._sleep_after = spec.settings.queue_sleep_after / 1000
         self._looks = not self._sleep_after

@@ -177,8 +177,7 @@ class Vhost:
 
     def folders(self, record: QueueRecord) -> tuple[str, ...]:
         """The paths of a queue's folders: one, or one for each priority from 0."""
-        arguments = QueueArguments.of(record.arguments, record.name, self.name)
-        return self.directory.folders(record.name, arguments.max_priority)
+        return self.directory.folders(record.name, record.arguments.get("x-max-priority"))
 
     def queue(self, name: str) -> QueueRecord | None:
         """The record of a queue that clients know, durable or not: not of one in which delayed messages wait."""

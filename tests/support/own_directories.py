@@ -175,7 +175,7 @@ def listed_version_2(on: Disk, directory: str, use: Settings) -> Iterator[tuple[
         for relative, entry in entries:
             body = b""
             if entry.location == qi.Location.QUEUE_STORE:
-                number = first // segment_size_of(on, directory, 1)
+                number = first // segment_size_of(on, directory, on.listdir(directory), 1)
                 path = f"{directory}/{number}{qs.EXTENSION}"
                 if not on.exists(path):
                     continue

@@ -23,22 +23,23 @@ def numbers_of(disk: Disk, directory: str, extension: str) -> list[int]:
     return file_numbers(disk.listdir(directory), extension)
 
 
-def segment_size_of(disk: Disk, directory: str, default: int) -> int:
-    """The number of messages a segment of a folder; `default` when it has no file."""
-    heads = (
+def segment_size_of(disk: Disk, directory: str, names: list[str], default: int) -> int:
+    """The number of messages a segment of a folder with files of these names; `default` when it has none."""
+    heads = [
         (number, extension, read_head(disk, f"{directory}/{number}{extension}"))
         for extension in (qi.EXTENSION, qs.EXTENSION)
-        for number in numbers_of(disk, directory, extension)
-    )
-    return segment_size(heads, default)
+        for number in file_numbers(names, extension)
+    ]
+    return segment_size(heads, default) if heads else default
 
 
 def segments(
     disk: Disk, directory: str, settings: Settings
 ) -> Iterator[tuple[int, list[tuple[int, qi.Entry]], list[Damage]]]:
     """Read the .qi files: each one's first sequence id, live entries by position, and damage.  Writes nothing."""
-    entry_count = segment_size_of(disk, directory, settings.classic_queue_index_v2_segment_entry_count)
-    for number in numbers_of(disk, directory, qi.EXTENSION):
+    names = disk.listdir(directory)
+    entry_count = segment_size_of(disk, directory, names, settings.classic_queue_index_v2_segment_entry_count)
+    for number in file_numbers(names, qi.EXTENSION):
         data = disk.read(f"{directory}/{number}{qi.EXTENSION}")
         yield number * entry_count, *live_entries(data, number, entry_count)
 
@@ -71,7 +72,7 @@ def walk(disk: Disk, directory: str, names: list[str], settings: Settings) -> Wa
         segments[number] = summary(data, number, entry_count)
     if not segments or any(each.damage and each.damage[0].offset == 0 for each in segments.values()):
         # not all headers agree with the first one
-        decided = segment_size_of(disk, directory, default)
+        decided = segment_size_of(disk, directory, names, default)
         if decided != entry_count:
             for number in numbers:
                 data = disk.read(f"{directory}/{number}{qi.EXTENSION}")
