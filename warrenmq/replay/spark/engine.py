@@ -141,7 +141,7 @@ class InSpark:
 
     def summarise(self) -> dict[Who, ActorSummary]:
         summaries = self._summarise()
-        read = sum(each.counts.total() for each in summaries.values())
+        read = sum(sum(each.counts.values()) for each in summaries.values())
         if read != self.catalog.rows:
             raise SparkFailed(
                 f"Spark read {read:,} of the {self.catalog.rows:,} rows of this trace: its files changed meanwhile, or the workers see "
