@@ -6,12 +6,12 @@ import json
 
 from tests.replay.planted_violations import (
     PLANTS,
-    Plant,
     a_confirm_before_the_store_reported,
     a_confirm_without_a_sync,
     each_plant,
     planted,
 )
+from tests.replay.planting import Plant
 from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_writer import write_trace
 from warrenmq.replay.drive.engine import replay_memory
