@@ -20,8 +20,7 @@ from warrenmq.replay.report.picture import Picture
 from warrenmq.replay.report.plots import course, short_time
 from warrenmq.replay.report.summary import summary_lines
 from warrenmq.testing import SimulatedMachine
-from warrenmq.trace.events import Ev, Publish
-from warrenmq.trace.reader import open_memory, open_trace
+from warrenmq.trace.reader import open_trace
 
 
 class Page(html.parser.HTMLParser):
@@ -113,21 +112,14 @@ def test_an_outage_is_a_gap_in_the_plots():
     assert picture.outages() == []
 
 
-def _taken_in(machine):
-    with open_memory(machine.sink.files()) as trace:
-        rows = (row for chunk in trace.catalog.chunks for row in trace.rows(chunk))
-        return sum(Publish.of(row).count for row in rows if row.event == Ev.PUBLISH)
-
-
 def test_messages_on_their_way_at_a_kill_are_named_so_and_long_traces_say_the_command(tmp_path, monkeypatch):
     trace, page = tmp_path / "trace", tmp_path / "page.html"
     with SimulatedMachine(3, traced=True) as machine:
         queue = machine.sim.run(lambda: machine.open().declare_queue("jobs"))
         machine.sim.run(lambda: queue.publish(b"one").result())
-        machine.sim.run(lambda: queue.publish_many([b"two", b"three"]))
-        while _taken_in(machine) < 3:
-            machine.sim.turn("queue:jobs")
-        machine.crash(power_cut=False)
+        with machine.crash_at(1, power_cut=False, counts="datasync".__eq__) as outage:
+            machine.sim.run(lambda: queue.publish_many([b"two", b"three"]).result())
+        assert outage.came
         machine.sim.run(lambda: machine.open().close())
         machine.save_trace(trace)
     monkeypatch.setattr(_reports, "MOST_ROWS", 10)
