@@ -2,6 +2,8 @@
 
 import sys
 import threading
+from contextlib import suppress
+from queue import Empty
 from random import Random
 
 import pytest
@@ -160,7 +162,7 @@ def test_each_goes_on_once_whichever_thread_has_the_last_word(pool):
         rng, held = Random(7), []
         while not ended.is_set() or held:
             if rng.random() < 0.5 or not held:
-                if not waiters.empty():
+                with suppress(Empty):
                     held.append(waiters.get_nowait())
             else:
                 held.pop(rng.randrange(len(held))).over()
