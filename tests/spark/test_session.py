@@ -65,7 +65,7 @@ def test_a_local_session_is_quiet_and_ends_with_the_block(builder):
 
 @pytest.fixture
 def answering(monkeypatch):
-    """Whatever address is tried, somebody listens there."""
+    """A network in which every address answers."""
     monkeypatch.setattr("socket.create_connection", lambda *_: closing(io.BytesIO()))
 
 
