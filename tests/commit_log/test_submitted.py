@@ -2,12 +2,15 @@
 
 import errno
 from random import Random
+from threading import Lock
 
 import pytest
 
 from warrenmq.commit_log import disk as logged_disk
 from warrenmq.commit_log.contents import FILE_NAMES
 from warrenmq.commit_log.disk import LARGE, open_logged, replay
+from warrenmq.runtime import Server, Simulation
+from warrenmq.runtime.simulated_blocking import SimSuspension
 from warrenmq.testing import SimulatedDisk
 
 ROOT = "/data"
@@ -30,10 +33,10 @@ class Waiter:
 class Directory:
     """A directory with a log, on a simulated disk."""
 
-    def __init__(self):
+    def __init__(self, lock=Lock):
         self.raw = SimulatedDisk(Random(0))
         self.raw.mkdir(f"{ROOT}/Q")
-        self.disk, _ = open_logged(self.raw, ROOT, 1)
+        self.disk, _ = open_logged(self.raw, ROOT, 1, lock)
         self.syncs = []
         first = self.file("first.qs")  # the log makes its own files with the first commit
         first.append(b"x")
@@ -151,3 +154,73 @@ def test_a_commit_of_an_actor_that_is_gone_does_not_put_old_bytes_over_those_of_
     for job in waiter.jobs:
         job()
     assert here.after_power_cut("0.qi") == b"acked    "
+
+
+class Suspended(Server):
+    """A queue that is suspended while a commit has what it wrote."""
+
+    def init(self, disk, file):
+        self.disk, self.file = disk, file
+
+    def handle_cast(self, data):
+        self.file.append(data)
+
+    def mailbox_empty(self):
+        if self.file.written and not self.suspend(self.begin, self.go_on):
+            self.go_on()
+
+    def begin(self, waiter):
+        return self.disk.begin_sync([self.file], waiter)
+
+    def go_on(self):
+        self.disk.sync_files([self.file])
+
+    def handle_call(self, request, sender):
+        return self.file.written
+
+
+class Leading(Server):
+    """A store that waits for its sync."""
+
+    def init(self, file):
+        self.file = file
+
+    def handle_cast(self, data):
+        self.file.append(data)
+        self.file.datasync()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("where", ["before its turn", "before its pwrite", "before its datasync"])
+def test_one_that_is_suspended_goes_on_when_the_leader_of_its_batch_is_killed(monkeypatch, seed, where):
+    """In a simulation, where no `finally` tells it."""
+    with Simulation(seed) as sim:
+        here = Directory(sim.lock)
+        own, other = here.file("0.qi"), here.file("1.qi")
+        queue, store = sim.start(Suspended, here.disk, own), sim.start(Leading, other)
+        jobs, killed = [], sim.event()
+        suspension = SimSuspension(jobs.append, sim.event())
+        monkeypatch.setattr(sim, "suspension", lambda: suspension)
+        sim.cast(queue, b"published")
+        while not jobs:
+            sim.pause()
+        turn = here.disk.log._turn
+
+        def kill(op, path):
+            if where == f"before its {op}" and path.endswith(FILE_NAMES[0]):
+                here.raw.before_op = None
+                killed.set()
+                sim.kill(store)
+
+        here.raw.before_op = kill
+        if where == "before its turn":
+            with turn:
+                sim.cast(store, b"body")
+                sim.event().wait(0.1)
+                sim.kill(store)
+        else:
+            sim.cast(store, b"body")
+            assert killed.wait(5.0)
+        jobs.pop()()
+        assert sim.call(queue, "written") == 0
+        assert here.after_power_cut("0.qi") == b"published"

@@ -87,8 +87,7 @@ class Batch:
 
     def __init__(self, done: Lock) -> None:
         self.done = done
-        """Held until `outcome` is known."""
-        self.done.acquire()
+        """Held by the leader until `outcome` is known."""
         self.has_leader = False
         self.waiters: list[Waiter] = []
         self.parts: list[bytes] = []
@@ -97,6 +96,13 @@ class Batch:
         self.forgets: list[str] = []
         self.outcome: Outcome | BaseException | None = None
         """None: not known yet, or its leader was killed on the way."""
+
+    def is_mine_to_lead(self) -> bool:
+        """True for the first to ask, who leads from now on; asked under the log's `_tables`, and followed by `_lead`."""
+        if self.has_leader:
+            return False
+        self.has_leader = True
+        return self.done.acquire()
 
     def add(
         self, parts: Iterable[bytes], ranges: Iterable[tuple[str, int, int]], forgets: Iterable[str]
@@ -222,7 +228,7 @@ class CommitLog:
         while True:
             with self._tables:
                 batch = self._collect(parts, ranges, forgets)
-                leads, batch.has_leader = not batch.has_leader, True
+                leads = batch.is_mine_to_lead()
             if leads:
                 self._lead(batch)
             else:
@@ -258,7 +264,7 @@ class CommitLog:
 
     def _lead_unless_led(self, batch: Batch) -> None:
         with self._tables:
-            leads, batch.has_leader = not batch.has_leader, True
+            leads = batch.is_mine_to_lead()
         if leads:
             with suppress(OSError):  # of a sync behind the batch: every later commit raises it
                 self._lead(batch)

@@ -119,8 +119,16 @@ class SimLock:
         self.release_of(self._scheduler.current)
 
 
+_PATIENCE = 1.0
+"""Seconds after which a suspended actor goes on though nobody ended its wait: more than a sync takes, even on a slow disk."""
+
+
 class SimSuspension:
-    """A Suspension of the simulation: its actor waits in its own task, as no thread is held by it."""
+    """A Suspension of the simulation: its actor waits in its own task, as no thread is held by it.
+
+    What would end the wait stands in a `finally`, which does not run in an actor that is killed in a simulation.  So the
+    wait has a limit: the actor goes on with its own sync, which does what is missing.
+    """
 
     def __init__(self, spawn: Callable[[Callable[[], object]], None], over: SimEvent) -> None:
         self.run_later = spawn
@@ -128,7 +136,7 @@ class SimSuspension:
         self._wait = over.wait
 
     def begin(self) -> bool:
-        self._wait()
+        self._wait(_PATIENCE)
         return False
 
 
