@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from warrenmq.directory.quarantine import set_aside
 from warrenmq.directory.torn import Damage
 from warrenmq.errors import CorruptFile
-from warrenmq.queue_index.record import ID_BYTES, embedded, expiry_of, record_problem
+from warrenmq.queue_index.record import ID_BYTES, all_whole, embedded, expiry_of, record_problem
 from warrenmq.queue_index.v1.journal import ACTION_BYTES, FILE_NAME, TEMPORARY
 from warrenmq.queue_index.v1.merge import journal_minus_segment, segment_plus_journal
 from warrenmq.queue_index.v1.reader import read_segment
@@ -118,10 +118,13 @@ class Recovery:
         without_checksum: dict[int, str] = {}
         base = number * self._entry_count
         effective = segment_plus_journal(file, journal)
+        whole = all_whole(
+            [*effective.published.values()], [base + relative for relative in effective.published]
+        )
         for relative, record in effective.published.items():
             if relative in effective.transient:
                 dropped.add(relative)
-            elif (problem := record_problem(record, base + relative)) is not None:
+            elif not whole and (problem := record_problem(record, base + relative)) is not None:
                 dropped.add(relative)
                 without_checksum[relative] = problem
             elif embedded(record) or self._contains(record[:ID_BYTES]):
