@@ -17,7 +17,7 @@ from warrenmq.queue_index.v2.derived_crc import WORTH
 from warrenmq.queue_index.v2.pack import (
     adjacent,
     by_segment,
-    newest_that_fit,
+    leave_out_oldest,
     pack,
     pack_alike,
 )
@@ -114,8 +114,8 @@ def test_no_checksum_is_derived_for_a_message_that_has_none() -> None:
 
 
 @pytest.mark.parametrize(("most", "kept"), [(0, []), (9, []), (10, [3]), (25, [2, 3]), (30, [1, 2, 3])])
-def test_the_cache_has_the_newest_that_fit(most: int, kept: list[int]) -> None:
-    assert list(newest_that_fit(dict.fromkeys((1, 2, 3), b"0123456789"), most)) == kept
+def test_the_oldest_are_left_out_until_the_others_fit(most: int, kept: list[int]) -> None:
+    assert list(leave_out_oldest(dict.fromkeys((1, 2, 3), b"0123456789"), 30 - most)) == kept
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from warrenmq.queue_index.live_segments import LiveSegments
 from warrenmq.queue_index.record import message_number
 from warrenmq.queue_index.v1.segment import split, tune_read
 from warrenmq.queue_index.v2 import qi
-from warrenmq.queue_index.v2.pack import SegmentV2, by_segment, newest_that_fit
+from warrenmq.queue_index.v2.pack import SegmentV2, by_segment, leave_out_oldest
 from warrenmq.queue_index.v2.recovery import RecoveryV2
 from warrenmq.queue_index.v2.segment_files import SegmentFiles
 from warrenmq.trace.events import QiSync, QiWrite, SegmentDelete, Trigger
@@ -262,7 +262,7 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
             return
         size = self._buffered
         written = self._write(trigger, self._buffer)
-        self._cache = written if size <= self._max_cache else newest_that_fit(written, self._max_cache)
+        self._cache = leave_out_oldest(written, size - self._max_cache)
         if self._transient:
             self._transient.intersection_update([*self._cache, *self._buffer])
 
@@ -276,16 +276,22 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
         for number, published, acked in by_segment(
             sorted(buffer), sorted(self._acks), self.segment_entry_count
         ):
-            records = list(map(buffer.__getitem__, published))
+            whole = bool(published) and published == [*buffer]  # the usual case, which costs a third
+            records = [*buffer.values()] if whole else list(map(buffer.__getitem__, published))
             flags = [qi.PERSISTENT] * len(published)
             if self._transient:
                 flags = [0 if seq_id in self._transient else qi.PERSISTENT for seq_id in published]
             size, stored = self._files.write(self._segments[number], published, records, flags, acked)
             self._acks.difference_update(acked)
-            written.update(zip(published, records, strict=True))
-            for seq_id in published:
-                del buffer[seq_id]
-            self._buffered -= sum(map(len, records))
+            if whole:
+                written.update(buffer)
+                buffer.clear()
+                self._buffered = 0
+            else:
+                written.update(zip(published, records, strict=True))
+                for seq_id in published:
+                    del buffer[seq_id]
+                self._buffered -= sum(map(len, records))
             self._unsynced_bytes += size
             self._unsynced_records += len(published) + len(acked)
             if self._trace is not None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, cast
 from zlib import crc32
 
@@ -52,15 +51,17 @@ class SegmentV2:
     """There is a .qi file."""
 
 
-def newest_that_fit(records: dict[int, bytes], most: int) -> dict[int, bytes]:
-    """The last records that have no more than `most` bytes together, in order."""
-    too_many, left_out = sum(map(len, records.values())) - most, 0
-    for record in records.values():
+def leave_out_oldest(records: dict[int, bytes], too_many: int) -> dict[int, bytes]:
+    """The same records without the first ones, which have `too_many` bytes together or more."""
+    left_out: list[int] = []
+    for seq_id, record in records.items():
         if too_many <= 0:
             break
         too_many -= len(record)
-        left_out += 1
-    return dict(islice(records.items(), left_out, None))
+        left_out.append(seq_id)
+    for seq_id in left_out:
+        del records[seq_id]
+    return records
 
 
 def by_segment(
