@@ -74,8 +74,8 @@ class Flow(Publisher):
         """Messages that may be sent now; negative after a large batch."""
         return self.limit - self.sent
 
-    def spend(self, count: int) -> None:
-        """Spend credit for so many messages about to be sent."""
+    def spend(self, count: int, size: int) -> None:  # noqa: ARG002  # of those that wait
+        """Spend credit for so many messages about to be sent, whose bodies have `size` bytes."""
         self.sent += count
 
 
@@ -196,19 +196,19 @@ class MessageSender(Generic[F]):
         """
         bodies = publication.bodies
         count = len(bodies)
+        size = len(bodies[0]) if count == 1 else sum(map(len, bodies))
         for queue in queues:
             flow = self.flows.get(queue)
             if flow is None or flow.ref.actor_stopped.is_set():
                 flow = self._connect(queue, confirm, publication)
                 if flow is None:
                     continue
-            flow.spend(count)
+            flow.spend(count, size)
             if (trace := self.trace) is None:
                 if not flow.send(Publish(publication, confirm, flow)) and flow.inbox.gives_back:
                     self._send_again(queue, publication, confirm)
             else:
                 inbox_id = flow.inbox.trace_id
-                size = len(bodies[0]) if count == 1 else sum(map(len, bodies))
                 row = _write_send(
                     trace, self._kind, publication.first_id, inbox_id, size, 0, count, len(queues)
                 )
@@ -228,7 +228,7 @@ class MessageSender(Generic[F]):
         if flow.sent + 1 < flow.limit:
             flow.sent += 1
         else:
-            flow.spend(1)
+            flow.spend(1, len(body))
         if self._next_id == self._id_end:
             self._more_ids(1)
         msg_id = self._next_id

@@ -52,7 +52,7 @@ class MigrationPublisher:
         publications = list(self._publications(messages))
         confirm = Confirm(self._client.runtime, len(publications))
         for publication in publications:
-            self._flow.spend(len(publication.bodies))
+            self._flow.spend(len(publication.bodies), sum(map(len, publication.bodies)))
             self._flow.send(Publish(publication, confirm, self._flow))
         self.next_seq_id += len(messages)
         return confirm

@@ -48,6 +48,12 @@ if TYPE_CHECKING:
 _write_alarm_blocked, _write_alarm_unblocked = writer(AlarmBlocked), writer(AlarmUnblocked)
 _write_credit_blocked, _write_credit_unblocked = writer(CreditBlocked), writer(CreditUnblocked)
 
+BATCHES_AHEAD = 2
+"""Times the initial credit that may be sent in batches when there is none: with the credit alone, which one batch uses up, the queue
+would sync for each batch.
+"""
+BYTES_AHEAD = 1 << 21
+"""The same in bytes, for bodies of the size of the batch at hand."""
 LOOK_FOR_LIFE = 0.1
 """Seconds between looks whether the queue process that owes credit still lives."""
 LOOK_FOR_PROCESS = 0.002
@@ -83,11 +89,12 @@ def wait_for_alarms(alarms: Alarms, runtime: Runtime, exchange: str, routing_key
 class WaitingFlow(Flow):
     """A thread's credit towards a queue process: the thread waits where it has none."""
 
-    __slots__ = ("_trace", "_waiting")
+    __slots__ = ("_ahead", "_trace", "_waiting")
 
     def __init__(self, runtime: Runtime, ref: ActorRef[Any], initial: int, trace: ActorTrace | None) -> None:
         """`trace` is the thread's own."""
         super().__init__(runtime, ref, initial)
+        self._ahead = BATCHES_AHEAD * initial
         self._trace = trace
         self._waiting: Event | None = None
 
@@ -97,22 +104,24 @@ class WaitingFlow(Flow):
         if (waiting := self._waiting) is not None:
             waiting.set()
 
-    def wait_for_credit(self, deadline: int | None = None) -> None:
-        """Wait until there is credit, the queue's process is dead, or `deadline` (monotonic, ns) has passed; trace both ends of the wait."""
+    def wait_for_credit(self, deadline: int | None = None, ahead: int = 0) -> None:
+        """Wait until there is credit, or fewer than `ahead` messages lack it, the queue's process is dead, or `deadline` (monotonic,
+        ns) has passed; trace both ends of the wait.
+        """
         if (trace := self._trace) is None:
-            self._wait(deadline)
+            self._wait(deadline, ahead)
             return
         queue = self.inbox.trace_id
         _write_credit_blocked(trace, queue)
         try:
-            self._wait(deadline)
+            self._wait(deadline, ahead)
         except (Exception, KeyboardInterrupt):  # a signal handler's: the thread lives on and has not sent
             _write_credit_unblocked(trace, CREDIT_GAVE_UP, queue)
             raise
-        _write_credit_unblocked(trace, self._why_unblocked(), queue)
+        _write_credit_unblocked(trace, self._why_unblocked(ahead), queue)
 
-    def _wait(self, deadline: int | None) -> None:
-        while self.credit <= 0 and self.ref.is_alive():
+    def _wait(self, deadline: int | None, ahead: int) -> None:
+        while self.credit + ahead <= 0 and self.ref.is_alive():
             patience = (
                 LOOK_FOR_LIFE
                 if deadline is None
@@ -122,20 +131,26 @@ class WaitingFlow(Flow):
                 return
             # Register first, look second; the queue grants first and looks for waiters second.
             self._waiting = self.runtime.event()
-            if self.credit <= 0:
+            if self.credit + ahead <= 0:
                 self._waiting.wait(patience)
             self._waiting = None
 
-    def _why_unblocked(self) -> int:
-        if self.credit > 0:
+    def _why_unblocked(self, ahead: int) -> int:
+        if self.credit + ahead > 0:
             return CREDIT_GRANTED
         return CREDIT_GAVE_UP if self.ref.is_alive() else CREDIT_PEER_DOWN
 
-    def spend(self, count: int) -> None:
+    def spend(self, count: int, size: int) -> None:
         """Wait until there is credit, then use up `count` (it may go negative: a batch is never split)."""
         if self.limit <= self.sent and self.ref.is_alive():
-            self.wait_for_credit()
+            ahead = self._batches_ahead(count, size)
+            if self.limit + ahead <= self.sent:
+                self.wait_for_credit(ahead=ahead)
         self.sent += count
+
+    def _batches_ahead(self, count: int, size: int) -> int:
+        """The messages without credit behind which a batch is sent all the same; of large bodies there are few."""
+        return 0 if count == 1 else min(self._ahead, BYTES_AHEAD * count // max(size, 1))
 
 
 class Publishing:

@@ -41,9 +41,9 @@ class ChannelFlow(Flow):
         self.exhausted = False
         """The channel is blocked by this flow."""
 
-    def spend(self, count: int) -> None:
+    def spend(self, count: int, size: int) -> None:
         """Use up credit, which may go negative."""
-        super().spend(count)
+        super().spend(count, size)
         if not self.exhausted and self.credit <= 0:
             self._credit.ran_out(self)
 
