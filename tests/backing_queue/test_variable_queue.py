@@ -278,3 +278,19 @@ def test_a_gap_of_any_size_in_the_sequence_ids_is_stepped_over(behaviour: str) -
     queue = BEHAVIOURS[behaviour](index, DictStore(), DictStore(), SETTINGS, Clock())
     queue.recovered(0, 2, far + 1, 0)
     assert [each.seq_id for each in queue.fetch(5, ack_required=True)] == [0, far]
+
+
+def test_messages_that_are_alike_are_read_together_in_each_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 400
+    settings = Settings(queue_version=2, classic_queue_index_v2_segment_entry_count=128)
+    opening = Opening(SimulatedDisk(random.Random(0)), "/q", settings, bool, "/quarantine")
+    index, _ = index_versions.recover(opening)
+    publication = Publication(bytes(8), 1, HEAD, 0, [bytes([i % 256]) for i in range(count)], persistent=True)
+    index.publish_many(0, records_of([publication], 0, 4096)[0], True)
+    index.terminate(next_seq_id=count, next_deliver_seq_id=0)
+    index, _ = index_versions.recover(opening)
+    queue = ReadAheadQueue(index, DictStore(), DictStore(), settings, Clock())
+    queue.recovered(0, count, count, 0)
+    monkeypatch.setattr(index, "read", None)
+    fetched = queue.fetch(count, ack_required=True)
+    assert [(each.seq_id, each.payload[-1]) for each in fetched] == [(i, i % 256) for i in range(count)]

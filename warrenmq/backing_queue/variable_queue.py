@@ -67,6 +67,8 @@ _seq_id, _record = itemgetter(0), itemgetter(1)  # of a Message
 
 PURGE_BATCH = 2_048
 """Messages that a purge drops at a time."""
+LONG_RUN = 64
+"""Messages that were alike, and read together, from which on the next ones, perhaps of another segment, are tried as well."""
 
 
 class VariableQueue(ABC):
@@ -338,9 +340,13 @@ class VariableQueue(ABC):
         messages: list[Message] = []
         stale: list[int] = []
         if not pending or pending.keys().isdisjoint(range(start, end)):
-            records = self.index.read_alike(start, end, bodies=wanted is not Wanted.HEADERS)
-            messages += zip(count(start), records, repeat(INDEXED | PERSISTENT), repeat(None))
-            start += len(records)
+            bodies, alike = wanted is not Wanted.HEADERS, self.index.read_alike
+            last = LONG_RUN
+            while last >= LONG_RUN and start < end:
+                records = alike(start, end, bodies=bodies)
+                messages += zip(count(start), records, repeat(INDEXED | PERSISTENT), repeat(None))
+                last = len(records)
+                start += last
         read = self.index.read_headers if wanted is Wanted.HEADERS else self.index.read
         for seq, record, persistent in read(start, end) if start < end else ():
             if seq in pending:
@@ -556,7 +562,7 @@ class VariableQueue(ABC):
                 taken += head
                 head.clear()
             else:
-                taken += [head.popleft() for _ in range(left)]
+                taken += map(deque.popleft, repeat(head, left))
         self.ready -= len(taken)
         return taken
 
