@@ -11,20 +11,26 @@ Source: docs/reference/classic-queue.md#index-operations and #store-files.
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import chain
-from operator import xor
+from itertools import repeat
+from operator import add
 from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
+from warrenmq.message.columns import WIDTH, column, xored
 from warrenmq.message.queue_message import FEW
-from warrenmq.message.stored import CHECKED_FROM, FRONT, MASK, SEALED
+from warrenmq.message.stored import FRONT, MASK, SEALED
 from warrenmq.queue_index.record import HEADER, ID_BYTES, columns
 from warrenmq.queue_index.v2 import qi, qs
 from warrenmq.queue_index.v2.pack import alike_entries
 
 _IN_QS = int(qi.Location.QUEUE_STORE)
 _NO_ID = bytes(ID_BYTES)
+_HEAD = Struct(">IBHx3sII")
+"""The header of a body in the .qs file, and FRONT."""
+_HAS_CRC_AT, _CHECKSUM_AT = 4, range(11, 15)
+_DIFFERENT = (_HAS_CRC_AT, 5, 6, *_CHECKSUM_AT)
+"""The places in which messages of a run may differ."""
 
 
 class Run(NamedTuple):
@@ -80,27 +86,28 @@ def _equal(a: bytes, b: bytearray) -> int:
 
 
 @lru_cache(maxsize=256)
-def _layout(stored: int) -> tuple[Struct, Struct]:
-    """The fields before a message's body in the .qs file, and the data."""
-    return Struct(f">IBHB3sII{stored - FRONT.size}x"), Struct(f"{qs.ENTRY_HEADER_BYTES}x{stored}s")
+def _layout(stored: int) -> Struct:
+    """A message in the .qs file: its header and FRONT, and the rest of it."""
+    return Struct(f"{_HEAD.size}s{stored - FRONT.size}s")
 
 
 def records_of_run(run: Run, data: bytes, first_seq_id: int) -> list[bytes]:
     """The index records of a run, given its bytes of the .qs file; none if anything in them is not as it has to be."""
     if len(data) != run.length:
         return []
-    fields, payload = _layout(run.stored)
-    sizes, has_crc, _, zeros, marks, checksums, of_bodies = columns(fields.iter_unpack(data), 7)
-    if (
-        {*sizes} != {run.stored} or max(has_crc) > qs.HAS_CRC or any(zeros)
-        or {*marks} != {SEALED} or {*of_bodies} != {run.size}
-    ):  # fmt: skip
+    heads, rests = columns(_layout(run.stored).iter_unpack(data), 2)
+    found, like = b"".join(heads), bytearray(_HEAD.pack(run.stored, 0, 0, SEALED, 0, run.size) * run.messages)
+    for at in _DIFFERENT:
+        like[at :: _HEAD.size] = found[at :: _HEAD.size]
+    if found != like or max(found[_HAS_CRC_AT :: _HEAD.size]) > qs.HAS_CRC:
         return []
-    stride, behind, view = qs.ENTRY_HEADER_BYTES + run.stored, run.stored - CHECKED_FROM, memoryview(data)
-    start = qs.ENTRY_HEADER_BYTES + CHECKED_FROM
-    found = [crc32(view[at : at + behind]) for at in range(start, len(data), stride)]
-    seq_ids = [seq_id & MASK for seq_id in range(first_seq_id, first_seq_id + run.messages)]
-    if list(map(xor, found, checksums)) != seq_ids:
+    checksums = bytearray(WIDTH * run.messages)
+    for low, at in enumerate(_CHECKSUM_AT, WIDTH - len(_CHECKSUM_AT)):
+        checksums[low::WIDTH] = found[at :: _HEAD.size]
+    computed = column(map(crc32, rests, repeat(crc32(run.size.to_bytes(4, "big")))))
+    seq_ids = column(map(MASK.__and__, range(first_seq_id, first_seq_id + run.messages)))
+    if xored(checksums, computed) != seq_ids:
         return []
     header = HEADER.pack(_NO_ID, run.expiry, run.size, run.stored)
-    return list(map(header.__add__, chain.from_iterable(payload.iter_unpack(data))))
+    fronts = [header + head[qs.ENTRY_HEADER_BYTES :] for head in heads]
+    return list(map(add, fronts, rests))
