@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import deque
+from itertools import count, repeat
 from queue import Empty
 from typing import TYPE_CHECKING, Any, Self, TypedDict
 
@@ -151,7 +152,7 @@ class Consumer:
         rest = self._batch[position : position + most - 1]
         self._position = position + len(rest)
         subscription, tag = self._subscription, self._first_tag + position
-        return [first, *[Delivery(subscription, tag + i, fetched) for i, fetched in enumerate(rest)]]
+        return [first, *map(Delivery, repeat(subscription), count(tag), rest)]
 
     def ahead(self, n: int) -> list[Message]:
         """The next deliveries that are here already, up to `n`, without taking them; for the thread that takes."""
