@@ -2,16 +2,24 @@
 
 import io
 import json
+import random
+import tempfile
+from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tests.fuzz.trace_damage import DAMAGE
 from tests.replay.live_trace import grow
 from tests.replay.planted_violations import PLANTS, planted
 from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_union import side_by_side, with_a_gap
+from tests.support.trace_writer import write_trace
 from warrenmq.replay.drive import engine
 from warrenmq.replay.drive.batch_summary import batches, summarise_batch
 from warrenmq.replay.drive.watch import Watch, watch
+from warrenmq.trace.reader import NotATrace
 from warrenmq.trace.tail import Tail
 
 
@@ -129,3 +137,45 @@ def test_a_watch_ends_with_the_trace_and_says_what_is_in_flight(tmp_path):
     assert out.getvalue() == ""
     assert waits
     taken_by.close()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, len(PLANTS) - 1) | st.none(),
+    st.lists(st.sampled_from(DAMAGE), max_size=2),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 10**6),
+)
+def test_a_watch_convicts_nothing_that_a_replay_leaves_open(
+    number: int | None, harm: list, all_at_once: bool, restarts: bool, dice: int
+) -> None:
+    """Of a trace from which pages, blocks and files were taken."""
+    rng = random.Random(dice)
+    runs = consistent_trace(dice % 12, 20) if number is None else planted(PLANTS[number][1])
+    for run in runs:
+        run.closed = rng.random() < 0.7
+    files = write_trace(runs, piece=rng.choice((10, 50)), a_file=rng.choice((6, 1 << 30)))
+    for each in harm:
+        if files:
+            each(files, rng)
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder, "trace")
+        trace.mkdir()
+        watcher = Watcher(trace, Path(folder, "checkpoint"))
+        for run in (None,) if all_at_once else sorted({name.partition("-")[0] for name in files}):
+            for name in files:
+                if run in {None, name.partition("-")[0]}:
+                    (trace / name).write_bytes(files[name])
+            watcher.look()
+            if restarts:
+                watcher.restart()
+        while watcher.look():
+            pass
+        convicted = {found[:2] for found in watcher.violations()}
+        watcher.watch.close()
+    try:
+        result = engine.replay_memory(files)
+    except NotATrace:
+        return
+    assert convicted <= {finding[:2] for finding in result.violations}

@@ -223,16 +223,7 @@ def build_catalog(indexes: Iterable[FileIndex]) -> Catalog:
     ]
     left_out = {name for name, _ in copies}
     damage = [found for found in damage if found.file not in left_out]
-    gathered.sort(
-        key=lambda pair: (
-            pair[0].directory,
-            pair[0].node,
-            pair[0].boot,
-            pair[0].wall_ns,
-            pair[0].name,
-            pair[0].pid,
-        )
-    )
+    gathered.sort(key=lambda pair: order_of_boots(pair[0]))
     catalog = Catalog([run for run, _ in gathered], [], {}, damage, 0, [], names, copies)
     find_missing_runs(catalog.runs)
     find_lost_pages(catalog.runs)
@@ -320,19 +311,22 @@ def _run(files: list[FileIndex]) -> Run:
     )
     numbered = [_file_number(file) for file in segments] == list(range(1, len(segments) + 1))
     ended = run.closed or (last is None and bool(slabs) and bool(segments))
-    cut = any(file.progress is not None and not _reaches(segments, file.progress) for file in slabs)
+    last_file = _file_number(segments[-1]) if segments else 0
+    size, rows = (segments[-1].size, sum(frame.rows for frame in segments[-1].frames)) if segments else (0, 0)
+    cut = any(
+        file.progress is not None and not reaches(file.progress, last_file, size, rows) for file in slabs
+    )
     run.whole = numbered and ended and not damaged and not run.lossy and not cut
     # A filtered trace lists all its actors.
     run.has_strangers = not run.whole and not header.get("filtered", False)
     return run
 
 
-def _reaches(segments: list[FileIndex], written: Progress) -> bool:
-    """True if the segment files hold as much as had been written when the slab file said so."""
-    last = segments[-1] if segments else None
-    if last is None or _file_number(last) != written.segment:
-        return last is not None and _file_number(last) > written.segment
-    return last.size >= written.size and sum(frame.rows for frame in last.frames) >= written.rows
+def reaches(written: Progress, segment: int, size: int, rows: int) -> bool:
+    """True if the last segment file, which has this number, holds as much as had been written when the slab file said so."""
+    if segment != written.segment:
+        return segment > written.segment
+    return size >= written.size and rows >= written.rows
 
 
 def _chunks(run: int, files: list[FileIndex]) -> list[Chunk]:
@@ -389,7 +383,23 @@ def _cover(catalog: Catalog, number: int, run: Run, chunks: list[Chunk]) -> None
         coverage.close(run, at_end=in_slab)
 
 
+def order_of_boots(run: Run) -> tuple[str, str, int, int, str, int]:
+    """Sort key: the runs of each directory in the order of its boots, whatever the wall clock said."""
+    return run.directory, run.node, run.boot, run.wall_ns, run.name, run.pid
+
+
 def find_missing_runs(runs: Sequence[Run]) -> None:
+    """Number the copies of each directory, and mark runs whose predecessor is missing."""
+    met: Counter[tuple[str, str, int]] = Counter()
+    for run in runs:
+        if run.directory and run.boot:
+            boot = run.directory, run.node, run.boot
+            run.branch = met[boot]
+            met[boot] += 1
+    mark_missing_runs(runs)
+
+
+def mark_missing_runs(runs: Sequence[Run]) -> None:
     """Mark runs whose predecessor is missing or ambiguous: a boot number is absent, unknown, or there twice.
 
     A directory counts its boots; after a number that comes a second time the order of runs is unknown.  Old traces do not name
@@ -398,13 +408,10 @@ def find_missing_runs(runs: Sequence[Run]) -> None:
     for _, group in groupby(runs, key=lambda run: (run.directory, run.node)):
         its = list(group)
         boots = Counter(run.boot for run in its)
-        met: Counter[int] = Counter()
         forked = False
         for run in its:
             if run.directory and run.boot:
-                run.branch = met[run.boot]
-                met[run.boot] += 1
-                forked = forked or boots[run.boot] > 1
+                forked = forked or boots[run.boot] > 1 or run.branch > 0
             unknown = not run.boot and len(its) > 1
             if unknown or forked or (run.boot > its[0].boot and not boots[run.boot - 1]):
                 run.has_strangers = True
@@ -422,7 +429,7 @@ def find_lost_pages(runs: Sequence[Run]) -> None:
 def branch_of(run: Run, earlier: Sequence[Run]) -> int:
     """The number of the copy of its directory that a run belongs to, judged by the earlier runs.
 
-    After a boot number that came twice each run counts as a copy of its own, since its predecessor is unknown.
+    After a boot number that came twice, or after a later one, each run counts as a copy of its own, since its predecessor is unknown.
     """
     its = [each for each in earlier if run.directory and each.directory == run.directory]
-    return len(its) if any(each.branch or each.boot == run.boot > 0 for each in its) else 0
+    return len(its) if any(each.branch or each.boot >= run.boot > 0 for each in its) else 0

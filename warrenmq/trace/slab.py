@@ -325,12 +325,19 @@ def read_slabs(data: memoryview) -> SlabContent | None:
             rows.setdefault(actor, {}).update(some)
     joined = {actor: b"".join(some[seq] for seq in sorted(some)) for actor, some in sorted(rows.items())}
     if not blocks.checked:
-        lossy = marked or (len(data) - HEAD_BYTES) % CHUNK_BYTES != 0
+        lossy = marked or is_cut(len(data) - HEAD_BYTES, None, checked=False)
         return SlabContent(header, joined, sum(len(block.odd) for block in found), [], lossy, lossy)
     progress = read_progress(data)
     odd, bad = damaged(found, progress)
-    cut = len(body) < progress.chunks * CHUNK_BYTES if progress is not None else bool(body)
+    cut = is_cut(len(body), progress, checked=True)
     return SlabContent(header, joined, len(odd), bad, marked or cut or bool(bad), marked, progress)
+
+
+def is_cut(size: int, progress: Progress | None, *, checked: bool) -> bool:
+    """True if a file was longer than it is, behind its first page: than it noted, or, of an old one without checks, than whole chunks."""
+    if not checked:
+        return size % CHUNK_BYTES != 0
+    return size < progress.chunks * CHUNK_BYTES if progress is not None else size > 0
 
 
 def read_progress(data: memoryview) -> Progress | None:

@@ -10,7 +10,17 @@ import io
 
 from warrenmq.trace.block import ROW
 from warrenmq.trace.segment import decode_header
-from warrenmq.trace.slab import BLOCK_BYTES, HEAD_BYTES, LOSSY_AT, Block, Blocks, damaged, read_progress
+from warrenmq.trace.slab import (
+    BLOCK_BYTES,
+    HEAD_BYTES,
+    LOSSY_AT,
+    Block,
+    Blocks,
+    Progress,
+    damaged,
+    is_cut,
+    read_progress,
+)
 
 
 class SlabReader:
@@ -21,6 +31,12 @@ class SlabReader:
         """Actor -> its rows, by seq, in pieces of some rows each."""
         self.lossy = False
         """True if rows were dropped or damaged."""
+        self.progress: Progress | None = None
+        """The place up to which the segment files had been written at the last look, at least."""
+        self.is_cut = False
+        """True if the file was shorter at the last look than it has been."""
+        self.is_gone = True
+        """True if there was no whole file at the last look."""
         self._path = path
         self._blocks: Blocks | None = None
         self._forget()
@@ -39,6 +55,7 @@ class SlabReader:
             with open(self._path, "rb", buffering=0) as file:
                 self._look(file)
         except FileNotFoundError:
+            self.is_gone = True
             self._forget()
 
     def _look(self, file: io.FileIO) -> None:
@@ -50,6 +67,9 @@ class SlabReader:
                 return
             self._blocks = Blocks(header[0])
         blocks = self._blocks
+        self.progress = read_progress(memoryview(head))
+        self.is_gone = False
+        self.is_cut = is_cut(len(body), self.progress, checked=blocks.checked)
         moving: set[int] = set()
         changed = {*blocks.changed(body, self._body), *self._moving} if body != self._body else self._moving
         for at in changed:
@@ -69,7 +89,7 @@ class SlabReader:
             for block in self._parsed.values():
                 for actor, some in block.rows.items():
                     self.rows.setdefault(actor, []).append(some)
-            if blocks.checked and damaged(self._parsed.values(), read_progress(memoryview(head)))[1]:
+            if blocks.checked and damaged(self._parsed.values(), self.progress)[1]:
                 self.lossy = True
         self.lossy = self.lossy or bool(head[LOSSY_AT])
         self._body, self._moving = body, moving

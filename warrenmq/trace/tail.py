@@ -10,7 +10,9 @@ whether it was read before:
                    "t": the last t of any row,
                    "settled": that of the look before: whatever has a t up to this is read,
                    "actors": the largest trace id of an actor that has registered,
-                   "closed": whether the run was closed, "lossy": whether its disk refused rows}}
+                   "closed": whether the run was closed, "lossy": whether its disk refused rows,
+                   "damaged": whether a segment has less than was written to it,
+                   "missing": whether parts are, by what is there now; "ended": whether it could be the end of a run}}
 
 The rows between two places are the same whenever and wherever they are read, also by another process after a restart: rows
 that were in a slab are still there, or in a segment.  Numbers are strings where JSON wants it so: a place is an offset
@@ -31,11 +33,11 @@ import mmap
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, groupby
 from typing import Any, NamedTuple
 
 from warrenmq.trace.block import ROW, Frame, Kind, decode_columns, decode_map, next_frame, raw_columns
-from warrenmq.trace.catalog import NEVER, Chunk, Run, branch_of
+from warrenmq.trace.catalog import NEVER, Chunk, Run, branch_of, order_of_boots, reaches
 from warrenmq.trace.index import ActorEntry, Damage, take_names
 from warrenmq.trace.reader import header_of, names_in
 from warrenmq.trace.segment import decode_header
@@ -72,6 +74,39 @@ class RunFiles:
     """Segment -> how far its names were read."""
     finished: set[int] = field(default_factory=set)
     """Segments whose footer was read."""
+    sizes: dict[int, int] = field(default_factory=dict)
+    """Segment -> its size when it was last read."""
+    counted: dict[int, int] = field(default_factory=dict)
+    """Segment -> the rows in it so far."""
+    has_two_slabs: bool = False
+    """There is a copy of the slab file, and either may be older than the other."""
+    damaged: bool = False
+    """A frame of a segment was unreadable, or its footer counts more rows."""
+
+    @property
+    def last(self) -> int:
+        """The number of the last segment; 0 without any."""
+        return max(self.segments, default=0)
+
+    def lacks_parts(self, read: int) -> bool:
+        """True if parts of the run are missing, though it may go on; the first `read` segments were read before."""
+        last, slab = self.last, self.slab
+        unfinished = (number for number in range(read + 1, last) if number not in self.finished)
+        if not last or any(unfinished) or self.has_two_slabs or (slab is not None and slab.is_cut):
+            return True
+        if not self.run.closed and (slab is None or slab.is_gone):
+            return True  # it is deleted when the last footer is written
+        if last <= read:
+            return False
+        end, rows = self.named_to.get(last, 0), self.counted.get(last, 0)
+        is_torn = end != self.sizes.get(last, -1)
+        written = slab.progress if slab is not None else None
+        return is_torn or (written is not None and not reaches(written, last, end, rows))
+
+    @property
+    def can_have_ended(self) -> bool:
+        """True if nothing has to follow: the last segment has the run's footer, or, after a kill, none."""
+        return self.run.closed or self.last not in self.finished
 
 
 class Tail:
@@ -80,6 +115,8 @@ class Tail:
     def __init__(self, *paths: str) -> None:
         self._paths = paths
         self._seen: set[str] = set()
+        self._without_header: set[str] = set()
+        """Runs, by the names of files that do not begin with a whole header."""
         self.runs: dict[str, RunFiles] = {}
         """Runs by name, node and pid, in the order in which they were met."""
 
@@ -89,11 +126,12 @@ class Tail:
         for files in self.runs.values():  # before any segment
             if files.slab is not None:
                 files.slab.look()
+        self._list()  # slab files say what there is by now
         place: Place = {}
         fresh = count(len(start))
         for key, files in self.runs.items():
             before = start.get(key) or {"n": next(fresh), "t": NEVER}
-            place[key] = self._run(files, before)
+            place[key] = self._run(key, files, before)
         return {**start, **place}
 
     def parts(self, start: Place, end: Place) -> tuple[list[Part], list[Damage]]:
@@ -112,12 +150,18 @@ class Tail:
     # the end of the rows that are complete
 
     def _list(self) -> None:
-        fresh: list[tuple[tuple[int, str, int], str, dict[str, Any]]] = []
+        self._without_header.clear()
+        fresh: list[tuple[Any, str, dict[str, Any]]] = []
         for path in self._paths:
             for name in _trace_files(path):
-                if name not in self._seen and (header := header_of(name)) is not None:
-                    self._seen.add(name)
-                    fresh.append(((header["wall_ns"], header["run"], header.get("n", 0)), name, header))
+                if name in self._seen:
+                    continue
+                header = header_of(name)
+                if header is None:
+                    self._without_header.add(_run_of(name))
+                    continue
+                self._seen.add(name)
+                fresh.append(((*order_of_boots(Run.of(header)), header.get("n", 0)), name, header))
         for _, name, header in sorted(fresh, key=lambda each: each[:2]):
             key = f"{header['run']}-{header['node']}-{header['pid']}"
             files = self.runs.get(key)
@@ -126,12 +170,16 @@ class Tail:
                 run.branch = branch_of(run, [files.run for files in self.runs.values()])
                 files = self.runs[key] = RunFiles(run)
             if name.endswith(SLAB_SUFFIX):
-                files.slab = SlabReader(name)
+                files.has_two_slabs = files.slab is not None
+                files.slab = files.slab or SlabReader(name)
             else:
-                files.segments[header["n"]] = name
+                known = files.segments.get(header["n"])
+                if known is None or os.path.getsize(name) > os.path.getsize(known):
+                    files.segments[header["n"]] = name
                 files.run.events |= header["events"]
 
-    def _run(self, files: RunFiles, start: Place) -> Place:
+    def _run(self, key: str, files: RunFiles, start: Place) -> Place:
+        files.run.closed = files.run.closed or start.get("closed", False)
         read: dict[str, int] = dict(start.get("files", {}))
         latest: int = start["t"]
         rows: dict[int, tuple[int, int]] = {
@@ -153,6 +201,7 @@ class Tail:
         while (nth := read.get(_READ, 0) + 1) in files.finished:
             read[_READ] = nth
             read.pop(str(nth), None)
+        read_before: int = start.get("files", {}).get(_READ, 0)
         slab = files.slab.rows if files.slab is not None else {}
         for actor, pieces in slab.items():
             last_piece = max(pieces, key=max)
@@ -166,8 +215,11 @@ class Tail:
             "t": latest,
             "settled": start["t"],
             "actors": max(files.run.actors, default=0),
-            "closed": files.run.closed or start.get("closed", False),
+            "closed": files.run.closed,
             "lossy": (files.slab is not None and files.slab.lossy) or start.get("lossy", False),
+            "damaged": files.damaged or start.get("damaged", False),
+            "missing": files.lacks_parts(read_before) or key in self._without_header,
+            "ended": files.can_have_ended if files.last > read_before else start.get("ended", False),
             "files": read,
             "rows": {
                 str(actor): [lo, hi]
@@ -192,11 +244,14 @@ class Tail:
             named = files.named_to.get(number, 0)
             if not named:
                 _take_header(files.run, head[0])
+                files.named_to[number] = head[1]
+            files.sizes[number] = len(data)
             at = min(max(named, head[1]), max(begin, head[1]))
             while (end is None or at < end) and (frame := next_frame(data, at)) is not None:
                 if end is not None and frame.offset >= end:
                     return
                 if frame.offset >= named:
+                    files.damaged |= frame.offset > at
                     _take_names(files, number, frame)
                 if frame.offset >= begin:
                     if damage is not None and frame.offset > at:
@@ -240,9 +295,9 @@ class Tail:
         if any(len(found[actor]) < stop - first for actor, (first, stop) in wanted.items()):
             self._read_again(files, end, wanted, found)  # an earlier place, or one of another process
         for actor, rows in found.items():
-            if rows:
-                raw = b"".join(rows[seq] for seq in sorted(rows))
-                yield Part(key, actor, *wanted[actor], raw=raw)
+            for seqs in _stretches(rows):
+                raw = b"".join(rows[seq] for seq in seqs)
+                yield Part(key, actor, seqs[0], seqs[-1] + 1, raw=raw)
 
     def _read_again(
         self,
@@ -317,6 +372,12 @@ def _range(number: int, start: Place, end: Place) -> tuple[int, int | None]:
     return begin, (None if number <= after.get(_READ, 0) else after.get(str(number), begin))
 
 
+def _stretches(rows: Iterable[int]) -> Iterator[list[int]]:
+    """The seqs in stretches without a gap: a damaged slab has holes."""
+    for _, group in groupby(enumerate(sorted(rows)), key=lambda each: each[1] - each[0]):
+        yield [seq for _, seq in group]
+
+
 def _rows_in_slab(files: RunFiles, actor: int, first: int, stop: int) -> dict[int, bytes]:
     """An actor's rows with first <= seq < stop, as of the last look at its slab."""
     pieces = files.slab.rows.get(actor, ()) if files.slab is not None else ()
@@ -331,11 +392,15 @@ def _take_header(run: Run, header: dict[str, Any]) -> None:
 
 
 def _take_names(files: RunFiles, number: int, frame: Frame) -> None:
-    """Take names and the end of a segment from a frame that holds no rows."""
+    """Take names and the end of a segment from a frame."""
     files.named_to[number] = frame.end
-    if frame.kind == Kind.FOOTER:
+    if frame.kind == Kind.ROWS:
+        files.counted[number] = files.counted.get(number, 0) + frame.rows
+    elif frame.kind == Kind.FOOTER:
         files.finished.add(number)
-        files.run.closed = files.run.closed or bool(decode_map(frame)["closed"])
+        footer = decode_map(frame)
+        files.run.closed = files.run.closed or bool(footer["closed"])
+        files.damaged |= footer["rows"] != files.counted.get(number, 0)
     elif frame.kind == Kind.META:
         take_names(frame, files.run)
 
@@ -345,6 +410,12 @@ def _trace_files(path: str) -> list[str]:
     if not os.path.isdir(path):
         return [path] if os.path.exists(path) else []
     return names_in(path)
+
+
+def _run_of(name: str) -> str:
+    """The run, node and pid that a file's name says."""
+    stem, suffix = os.path.splitext(os.path.basename(name))
+    return stem if suffix == SLAB_SUFFIX else stem.rpartition("-")[0]
 
 
 def _mapped(name: str) -> mmap.mmap | None:

@@ -22,6 +22,9 @@ PART_PIECES = 512
 """Pieces that are summarised together: half a million rows."""
 
 
+_OF_THE_END = ("t", "settled", "closed", "lossy", "damaged", "missing", "ended")
+
+
 class PieceSummary(NamedTuple):
     """A summary from a piece for a key of a machine."""
 
@@ -40,7 +43,7 @@ class BatchSummary(NamedTuple):
     run: Run
     """The run, with the actors that wrote the pieces or have registered since, and who started them."""
     place: dict[str, Any]
-    """The place up to which the run was read: t, settled, closed, lossy (trace/tail.py)."""
+    """The place up to which the run was read: t, settled, and what is known of its end (trace/tail.py)."""
     chunks: list[Chunk] = []  # noqa: RUF012 - a tuple's default, never appended to
     """The chunks, without their rows."""
     actors: list[tuple[int, int, ActorSummary]] = []  # noqa: RUF012
@@ -69,7 +72,7 @@ def batches(tail: Tail, start: Place, end: Place) -> Iterator[Batch]:
         files = tail.runs[key]
         mine = [part for part in parts if part.run == key]
         harm = [found for found in damage if found.file in files.segments.values()]
-        read_to = {name: place[name] for name in ("t", "settled", "closed", "lossy")}
+        read_to = {name: place[name] for name in _OF_THE_END}
         registered = range(start.get(key, {}).get("actors", 0) + 1, place["actors"] + 1)
         yield Batch(place["n"], _run(files.run, registered), read_to, damage=harm)
         for at in range(0, len(mine), PART_PIECES):

@@ -30,7 +30,18 @@ from warrenmq.replay.drive.trace_context import ActorSummary, Name, TraceContext
 from warrenmq.replay.rules.passes.message_life import READY, UNACKED
 from warrenmq.replay.rules.registry import all_machines, is_final
 from warrenmq.replay.rules.unbroken_rows import broken_chains
-from warrenmq.trace.catalog import FOREVER, NEVER, Catalog, Chunk, Coverage, Run
+from warrenmq.trace.catalog import (
+    FOREVER,
+    NEVER,
+    STRANGER,
+    Catalog,
+    Chunk,
+    Coverage,
+    Run,
+    find_lost_pages,
+    mark_missing_runs,
+    order_of_boots,
+)
 from warrenmq.trace.events import RunStart
 from warrenmq.trace.index import Damage
 from warrenmq.trace.machine import has_ended
@@ -56,7 +67,10 @@ class LiveContext(TraceContext):
         self._live = live
 
     def known_until(self, who: Who) -> int:
-        return super().known_until(who) if who in self.coverage else self._live.settled(who[0])
+        return super().known_until(who) if who in self.coverage else self._live.silent_until(who)
+
+    def has_ended(self, who: Who) -> bool:
+        return self.known_until(who) == FOREVER
 
 
 class Live:
@@ -76,7 +90,9 @@ class Live:
             self.coverage[who], self.actor_summaries[who] = coverage, marks
         self._keys = Keys(all_machines(self.runs), store)
         self._batch: list[BatchSummary] = []
-        """The argument of the last `take`; the sets below are of this batch."""
+        """The argument of the last `take`; what stands below is of this batch."""
+        self._settled: list[int] = []
+        """Up to when each run was read."""
         self._words: Words
         self._touched: set[Place] = set()
         """Keys to ask: rows spoke to them, or they were pending."""
@@ -195,7 +211,9 @@ class Live:
         run = self.runs[part.number]
         run.actors.update(part.run.actors)
         run.start = part.run.start or run.start
+        run.boot = RunStart.of(run.start).boot if run.start is not None else run.boot
         run.closed = bool(part.place["closed"])
+        run.lossy = run.lossy or bool(part.place["lossy"])
         self._read_to[part.number] = part.place
         self.store.put(f"run {part.number:06d}", run)
 
@@ -228,23 +246,43 @@ class Live:
         return woken
 
     def _note_what_is_known(self) -> None:
-        """Note up to when each actor's rows are here."""
+        """Note which runs are whole, and up to when each actor's rows are here."""
+        in_order = sorted(self.runs, key=order_of_boots)
+        find_lost_pages(in_order)
+        for number, run in enumerate(self.runs):
+            place = self._read_to[number]
+            there = place["ended"] or not self._is_over(number)
+            run.whole = there and not (run.lossy or place["damaged"] or place["missing"])
+            run.has_strangers = not run.whole
+        mark_missing_runs(in_order)
+        self._settled = [self._settled_until(number) for number in range(len(self.runs))]
+        for number, run in enumerate(self.runs):
+            self.coverage.pop((number, STRANGER), None)
+            if run.has_strangers:
+                self.coverage[number, STRANGER] = Coverage(number, STRANGER)
         for (number, _), coverage in self.coverage.items():
-            if coverage.gaps:
-                continue
-            coverage.end_known = coverage.stopped or self._is_over(number)
-            coverage.known_until = (
-                FOREVER if coverage.end_known else max(coverage.t_last, self.settled(number))
-            )
+            settled = FOREVER if coverage.stopped else self._settled[number]
+            coverage.end_known = settled == FOREVER
+            if self.runs[number].is_newer:
+                coverage.known_until = NEVER
+            elif coverage.rows and not coverage.gaps:
+                coverage.known_until = max(coverage.t_last, settled)
 
-    def settled(self, number: int) -> int:
-        """Every row of a run up to this t was read, if the disk took it."""
-        place = self._read_to[number]
-        return NEVER if place["lossy"] else int(place["settled"])
+    def _settled_until(self, number: int) -> int:
+        """Every row of a run up to this t was read; NEVER where parts of it are missing."""
+        run = self.runs[number]
+        if run.is_newer or not run.whole:
+            return NEVER
+        return FOREVER if self._is_over(number) else int(self._read_to[number]["settled"])
+
+    def silent_until(self, who: Who) -> int:
+        """An actor of whom there are no rows has written none up to this t."""
+        return NEVER if who[1] == STRANGER else self._settled[who[0]]
 
     def _is_over(self, number: int) -> bool:
         """True if no row of this run can come any more."""
-        return not self._read_to[number]["lossy"] and (self.runs[number].closed or self._was_followed(number))
+        run = self.runs[number]
+        return not run.lossy and (run.closed or self._was_followed(number))
 
     def are_over(self) -> bool:
         """Every run was closed, or was killed: the next boot of its directory has begun, or its process has ended."""
@@ -297,9 +335,17 @@ class Live:
     def _report(self, findings: Iterable[Finding], context: TraceContext) -> None:
         """Note what stands, to be printed."""
         for finding in findings:
-            if is_final(finding, context):
+            if is_final(finding, context) and not self._lacks_rows(finding, context):
                 said = self._words.violation(self.catalog, finding)
                 self.store.report(finding[:4], said, is_violation=True)
+
+    def _lacks_rows(self, finding: Finding, context: TraceContext) -> bool:
+        """True if rows are missing for good that a replay would wait for, though the rule may know that they do not matter."""
+        return any(
+            context.known_until(who) < finding.t
+            and (not self.runs[who[0]].whole or (who in self.coverage and self.coverage[who].gaps > 0))
+            for who in finding.needs
+        )
 
     def _save(self, context: TraceContext) -> None:
         for name, key in self._touched | self._absorbed:

@@ -22,7 +22,7 @@ from warrenmq.errors import CallerError
 from warrenmq.replay.drive import state_codec
 from warrenmq.replay.drive.machines import Key, State
 
-_VERSION = 2
+_VERSION = 3
 _IN_MEMORY = 4096
 """States: those of 16 million messages."""
 
