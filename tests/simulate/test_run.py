@@ -11,7 +11,7 @@ from warrenmq.broker.broker import Broker
 from warrenmq.broker.delivery import Delivery, Subscription
 from warrenmq.cli import main
 from warrenmq.simulate.fleet import Plan, fleet, here
-from warrenmq.simulate.generate import generate
+from warrenmq.simulate.generate import SIZES, generate
 from warrenmq.simulate.run import PROFILES, run, run_traced
 from warrenmq.simulate.script import FAULTS, HONEST_FAULTS, VERBS, parse
 from warrenmq.testing import SimulatedMachine
@@ -275,3 +275,14 @@ def test_a_run_without_a_trace_is_done_again_without_one(capsys, tmp_path):
     assert verdict == "ok: all promises held"
     assert traced.startswith("with the trace")
     assert list((tmp_path / "trace").iterdir())
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_seed_alone_gives_the_run_that_it_gave_in_a_fleet(capsys, size):
+    plan = Plan(range(4), size=size)
+    for outcome in [outcome for progress in fleet(plan, here) for outcome in progress.outcomes]:
+        assert main(["simulate", "--seed", str(outcome.seed), "--size", size]) == 0
+        *script, digest, verdict = capsys.readouterr().out.splitlines()
+        assert "\n".join(script) == outcome.script
+        assert digest.endswith(f"digest {outcome.digest}")
+        assert verdict == "ok: all promises held"

@@ -9,24 +9,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warrenmq.errors import CallerError
-from warrenmq.simulate.generate import LONGEST, SHORTEST, generate, mutate
+from warrenmq.simulate.generate import SIZES, generate, mutate
 from warrenmq.simulate.script import FAULTS, HONEST_FAULTS, VERBS, parse, step, write
 from warrenmq.simulate.shrink import shrink
 
 SEEDS = st.integers(0, 1 << 32)
 
 
-@given(SEEDS)
-def test_a_script_is_read_as_it_was_written(seed):
-    script = generate(Random(seed), FAULTS)
+@given(SEEDS, st.sampled_from([*SIZES]))
+def test_a_script_is_read_as_it_was_written(seed, size):
+    script, (shortest, longest) = generate(Random(seed), FAULTS, size), SIZES[size]
     assert parse(write(script)) == script
-    assert SHORTEST <= len(script) <= LONGEST
+    assert shortest <= len(script) <= longest
 
 
-@given(SEEDS, SEEDS)
-def test_a_changed_script_is_a_script(seed, other):
-    changed = mutate(Random(other), generate(Random(seed), FAULTS), FAULTS)
+@given(SEEDS, SEEDS, st.sampled_from([*SIZES]))
+def test_a_changed_script_is_a_script(seed, other, size):
+    changed = mutate(Random(other), generate(Random(seed), FAULTS, size), FAULTS, size)
     assert parse(write(changed)) == changed
+    assert len(changed) <= 2 * SIZES[size][1]
 
 
 @given(SEEDS)

@@ -41,6 +41,8 @@ class Plan:
     profiles: tuple[str, ...] = PROFILES
     script: str = ""
     """Run this one with every seed, instead of random ones."""
+    size: str = "long"
+    """The size of random scripts (generate.py)."""
 
 
 class Task(NamedTuple):
@@ -52,6 +54,8 @@ class Task(NamedTuple):
     """The script's text; empty: a random one."""
     faults: str
     """Kinds of faults, with commas."""
+    size: str = "long"
+    """The size of a random script (generate.py)."""
 
 
 @dataclass(slots=True)
@@ -93,20 +97,25 @@ def fleet(plan: Plan, workers: Workers) -> Iterator[Progress]:
         yield progress
 
 
-def _task(plan: Plan, seed: int, kept: Sequence[str]) -> Task:
-    rng = Random(f"task {seed}")
+def first_task(plan: Plan, seed: int) -> Task:
+    """Return the run of a seed whose script is no change of another."""
     profile = plan.profiles[seed % len(plan.profiles)]
-    text = plan.script
-    if not text and kept and rng.random() < _CHANGED:
-        text = "\n".join(map(str, mutate(rng, parse(rng.choice(kept)), plan.faults)))
-    return Task(seed, profile, text, ",".join(plan.faults))
+    return Task(seed, profile, plan.script, ",".join(plan.faults), plan.size)
+
+
+def _task(plan: Plan, seed: int, kept: Sequence[str]) -> Task:
+    rng, task = Random(f"task {seed}"), first_task(plan, seed)
+    if not task.script and kept and rng.random() < _CHANGED:
+        script = mutate(rng, parse(rng.choice(kept)), plan.faults, plan.size)
+        return task._replace(script="\n".join(map(str, script)))
+    return task
 
 
 def script_of(task: Task) -> Script:
     """Return the script of a task."""
-    return (
-        parse(task.script) if task.script else generate(Random(f"script {task.seed}"), task.faults.split(","))
-    )
+    if task.script:
+        return parse(task.script)
+    return generate(Random(f"script {task.seed}"), task.faults.split(","), task.size)
 
 
 def do(task: Task) -> Outcome:

@@ -7,20 +7,20 @@ from random import Random
 
 from warrenmq.simulate.script import TARGETS, VERBS, VIA, Argument, Script, Step, step
 
-SHORTEST, LONGEST = 8, 28
-"""Steps of a random script: shorter ones find less in the same time, longer ones little more (docs/simulate.md)."""
+SIZES = {"short": (2, 8), "long": (8, 28)}
+"""The fewest and the most steps of a random script: short ones find less in the same time, longer ones little more (docs/simulate.md)."""
 _FAVOURED = 0.6
 """Share of the arguments that name a queue or a client which name the script's favourite: what goes wrong needs several steps with it."""
 
 
-def generate(rng: Random, faults: Collection[str]) -> Script:
-    """A random script with faults of these kinds."""
+def generate(rng: Random, faults: Collection[str], size: str = "long") -> Script:
+    """A random script of a size (SIZES) with faults of these kinds."""
     verbs, favourites = _verbs(faults), (rng.choice(TARGETS), rng.choice(VIA))
-    return tuple(_random_step(rng, verbs, favourites) for _ in range(rng.randint(SHORTEST, LONGEST)))
+    return tuple(_random_step(rng, verbs, favourites) for _ in range(rng.randint(*SIZES[size])))
 
 
-def mutate(rng: Random, script: Script, faults: Collection[str]) -> Script:
-    """Mutate a script by one to four changes: add, remove or replace a step, swap two, repeat a part."""
+def mutate(rng: Random, script: Script, faults: Collection[str], size: str = "long") -> Script:
+    """Mutate a script by one to four changes: add, remove or replace a step, swap two, repeat a part; it grows to twice its size."""
     steps = list(script)
     for _ in range(rng.randint(1, 4)):
         place = rng.randrange(len(steps) + 1)
@@ -37,7 +37,7 @@ def mutate(rng: Random, script: Script, faults: Collection[str]) -> Script:
                 steps[here], steps[other] = steps[other], steps[here]
             case _:
                 steps[place:place] = steps[max(0, place - 3) : place]
-    return tuple(steps[: 2 * LONGEST])
+    return tuple(steps[: 2 * SIZES[size][1]])
 
 
 def _verbs(faults: Collection[str]) -> list[str]:
