@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import gc
 import socket
 import ssl
@@ -343,3 +345,26 @@ def test_a_sync_that_hangs_holds_up_no_other_client(tmp_path, monkeypatch):
                 frame = slow.frame()
                 if frame.type == METHOD:
                     confirmed = decode_method(frame.payload).delivery_tag
+
+
+def test_a_listener_without_descriptors_is_told_once_and_accepts_when_there_are_some(
+    server, monkeypatch, logs
+):
+    failed, accept = threading.Event(), socket.socket.accept
+    refused: list[int] = []
+
+    def no_descriptor(listener: socket.socket):
+        refused.append(listener.fileno())
+        failed.set()
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(socket.socket, "accept", no_descriptor)
+    with socket.create_connection(("127.0.0.1", server.port)) as client:
+        assert failed.wait(LIMIT)
+        assert eventually(lambda: any(line["event"] == "socket trouble" for line in logs))
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), server._io.loop).result(LIMIT)
+        assert len(refused) < 20  # asyncio tries again every second
+        monkeypatch.setattr(socket.socket, "accept", accept)
+        client.settimeout(LIMIT)
+        client.sendall(b"AMQP\0\0\x09\1")
+        assert client.recv(1)

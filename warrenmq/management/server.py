@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from warrenmq.amqp.net.accepting import ONE, complain, may_wait
 from warrenmq.amqp.net.tls import Handshake
 from warrenmq.errors import CallerError
 from warrenmq.log import Log
@@ -81,10 +82,10 @@ class _Loop(asyncio.SelectorEventLoop):
     """asyncio's loop that logs a failed TLS handshake."""
 
     async def create_server(  # type: ignore[override]  # typeshed has an overload for each kind of address
-        self, protocol: Any, *args: Any, ssl: Any = None, **options: Any
+        self, protocol: Any, *args: Any, ssl: Any = None, backlog: int, **options: Any
     ) -> asyncio.Server:
         first = protocol if ssl is None else lambda: Handshake(ssl, protocol, log)
-        return await super().create_server(first, *args, **options)
+        return await may_wait(super().create_server(first, *args, backlog=ONE, **options), backlog)
 
 
 class ManagementServer:
@@ -121,6 +122,7 @@ class ManagementServer:
 
     def _run(self, listening: socket.socket) -> None:
         with asyncio.Runner(loop_factory=_Loop) as runner:
+            runner.get_loop().set_exception_handler(complain)
             runner.run(self._uvicorn.serve(sockets=[listening]))
 
     @property

@@ -31,6 +31,7 @@ from warrenmq import forks
 from warrenmq.amqp.channel.context import Writable
 from warrenmq.amqp.connection.messages import Disconnected, Received
 from warrenmq.amqp.net import local_socket
+from warrenmq.amqp.net.accepting import ONE, complain, may_wait
 from warrenmq.amqp.net.tls import Handshake
 from warrenmq.amqp.net.transport import Peer
 from warrenmq.errors import ResourceError
@@ -305,7 +306,7 @@ class AmqpIo:
         self.deliver = deliver
         self.open: dict[SocketTransport, None] = {}
         self.loop = asyncio.new_event_loop()
-        self.loop.set_exception_handler(_complain)
+        self.loop.set_exception_handler(complain)
         self._servers: list[asyncio.Server] = []
         self._forked = False
         forks.register(self)
@@ -370,7 +371,7 @@ class AmqpIo:
         first = protocol if tls is None else lambda: Handshake(tls, protocol, log)
 
         async def start() -> asyncio.Server:
-            return await self.loop.create_server(first, **where, backlog=BACKLOG)
+            return await may_wait(self.loop.create_server(first, **where, backlog=ONE), BACKLOG)
 
         server = asyncio.run_coroutine_threadsafe(start(), self.loop).result()
         self._servers.append(server)
@@ -382,9 +383,10 @@ class AmqpIo:
         listener = local_socket.listen(directory, BACKLOG)
 
         async def start() -> asyncio.Server:
-            return await self.loop.create_server(
-                lambda: SocketTransport(self, accepted, read_limit), sock=listener, backlog=BACKLOG
+            made = self.loop.create_server(
+                lambda: SocketTransport(self, accepted, read_limit), sock=listener, backlog=ONE
             )
+            return await may_wait(made, BACKLOG)
 
         self._servers.append(asyncio.run_coroutine_threadsafe(start(), self.loop).result())
 
@@ -416,7 +418,3 @@ class AmqpIo:
         asyncio.run_coroutine_threadsafe(stop(), self.loop)
         self._threads.join()
         self.loop.close()
-
-
-def _complain(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    log.warning("socket trouble", what=context.get("message", ""), reason=repr(context.get("exception")))
