@@ -73,6 +73,19 @@ def test_a_copy_of_a_directory_makes_it_undecided(tmp_path):
     assert watched(tmp_path / "trace", tmp_path / "checkpoint") == ""
 
 
+def test_a_directory_restored_from_a_backup_is_not_judged_by_what_it_forgot(tmp_path):
+    run(tmp_path, "one")
+    shutil.copytree(tmp_path / "one", tmp_path / "backup")
+    run(tmp_path, "one", bodies=30)
+    shutil.rmtree(tmp_path / "one")
+    shutil.copytree(tmp_path / "backup", tmp_path / "one")
+    with warrenmq.open(tmp_path / "one"):
+        pass  # without a trace: its boot is the second, as that of the run that is forgotten
+    run(tmp_path, "one")
+    assert verdicts(tmp_path / "trace")[0].verdict == "indeterminate"
+    assert watched(tmp_path / "trace", tmp_path / "checkpoint") == ""
+
+
 def test_a_directory_keeps_its_id_and_gets_one_when_it_has_none(tmp_path):
     run(tmp_path, "one")
     ids = [(tmp_path / "one" / "warrenmq.id").read_text()]

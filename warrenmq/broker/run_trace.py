@@ -39,7 +39,7 @@ class RunTrace:
             run = f"{boot:06d}-{runtime.token_bytes(4).hex()}"
             target = Recorder(
                 target, run=run, pid=os.getpid(), boot=boot, directory=directory.id(runtime.token_bytes), vhost=vhost,
-                machine=machine_boot(), clock=runtime,
+                machine=machine_boot(), follows=directory.begin_trace(run), clock=runtime,
             )  # fmt: skip
         self._recorder = runtime.recorder = target
         self._runtime = runtime

@@ -3,6 +3,7 @@
     warrenmq.owner                              who has it open (owner_lock.py)
     rabbit_serial                               how often it was opened
     warrenmq.id                                 what its traces call it
+    warrenmq.traced                             the last run of it that was traced
     msg_stores/vhosts/<V>/.vhost                the vhost's name
                           .config               its segment_entry_count
                           definitions.log       what is declared (definitions.py)
@@ -54,6 +55,7 @@ _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _PAIRS = [first + second for first in _DIGITS for second in _DIGITS]
 """Two digits a division: a start names each queue's folder several times."""
 _ID_NAME = "warrenmq.id"
+_LAST_TRACED = "warrenmq.traced"
 _BEYOND_ANY_BOOT = 1 << 20
 """The serial to go on from when the stored one cannot be read: boot numbers must not be used twice."""
 
@@ -188,6 +190,20 @@ class DataDirectory:
         drawn = token_bytes(16).hex()
         self.disk.replace(path, f"{drawn}\n".encode())
         return drawn
+
+    def begin_trace(self, run: str) -> str:
+        """Note the name of the run that is traced now, and return that of the last one before it, "" if there was none.
+
+        A directory that was restored from a backup counts boots that a trace has already; by this name a reader notices.
+        """
+        path = f"{self.path}/{_LAST_TRACED}"
+        last = ""
+        if self.disk.exists(path) and (
+            match := re.fullmatch(rb"([0-9]+-[0-9a-f]+)\s*", self.disk.read(path))
+        ):
+            last = match[1].decode()
+        self.disk.replace(path, f"{run}\n".encode())
+        return last
 
     def close(self) -> None:
         """Sync all files, and release the directory."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -81,6 +81,8 @@ class Run:
     vhost: str = ""
     machine: str = ""
     """The machine's boot; another one means that the machine was down since."""
+    follows: str | None = None
+    """The name of the run before, the last of its directory that was traced, "" = there was none; None = not said."""
     branch: int = 0
     """Above 0: a boot number of its directory came before, so the directory was copied, or restored from a copy."""
     actors: dict[int, ActorEntry] = field(default_factory=dict)
@@ -103,7 +105,9 @@ class Run:
     def of(cls, header: Mapping[str, Any]) -> Run:
         """Make a run from a file's header."""
         known = (header[key] for key in ("run", "node", "pid", "boot", "wall_ns", "mono_ns", "v"))
-        return cls(*known, *(header.get(key, "") for key in ("directory", "vhost", "machine")))
+        run = cls(*known, *(header.get(key, "") for key in ("directory", "vhost", "machine")))
+        run.follows = header.get("follows")
+        return run
 
     @property
     def scope(self) -> str:
@@ -400,7 +404,7 @@ def find_missing_runs(runs: Sequence[Run]) -> None:
 
 
 def mark_missing_runs(runs: Sequence[Run]) -> None:
-    """Mark runs whose predecessor is missing or ambiguous: a boot number is absent, unknown, or there twice.
+    """Mark runs whose predecessor is missing or ambiguous: a boot number is absent, unknown, or there twice, or it is another run.
 
     A directory counts its boots; after a number that comes a second time the order of runs is unknown.  Old traces do not name
     their directories: all their runs count as runs of one.
@@ -409,9 +413,11 @@ def mark_missing_runs(runs: Sequence[Run]) -> None:
         its = list(group)
         boots = Counter(run.boot for run in its)
         forked = False
-        for run in its:
+        for before, run in pairwise([None, *its]):
+            assert run is not None
             if run.directory and run.boot:
                 forked = forked or boots[run.boot] > 1 or run.branch > 0
+            forked = forked or (before is not None and run.follows not in {None, before.name})
             unknown = not run.boot and len(its) > 1
             if unknown or forked or (run.boot > its[0].boot and not boots[run.boot - 1]):
                 run.has_strangers = True

@@ -63,13 +63,15 @@ class Recorder:
         directory: str = "",
         vhost: str = "",
         machine: str = "",
+        follows: str | None = None,
         clock: Clock | None = None,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
         """`run` must be unique in the trace's directory.
 
         `boot` is the boot number of the data directory (RUN_START), `directory` its id, `vhost` the virtual host that is served,
-        `machine` the id of this boot of the machine: by these a reader knows which runs follow each other.
+        `machine` the id of this boot of the machine, `follows` the name of the last run before that was traced ("": there was none):
+        by these a reader knows which runs follow each other.
 
         A MemorySink is for simulation: there each row's t is above that of all rows before it.
         """
@@ -100,6 +102,7 @@ class Recorder:
             "directory": directory,
             "vhost": vhost,
             "machine": machine,
+            "follows": follows,
             "wall_ns": clock.wall_ns(),
             "mono_ns": clock.monotonic_ns(),
             "slab": SLAB_FORMAT,

@@ -2,7 +2,7 @@
 
     file = "WTR1" u32 length u32 crc32 header frame* [footer frame]        name: {run}-{node}-{pid}-{n:06d}.wtr
 
-    header = msgpack {v, lib, run, node, pid, boot, directory, vhost, machine, wall_ns, mono_ns, n, columns, events {id: name},
+    header = msgpack {v, lib, run, node, pid, boot, directory, vhost, machine, follows, wall_ns, mono_ns, n, columns, events {id: name},
                       actors {id: [name, kind, parent]}, kinds {id: name}}
 
 The header repeats the tables of actors and message kinds known when the file began, so each file can be read alone;

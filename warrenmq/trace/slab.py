@@ -94,6 +94,7 @@ SHORT_HEADER = (
     "directory",
     "vhost",
     "machine",
+    "follows",
     "slab",
 )
 """The keys of a segment's header that the first page repeats."""
