@@ -81,9 +81,9 @@ class Planter:
     def out_of_order(self) -> str:
         first = self._next
         self._next += 2
-        _publish(self._queue, 0, 0, 0, 0, first_seq_id=first, count=2)
-        _deliver(self._queue, 0, 0, first_seq_id=first + 1, count=1, delivery_tag=0)
-        _deliver(self._queue, 0, 0, first_seq_id=first, count=1, delivery_tag=0)
+        _publish(self._queue, 0, 0, 0, 0, first_seq_id=first, count=2, checksum=0)
+        _deliver(self._queue, 0, 0, first_seq_id=first + 1, count=1, delivery_tag=0, checksum=0)
+        _deliver(self._queue, 0, 0, first_seq_id=first, count=1, delivery_tag=0, checksum=0)
         return f"delivered {first + 1} while {first} was ready"
 
     def receive_of_nothing(self) -> str:
@@ -114,7 +114,10 @@ def main():
     parser.add_argument("--plants", type=int, default=10, help="of each kind")
     args = parser.parse_args()
     delays: dict[str, list[float]] = {"Q1": [], "T2": []}
-    with tempfile.TemporaryDirectory(prefix="warrenmq-delay-") as scratch, ExitStack() as opened:
+    with (
+        tempfile.TemporaryDirectory(prefix="warrenmq-delay-", ignore_cleanup_errors=True) as scratch,
+        ExitStack() as opened,
+    ):
         trace = str(Path(scratch) / "trace")
         stop = threading.Event()
         with warrenmq.open(str(Path(scratch) / "data"), trace=trace) as broker:

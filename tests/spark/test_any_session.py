@@ -186,6 +186,7 @@ def test_read_takes_filters_and_columns_to_the_blocks(spark, clean_trace, capsys
             "nothing at file:/tmp/nope.",
         ),
         ("java.net.UnknownHostException: h1\n\tat", "no host h1"),
+        ("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred\n\tat", "cannot read the checkpoint"),
         ("", "does not say why"),
     ],
 )

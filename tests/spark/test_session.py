@@ -13,6 +13,7 @@ from tests.support.source_tree import imports, modules
 from warrenmq.errors import CallerError
 from warrenmq.replay import SparkUnavailable
 from warrenmq.replay.spark import session as module
+from warrenmq.replay.spark.quiet import worth_saying
 
 pytest.importorskip("pyspark")
 
@@ -187,3 +188,18 @@ def test_only_the_spark_package_imports_spark():
         if (top := each.name.split(".")[0]) in {"pyspark", "pyarrow", "pandas"} - ALLOWED.get(name, set())
     }
     assert wrong == set()
+
+
+def test_of_what_java_says_only_what_it_says_every_time_is_dropped():
+    said = [
+        b"WARNING: Using incubator modules: jdk.incubator.vector\n",
+        b"Starting Streaming TransformWithStateInPandas Python worker.\n",
+        b"\n",
+        b"spark: out of memory\n",
+        b"\n",
+        b"Streaming TransformWithStateInPandas Python worker received parameters\n",
+        b"\n",
+        b"\n",
+        b"no end of a line",
+    ]
+    assert list(worth_saying(said)) == [b"spark: out of memory\n", b"\n", b"no end of a line"]

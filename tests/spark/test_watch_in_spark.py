@@ -14,7 +14,7 @@ from tests.support.trace_union import side_by_side
 from warrenmq.errors import CallerError
 from warrenmq.replay.drive import engine
 from warrenmq.replay.drive.batch_summary import PART_PIECES
-from warrenmq.replay.drive.watch import Watch
+from warrenmq.replay.drive.watch import Watch, watch
 
 pytest.importorskip("pyspark")
 pytestmark = pytest.mark.spark
@@ -36,39 +36,52 @@ def runs():
     return runs
 
 
-def test_it_prints_what_a_replay_finds_once_over_restarts(spark, tmp_path, runs):
-    from warrenmq.replay.spark.watch import watch
+def go(spark, trace, checkpoint, printed, **how):
+    """Watch until the first batch was printed, or as `how` says; returns what the driver knows then."""
+    from warrenmq.replay.spark import watch as streaming
 
-    trace, checkpoint, printed = tmp_path / "trace", str(tmp_path / "checkpoint"), io.StringIO()
+    taken_by = streaming.StreamedWatch(to=printed)
+    before = {}
+
+    def pause(seconds):
+        threading.Event().wait(seconds)
+        before.setdefault("standings", dict(taken_by.standings))
+        if not how and taken_by.standings != before["standings"]:
+            raise Enough
+
+    streaming.watch(spark, [str(trace)], str(checkpoint), taken_by, wait=pause, **how)
+    return taken_by
+
+
+def test_it_prints_what_a_replay_finds_once_over_restarts(spark, tmp_path, runs):
+    trace, checkpoint, printed = tmp_path / "trace", tmp_path / "a checkpoint #1", io.StringIO()
     steps = grow(trace, runs, 2)
     next(steps)
-
-    def go(**how):
-        taken_by = Watch(checkpoint, to=printed)
-
-        def pause(seconds):
-            threading.Event().wait(seconds)
-            if not how and taken_by.progress is not None:
-                raise Enough
-
-        try:
-            watch(spark, [str(trace)], checkpoint, taken_by, wait=pause, **how)
-        finally:
-            taken_by.close()
-
     for _ in range(3):
         next(steps)
     with pytest.raises(Enough):
-        go()
+        go(spark, trace, checkpoint, printed)
     for _ in steps:
         pass
-    go(until_closed=True)
+    ended = go(spark, trace, checkpoint, printed, until_closed=True)
     lines = printed.getvalue().splitlines()
     assert len(lines) == len(set(lines))
     found = sorted(line.split(" (row ")[0] for line in lines)
     expected = engine.replay(str(trace)).violations
     assert found == sorted(f"violated {each.rule} {each.subject}: {each.text}" for each in expected)
     assert {each.rule for each in expected} >= set(RULES)
+    again = go(spark, trace, checkpoint, printed, until_closed=True)
+    assert again.standings == ended.standings, "what was found is found, and printed once"
+    assert again.violations == len(lines) == len(printed.getvalue().splitlines())
+    assert again.summary() == by_one_process(trace, tmp_path / "other").summary()
+    with pytest.raises(CallerError, match="the checkpoint of the other engine"):
+        by_one_process(trace, checkpoint)
+
+
+def by_one_process(trace, checkpoint):
+    taken_by = Watch(str(checkpoint), to=io.StringIO())
+    watch([str(trace)], taken_by, wait=lambda _: None, until_closed=True)
+    return taken_by
 
 
 def test_many_runs_are_few_tasks(tmp_path, runs):
@@ -78,19 +91,16 @@ def test_many_runs_are_few_tasks(tmp_path, runs):
         pass
     stream = SummaryStream([str(tmp_path / "trace")])
     parts = stream.partitions({}, stream.latestOffset({}, None))
-    batches = [batch for part in parts for batch in part.batches]
+    batches = [each.batch for part in parts for each in part.batches]
     assert len(parts) <= 1 + 2 * sum(len(batch.parts) for batch in batches) // PART_PIECES < len(runs)
     assert {batch.run.name for batch in batches} == {run.name for run in runs}
     assert sum(len(list(stream.read(part))) for part in parts) == len(batches)
 
 
-def test_half_a_checkpoint_is_refused(spark, tmp_path, runs):
-    from warrenmq.replay.spark.watch import watch
-
-    for _ in grow(tmp_path / "trace", runs[:1], 1):
+def test_the_checkpoint_of_the_other_engine_is_refused(spark, tmp_path, runs):
+    trace, checkpoint = tmp_path / "trace", tmp_path / "checkpoint"
+    for _ in grow(trace, runs[:1], 1):
         pass
-    taken_by = Watch(str(tmp_path / "checkpoint"))
-    taken_by.take([], {"a place": "of the engine of one process"})
+    by_one_process(trace, checkpoint).close()
     with pytest.raises(CallerError, match="the checkpoint of the other engine"):
-        watch(spark, [str(tmp_path / "trace")], str(tmp_path / "checkpoint"), taken_by, wait=lambda _: None)
-    taken_by.close()
+        go(spark, trace, checkpoint, io.StringIO())

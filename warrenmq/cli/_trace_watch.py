@@ -7,10 +7,15 @@ import shutil
 import sys
 import tempfile
 import time
-from typing import Any
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Any
 
 from warrenmq.cli._parsers import add_verb
 from warrenmq.errors import CallerError
+
+if TYPE_CHECKING:
+    from warrenmq.replay.drive.watch import Watch
+    from warrenmq.replay.spark.watch import StreamedWatch
 
 
 def add_task(tasks: Any) -> None:
@@ -33,7 +38,7 @@ def add_task(tasks: Any) -> None:
     )
     task.add_argument(
         "--checkpoint", metavar="DIR",
-        help="go on where the last watch with this directory ended; without it nothing is kept",
+        help="go on where the last watch with this directory ended (with Spark: or an address); without it nothing is kept",
     )  # fmt: skip
     task.add_argument(
         "--until-closed",
@@ -45,53 +50,52 @@ def add_task(tasks: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from warrenmq.replay.drive.watch import Watch
-    from warrenmq.trace.reader import is_address, require_live
+    from warrenmq.trace.reader import require_live
 
     require_live(args.trace)  # before Spark is started
-    if is_address(args.checkpoint or ""):
-        raise CallerError(
-            f"{args.checkpoint} is an address; a watch keeps its state in a directory of this machine."
-        )
     checkpoint = args.checkpoint or tempfile.mkdtemp(prefix="warrenmq-watch-")
     try:
-        taken_by = Watch(checkpoint, as_json=args.json)
-        try:
-            _watch(args, checkpoint, taken_by)
-            print(taken_by.summary(), file=sys.stdout if args.json else sys.stderr, flush=True)
-            return 1 if taken_by.violations else 0
-        finally:
-            taken_by.close()
+        return (_in_spark if args.engine == "spark" else _in_this_process)(args, checkpoint)
     finally:
         if args.checkpoint is None:
             shutil.rmtree(checkpoint, ignore_errors=True)
 
 
-def _watch(args: argparse.Namespace, checkpoint: str, taken_by: Any) -> None:
-    engine = _in_spark if args.engine == "spark" else _in_this_process
-    try:
-        engine(args, checkpoint, taken_by)
-    except KeyboardInterrupt:
-        pass  # how a watch ends
+def _in_this_process(args: argparse.Namespace, checkpoint: str) -> int:
+    from warrenmq.replay.drive.watch import Watch, watch
+    from warrenmq.replay.spark.addresses import is_of_spark
+
+    if is_of_spark(checkpoint):
+        raise CallerError(
+            f"{checkpoint} is an address; with --engine python a watch keeps its state in a directory of this machine."
+        )
+    with closing(Watch(checkpoint, as_json=args.json)) as taken_by:
+        with suppress(KeyboardInterrupt):  # how a watch ends
+            watch(args.trace, taken_by, wait=time.sleep, until_closed=args.until_closed)
+        return _end(args, taken_by)
 
 
-def _in_this_process(args: argparse.Namespace, _checkpoint: str, taken_by: Any) -> None:
-    from warrenmq.replay.drive.watch import watch
-
-    watch(args.trace, taken_by, wait=time.sleep, until_closed=args.until_closed)
-
-
-def _in_spark(args: argparse.Namespace, checkpoint: str, taken_by: Any) -> None:
+def _in_spark(args: argparse.Namespace, checkpoint: str) -> int:
     from warrenmq.replay import SparkUnavailable
     from warrenmq.replay.spark.session import require_pyspark, spark_session
 
     try:
         require_pyspark()
         from warrenmq.replay.spark.failures import told_in_a_sentence
+        from warrenmq.replay.spark.watch import StreamedWatch, watch
 
-        with told_in_a_sentence(), spark_session(master=args.master, short=True) as spark:
-            from warrenmq.replay.spark.watch import watch
-
+        taken_by = StreamedWatch(as_json=args.json)
+        with (
+            suppress(KeyboardInterrupt),
+            told_in_a_sentence(),
+            spark_session(master=args.master, short=True) as spark,
+        ):
             watch(spark, args.trace, checkpoint, taken_by, wait=time.sleep, until_closed=args.until_closed)
+        return _end(args, taken_by)
     except SparkUnavailable as unavailable:
         raise CallerError(f"{unavailable} Or use --engine python, which needs neither.") from unavailable
+
+
+def _end(args: argparse.Namespace, taken_by: Watch | StreamedWatch) -> int:
+    print(taken_by.summary(), file=sys.stdout if args.json else sys.stderr, flush=True)
+    return 1 if taken_by.violations else 0

@@ -114,10 +114,11 @@ class Run:
         """The directory and virtual host of the run: names, messages and sequence ids mean the same only in runs that share them."""
         host = "" if self.vhost in {"", "/"} else f", virtual host {self.vhost}"
         copy = f", copy {self.branch + 1}" if self.branch else ""
-        return f"{self._of_directory}{host}{copy}"
+        return f"{self.of_directory}{host}{copy}"
 
     @property
-    def _of_directory(self) -> str:
+    def of_directory(self) -> str:
+        """The data directory of the run, with all its virtual hosts; no rule looks at runs of two."""
         return f"directory {self.directory[:12]}" if self.directory else f"node {self.node}"
 
     @property

@@ -5,6 +5,7 @@ was written, so a reader that looks at the slabs *first* finds every row at leas
 whether it was read before:
 
     Place = {run: {"n": its number,
+                   "of": its data directory (Run.of_directory),
                    "files": {number of a segment: bytes read of it, always whole frames},
                    "rows": {actor: [lo, hi]},         its rows lo to hi were taken from a slab; frames read so far end at lo - 1
                    "t": the last t of any row,
@@ -212,6 +213,7 @@ class Tail:
         was = start.get("rows", {})
         return {
             "n": start["n"],
+            "of": files.run.of_directory,
             "t": latest,
             "settled": start["t"],
             "actors": max(files.run.actors, default=0),

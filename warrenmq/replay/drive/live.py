@@ -18,14 +18,14 @@ data directory has one broker at a time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from warrenmq.replay.drive.batch_summary import BatchSummary
 from warrenmq.replay.drive.driver import Keys, decide
 from warrenmq.replay.drive.end_state import disagreements
 from warrenmq.replay.drive.findings import Found, Place
 from warrenmq.replay.drive.live_store import LiveStore
-from warrenmq.replay.drive.machines import STATE, FigureKey, Finding, Key, Machine
+from warrenmq.replay.drive.machines import STATE, FigureKey, Finding, Key, Machine, State
 from warrenmq.replay.drive.trace_context import ActorSummary, Name, TraceContext, Who
 from warrenmq.replay.rules.passes.message_life import READY, UNACKED
 from warrenmq.replay.rules.registry import all_machines, is_final
@@ -44,7 +44,6 @@ from warrenmq.trace.catalog import (
 )
 from warrenmq.trace.events import RunStart
 from warrenmq.trace.index import Damage
-from warrenmq.trace.machine import has_ended
 
 
 class Words(Protocol):
@@ -59,11 +58,25 @@ AT_THE_END = ("ledger", "references", "files")
 """Machines that are asked for the state at the end of a run."""
 
 
+class Standing(NamedTuple):
+    """The counts of a watch for its last line, and which runs may go on."""
+
+    events: int
+    violations: int
+    in_flight: int
+    """Messages that queues hold, ready or unacked."""
+    waiting: int
+    """Keys with something that cannot be decided yet."""
+    running: tuple[tuple[str, int], ...]
+    """(machine, pid) of the runs that nothing in the trace says to be over."""
+
+
 class LiveContext(TraceContext):
     """The context so far.  An actor without rows has written none up to the time that everything was read to."""
 
     def __init__(self, live: Live) -> None:
         super().__init__(live.runs, live.coverage, live.actor_summaries)
+        self._several = live.one_of_several or None
         self._live = live
 
     def known_until(self, who: Who) -> int:
@@ -76,8 +89,10 @@ class LiveContext(TraceContext):
 class Live:
     """The state of a live trace, kept in a store; see the module."""
 
-    def __init__(self, store: LiveStore) -> None:
+    def __init__(self, store: LiveStore, *, one_of_several: bool = False) -> None:
         self.store = store
+        self.one_of_several = one_of_several
+        """Others hold runs of further directories, so names are told with theirs."""
         self.runs: list[Run] = list(store.all_about("run "))
         self._read_to: dict[int, dict[str, Any]] = store.get("places", {})
         """The place up to which each run was read (trace/tail.py)."""
@@ -101,8 +116,10 @@ class Live:
         """Actors with new rows."""
         self._ending: set[int] = set()
         """Runs that are over since."""
+        self._held: dict[Key, dict[Who, int]] = dict(store.all_about("held "))
+        """Messages that the lives of a queue hold, by the keys of its ledger."""
         self._ledgers: dict[Name, set[Key]] = {}
-        for key in store.keys("ledger"):
+        for key in self._held:
             self._ledgers.setdefault(_queue_of(key), set()).add(key)
 
     @property
@@ -188,20 +205,29 @@ class Live:
             key=lambda place: (place[0], str(place[1])),
         )
 
-    def waiting(self) -> int:
-        """Number of keys with something that cannot be decided yet."""
-        return len(self._pending)
+    def standing(self) -> Standing:
+        """What the runs have come to."""
+        return Standing(
+            sum(coverage.rows for coverage in self.coverage.values()),
+            self.store.count_violations(),
+            self._in_flight(),
+            len(self._pending),
+            tuple(
+                (run.machine, run.pid)
+                for number, run in enumerate(self.runs)
+                if not run.closed and not self._was_followed(number)
+            ),
+        )
 
-    def in_flight(self) -> int:
-        """Messages that queues hold, ready or unacked."""
+    def _in_flight(self) -> int:
         context = LiveContext(self)
-        held = 0
-        for name, keys in self._ledgers.items():
-            last = context.incarnations(name)[-1:]
-            for state in (self.store.load("ledger", key) for key in keys):
-                for life in (state.lives[who] for who in last if state is not None and who in state.lives):
-                    held += life.states.count(READY) + life.states.count(UNACKED)
-        return held
+        last = {name: context.incarnations(name)[-1:] for name in self._ledgers}
+        return sum(
+            self._held.get(key, {}).get(who, 0)
+            for name, keys in self._ledgers.items()
+            for key in keys
+            for who in last[name]
+        )
 
     # runs and actors
 
@@ -284,13 +310,6 @@ class Live:
         run = self.runs[number]
         return not run.lossy and (run.closed or self._was_followed(number))
 
-    def are_over(self) -> bool:
-        """Every run was closed, or was killed: the next boot of its directory has begun, or its process has ended."""
-        return bool(self.runs) and all(
-            run.closed or self._was_followed(number) or has_ended(run.machine, run.pid)
-            for number, run in enumerate(self.runs)
-        )
-
     def _was_followed(self, number: int) -> bool:
         """The next boot of its directory has begun after the last row of a run."""
         run = self.runs[number]
@@ -352,6 +371,8 @@ class Live:
             state = self.store.load(name, key)
             if state is None:
                 continue
+            if name == "ledger":
+                self._note_held(key, state)
             run_ended = self._keys.machines[name].of_one_run and self.runs[int(key[0])].closed
             if (name, key) not in self._pending and (
                 run_ended or self._keys.machines[name].prune(key, state, context)
@@ -367,6 +388,14 @@ class Live:
         self.store.put("places", self._read_to)
         self.store.put("ended", self._ended)
         self.store.put("pending", self._pending)
+
+    def _note_held(self, key: Key, state: State) -> None:
+        held = {
+            who: life.states.count(READY) + life.states.count(UNACKED) for who, life in state.lives.items()
+        }
+        if self._held.get(key) != held:
+            self._held[key] = held
+            self.store.put(f"held {key}", (key, held))
 
 
 def _queue_of(key: Key) -> Name:

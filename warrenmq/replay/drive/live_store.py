@@ -1,6 +1,6 @@
-"""The checkpoint of a live replay, which can be stopped, or killed, at any time.
+"""The checkpoint of a live replay of one process, which can be stopped, or killed, at any time.
 
-One SQLite file; the changes of a batch of rows are one transaction: the states of its keys, its actors, how far the trace was
+One SQLite file, where Spark has its state store (spark/state_store.py); the changes of a batch of rows are one transaction: the states of its keys, its actors, how far the trace was
 read, and the findings that stand now.  A finding is printed after that, and then marked, so none is lost; only a kill between
 the two has it printed again.
 
@@ -14,7 +14,7 @@ import sqlite3
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Protocol
 
 import msgpack  # type: ignore[import-untyped]
 
@@ -33,7 +33,37 @@ create table if not exists found (what blob primary key, said text, is_violation
 """
 
 
-class LiveStore:
+class LiveStore(Protocol):
+    """A store of what a watch knows; the changes of one batch are kept together, or none."""
+
+    def load(self, machine: str, key: Key) -> State | None:
+        """The state of a key; None if it has no state."""
+
+    def save(self, machine: str, key: Key, state: State) -> None: ...
+
+    def forget(self, machine: str, key: Key) -> None: ...
+
+    def keys(self, machine: str) -> list[Key]:
+        """All keys of a machine that have a state, saved or not."""
+
+    def keep(self, machine: str, key: Key, state: State) -> State:
+        """Keep a state in memory until it is saved."""
+
+    def get(self, name: str, default: Any) -> Any: ...
+
+    def all_about(self, prefix: str) -> Iterator[Any]:
+        """The values whose names begin like this, in the order of the names."""
+
+    def put(self, name: str, value: Any) -> None: ...
+
+    def report(self, what: tuple[Any, ...], said: str, *, is_violation: bool = False) -> None:
+        """Note something to be printed, unless it is known."""
+
+    def count_violations(self) -> int:
+        """Violations that were ever noted."""
+
+
+class SqliteStore:
     """See the module.  Used by one thread at a time, which need not be the same."""
 
     def __init__(self, path: str) -> None:
@@ -74,7 +104,6 @@ class LiveStore:
     # states
 
     def load(self, machine: str, key: Key) -> State | None:
-        """The state of a key; None if it has no state."""
         known = self._states.get((machine, key))
         if known is not None:
             self._states.move_to_end((machine, key))
@@ -95,13 +124,11 @@ class LiveStore:
         self._db.execute("delete from state where machine = ? and key = ?", (machine, msgpack.packb(key)))
 
     def keys(self, machine: str) -> list[Key]:
-        """All keys of a machine that have a state, saved or not."""
         rows = self._db.execute("select key from state where machine = ?", (machine,)).fetchall()
         saved = [tuple(msgpack.unpackb(key)) for (key,) in rows]
         return list(dict.fromkeys([*saved, *(key for name, key in self._states if name == machine)]))
 
     def keep(self, machine: str, key: Key, state: State) -> State:
-        """Keep a state in memory until it is saved."""
         self._states[machine, key] = state
         self._states.move_to_end((machine, key))
         return state
@@ -113,7 +140,6 @@ class LiveStore:
         return default if row is None else state_codec.unpack(row[0])
 
     def all_about(self, prefix: str) -> Iterator[Any]:
-        """The values whose names begin like this."""
         rows = self._db.execute(
             "select value from about where name >= ? and name < ? order by name", (prefix, prefix + "\x7f")
         ).fetchall()
@@ -125,13 +151,11 @@ class LiveStore:
     # findings
 
     def report(self, what: tuple[Any, ...], said: str, *, is_violation: bool = False) -> None:
-        """Note something to be printed, unless it is known."""
         self._db.execute(
             "insert or ignore into found values (?, ?, ?, 0)", (msgpack.packb(what), said, is_violation)
         )
 
     def count_violations(self) -> int:
-        """Violations that were ever noted."""
         return int(self._db.execute("select count(*) from found where is_violation").fetchone()[0])
 
     def unprinted(self) -> list[tuple[int, str]]:

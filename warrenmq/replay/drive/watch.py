@@ -3,7 +3,7 @@
     look, summarise, take (Live), commit, print; then wait for INTERVAL
 
 This is the engine of one process.  In Spark (replay/spark/watch.py) the same steps are a streaming query: a place is its offset,
-its tasks summarise, and each batch is taken.  Both print the same.
+its tasks summarise and take.  Both print the same.
 """
 
 from __future__ import annotations
@@ -11,24 +11,28 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import TextIO
 
 from warrenmq.errors import CallerError
 from warrenmq.replay.drive.batch_summary import BatchSummary, batches, summarise_batch
-from warrenmq.replay.drive.live import Live
-from warrenmq.replay.drive.live_store import LiveStore
+from warrenmq.replay.drive.live import Live, Standing, Words
+from warrenmq.replay.drive.live_store import SqliteStore
 from warrenmq.replay.drive.machines import Finding
 from warrenmq.replay.drive.result import finding_as_dict
 from warrenmq.replay.drive.trace_context import Who
 from warrenmq.trace.catalog import Catalog
 from warrenmq.trace.index import Damage
+from warrenmq.trace.machine import has_ended
 from warrenmq.trace.reader import require_live
 from warrenmq.trace.tail import Place, Tail
 
 INTERVAL = 0.5
 """Seconds between two looks."""
+
+SQLITE, STREAM = "watch.sqlite", "spark"
+"""What a checkpoint directory has of the engine of one process, and of a query of Spark."""
 
 _MOST_ROWS = 4
 """Evidence in a line of text."""
@@ -70,28 +74,57 @@ class JsonWords:
         })  # fmt: skip
 
 
+def words(*, as_json: bool) -> Words:
+    """The lines of a watch, for programs or for people."""
+    return JsonWords() if as_json else TextWords()
+
+
+def last_line(standings: Collection[Standing], *, as_json: bool) -> str:
+    """One line for the end: what is open is in flight, and never lost."""
+    totals = [sum(counts) for counts in zip(*(each[:4] for each in standings), strict=True)]
+    events, violations, in_flight, waiting = totals or (0, 0, 0, 0)
+    if as_json:
+        return json.dumps({
+            "event": "end", "events": events, "violations": violations, "in_flight": in_flight, "waiting": waiting
+        })  # fmt: skip
+    return (
+        f"{events} events, {violations} violations; {in_flight} messages in flight, "
+        f"{waiting} questions wait for rows"
+    )
+
+
+def are_over(standings: Collection[Standing]) -> bool:
+    """Every run was closed, or was killed: the next boot of its directory has begun, or its process has ended."""
+    return bool(standings) and all(has_ended(*process) for each in standings for process in each.running)
+
+
 class Watch:
     """Takes batches and prints what they show; its state is kept in `checkpoint`."""
 
     def __init__(self, checkpoint: str, *, as_json: bool = False, to: TextIO | None = None) -> None:
-        self.store = LiveStore(os.path.join(checkpoint, "watch.sqlite"))
+        if os.path.isdir(os.path.join(checkpoint, STREAM)):
+            raise CallerError(
+                f"{checkpoint} is the checkpoint of the other engine; say another --checkpoint."
+            )
+        self.store = SqliteStore(os.path.join(checkpoint, SQLITE))
         self._live = Live(self.store)
-        self._words = JsonWords() if as_json else TextWords()
+        self._as_json = as_json
         self._to = to or sys.stdout
         self._print()  # lines that were noted before a kill
 
-    def take(self, summaries: Iterable[BatchSummary], progress: Any) -> None:
+    def take(self, summaries: Iterable[BatchSummary], progress: Place) -> None:
         """One batch, in one transaction with how far the trace is read."""
         self.store.begin()
-        self._live.take(summaries, self._words)
+        self._live.take(summaries, words(as_json=self._as_json))
         self.store.put("progress", progress)
         self.store.commit()
         self._print()
 
     @property
-    def progress(self) -> Any:
-        """The `progress` of the last batch."""
-        return self.store.get("progress", None)
+    def progress(self) -> Place:
+        """The place up to which the trace was read."""
+        place: Place = self.store.get("progress", {})
+        return place
 
     @property
     def violations(self) -> int:
@@ -101,23 +134,17 @@ class Watch:
     @property
     def closed(self) -> bool:
         """Every run of the trace was closed, or was killed and is over."""
-        return self._live.are_over()
+        return are_over(self._standings())
 
     def summary(self) -> str:
-        """One line for the end: what is open is in flight, and never lost."""
-        events = sum(coverage.rows for coverage in self._live.coverage.values())
-        flight, waiting = self._live.in_flight(), self._live.waiting()
-        if isinstance(self._words, JsonWords):
-            return json.dumps({
-                "event": "end", "events": events, "violations": self.violations, "in_flight": flight, "waiting": waiting
-            })  # fmt: skip
-        return (
-            f"{events} events, {self.violations} violations; {flight} messages in flight, "
-            f"{waiting} questions wait for rows"
-        )
+        """The last line."""
+        return last_line(self._standings(), as_json=self._as_json)
 
     def close(self) -> None:
         self.store.close()
+
+    def _standings(self) -> list[Standing]:
+        return [self._live.standing()] if self._live.runs else []
 
     def _print(self) -> None:
         for number, said in self.store.unprinted():
@@ -131,9 +158,7 @@ def watch(
     """Look again and again, until `wait` raises or, if that is wanted, every run of the trace is over."""
     require_live(paths)
     tail = Tail(*(os.path.abspath(path) for path in paths))
-    place: Place = taken_by.progress or {}
-    if not isinstance(place, dict):
-        raise CallerError("this checkpoint is that of the other engine; say another --checkpoint.")
+    place = taken_by.progress
     while True:
         now = tail.look(place)
         if now != place:

@@ -9,6 +9,7 @@
 | Class x.S3AFileSystem not found, or No FileSystem for scheme | Spark lacks a connector, and which ones there are |
 | Path does not exist: x | nothing is there |
 | UnknownHostException: x | there is no such host |
+| CANNOT_LOAD_STATE_STORE | a worker does not find the checkpoint |
 | anything else | its first line |
 """
 
@@ -80,6 +81,10 @@ def sentence_of(said: str) -> str:
         return f"Spark finds nothing at {path[1]}."
     if host := re.search(r"UnknownHostException: ([^\s:]+)", said):
         return f"Spark finds no host {host[1]}."
+    if "CANNOT_LOAD_STATE_STORE" in said:
+        return (
+            "a worker of Spark cannot read the checkpoint: it has to be whole, and where all workers see it."
+        )
     lines = [
         line.strip(" :")
         for line in said.splitlines()

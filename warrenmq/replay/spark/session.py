@@ -28,6 +28,7 @@ from urllib.parse import urlsplit
 from warrenmq.errors import CallerError
 from warrenmq.location import HOME
 from warrenmq.replay.spark.java import SparkUnavailable, ensure_java
+from warrenmq.replay.spark.quiet import quiet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,7 +108,8 @@ def spark_session(
             conf |= _local_conf(scratch, partitions)
         for key, value in conf.items():
             builder = builder.config(key, value)
-        spark = builder.master(master).getOrCreate()
+        with quiet():
+            spark = builder.master(master).getOrCreate()
         try:
             yield spark
         finally:
