@@ -28,19 +28,35 @@ settings.register_profile("explore", deadline=None, max_examples=1_000, print_bl
 settings.load_profile("steady")
 
 
+LONGEST = (
+    "tests/spark",
+    "tests/broker/test_power_cut.py",
+    "tests/replay/test_prechecks.py",
+    "tests/tools/test_specification.py",
+    "tests/examples/test_examples_run.py",
+    "tests/fuzz/test_fuzz_opening.py",
+    "tests/broker/test_any_arguments.py",
+    "tests/lens/test_lessons_in_a_browser.py",
+    "tests/replay/test_what_is_missing.py",
+    "tests/cli/test_recover.py",
+    "tests/cli/test_serve.py",
+    "tests/fuzz/test_fuzz_traces.py",
+    "tests/shared/test_takeover.py",
+    "tests/examples/test_tutorials.py",
+    "tests/broker/test_damaged_definitions.py",
+)
+"""What takes tens of seconds, and files of few tests that take long: xdist gives out files by the number of their tests, so
+these would come last, and one process would be left with them alone."""
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Over several processes a file stays together; one process has all that share a Spark session: one JVM is enough.
-
-    What takes longest comes first, so that no process is left with it alone at the end.
-    """
+    """Over several processes a file stays together; one process has all that share a Spark session: one JVM is enough."""
     from xdist.scheduler import LoadFileScheduling
-
-    first = ("tests/spark", "tests/broker/test_power_cut.py", "tests/fuzz/test_fuzz_opening.py")
 
     class ByFile(LoadFileScheduling):
         def _assign_work_unit(self, node):
-            longest = next((each for each in first if each in self.workqueue), None)
+            longest = next((each for each in LONGEST if each in self.workqueue), None)
             if longest is not None:
                 self.workqueue.move_to_end(longest, last=False)
             super()._assign_work_unit(node)
