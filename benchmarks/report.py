@@ -44,10 +44,10 @@ CRASH_HEAD = [
 ]  # fmt: skip
 
 
-def num(x, digits=3):
+def num(x):
     if x is None or (isinstance(x, float) and math.isnan(x)):
         return "-"
-    return f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.{digits}g}"
+    return f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}"
 
 
 def print_table(head, rows):

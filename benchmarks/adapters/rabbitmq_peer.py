@@ -21,9 +21,9 @@ _ARGS = {"v1": {}, "v2": {"x-queue-version": 2}, "quorum": {"x-queue-type": "quo
 PREFETCH = 2000
 
 
-def _patient(fn, secs=30.0):
+def _patient(fn):
     """A quorum queue refuses consumers until it has a leader after a restart."""
-    end = time.monotonic() + secs
+    end = time.monotonic() + 30.0
     while True:
         try:
             return fn()

@@ -41,8 +41,6 @@ from warrenmq.queue_index.v1.reader import read_journal, read_segment
 from warrenmq.queue_index.v2 import qi, qs
 from warrenmq.vhost import queue_folders
 
-MNESIA = golden.files("c11-full-mnesia-a")
-
 
 def in_golden(end: str, *cases: str) -> list[bytes]:
     return [

@@ -81,12 +81,12 @@ def record(msg_id: bytes, stored: bytes) -> bytes:
     return (16 + len(stored)).to_bytes(8, "big") + msg_id + stored + b"\xff"
 
 
-def facts(made: Made, *, embedded: bool, expiry: int = 0) -> bytes:
+def facts(made: Made, *, embedded: bool) -> bytes:
     """The facts about a message in journal and segment files, behind the prefix."""
     inside = made.term if embedded else b""
     return (
         made.msg_id
-        + expiry.to_bytes(8, "big")
+        + bytes(8)  # it never expires
         + len(made.body).to_bytes(4, "big")
         + len(inside).to_bytes(4, "big")
         + inside

@@ -4,7 +4,7 @@ import base64
 import http.client
 import json
 import socket
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -52,10 +52,6 @@ class Api:
             while piece := raw.recv(65_536):
                 found += piece
             return found
-
-
-def vhost_path(name="/"):
-    return quote(name, safe="")
 
 
 class Servers:

@@ -26,7 +26,7 @@ from warrenmq.trace.catalog import FOREVER
 from warrenmq.trace.clock import SteppingClock
 from warrenmq.trace.events import Ev
 from warrenmq.trace.reader import NotATrace, Trace, open_memory, open_trace
-from warrenmq.trace.recorder import Recorder
+from warrenmq.trace.recorder import ActorTrace, Recorder
 from warrenmq.trace.row_check import SLAB_ROW
 from warrenmq.trace.schema import COLUMNS
 from warrenmq.trace.segment import decode_header, encode_header
@@ -45,6 +45,16 @@ class Still:
 
 def recorder(sink: MemorySink, segment_bytes: int = 1 << 20) -> Recorder:
     return Recorder(sink, run="r", node="n", clock=Still(), segment_bytes=segment_bytes)
+
+
+def one_actor(rows: int = 0) -> tuple[MemorySink, Recorder, ActorTrace]:
+    """A recorder and its only actor, a, which has written so many rows."""
+    sink = MemorySink()
+    writing = recorder(sink)
+    actor = writing.actor("a", "K")
+    for i in range(rows):
+        emit(actor, Ev.SEND, a=i)
+    return sink, writing, actor
 
 
 def rows_by_actor(trace: Trace) -> dict[str, list[tuple[int, ...]]]:
@@ -168,9 +178,7 @@ def test_a_missing_segment_is_a_gap_and_a_missing_last_one_an_unknown_end() -> N
 
 
 def test_an_actor_whose_last_row_says_so_is_complete_even_without_the_end_of_the_trace() -> None:
-    sink = MemorySink()
-    writing = recorder(sink)
-    actor = writing.actor("a", "K")
+    sink, _, actor = one_actor()
     emit(actor, Ev.ACTOR_STOP)
     actor.close()
     (name,) = [name for name in sink.files() if name.endswith(".wtr")]
@@ -180,11 +188,7 @@ def test_an_actor_whose_last_row_says_so_is_complete_even_without_the_end_of_the
 
 
 def test_cut_at_any_byte_a_closed_trace_is_read_up_to_there_and_never_called_complete() -> None:
-    sink = MemorySink()
-    writing = recorder(sink)
-    actor = writing.actor("a", "K")
-    for i in range(40):
-        emit(actor, Ev.SEND, a=i)
+    sink, writing, _ = one_actor(40)
     writing.close()
     ((name, whole),) = sink.files().items()
     with open_memory({name: whole}) as trace:
@@ -207,11 +211,7 @@ def test_cut_at_any_byte_a_closed_trace_is_read_up_to_there_and_never_called_com
 @given(st.data())
 @settings(deadline=None, max_examples=150)
 def test_any_damaged_byte_is_noticed_and_costs_at_most_its_own_frame(data: st.DataObject) -> None:
-    sink = MemorySink()
-    writing = recorder(sink)
-    actor = writing.actor("a", "K")
-    for i in range(400):
-        emit(actor, Ev.SEND, a=i)
+    sink, writing, _ = one_actor(400)
     writing.close()
     ((name, whole),) = sink.files().items()
     at = data.draw(st.integers(0, len(whole) - 1))
@@ -231,11 +231,7 @@ def test_any_damaged_byte_is_noticed_and_costs_at_most_its_own_frame(data: st.Da
 
 
 def test_a_row_torn_by_the_kill_is_not_read() -> None:
-    sink = MemorySink()
-    writing = recorder(sink)
-    actor = writing.actor("a", "K")
-    for i in range(5):
-        emit(actor, Ev.SEND, a=i)
+    sink, _, _ = one_actor(5)
     files = {name: bytearray(content) for name, content in sink.files().items()}
     (name,) = [name for name in files if name.endswith(".slab")]
     for cut in range(1, ROW.size):
@@ -255,11 +251,7 @@ def test_a_row_torn_by_the_kill_is_not_read() -> None:
 
 def test_rows_that_are_in_the_segment_and_still_in_the_slab_are_read_once() -> None:
     """Killed between the append of a frame and the zeroing of the slab."""
-    sink = MemorySink()
-    writing = recorder(sink)
-    actor = writing.actor("a", "K")
-    for i in range(15):
-        emit(actor, Ev.SEND, a=i)
+    sink, _, actor = one_actor(15)
     before = sink.files()
     emit(actor, Ev.SEND, a=15)
     after = sink.files()
@@ -332,9 +324,7 @@ def test_slabs_of_ended_actors_are_used_again() -> None:
 
 
 def test_rows_written_after_the_end_are_not_read() -> None:
-    sink = MemorySink()
-    writing = recorder(sink)
-    actor = writing.actor("a", "K")
+    sink, writing, actor = one_actor()
     emit(actor, Ev.SEND)
     writing.close()
     before = sink.files()

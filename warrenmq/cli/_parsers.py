@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 _MOST_COLUMNS = 100
-TIME = "seconds since 1970 or ISO 8601"
 
 
 class _Help(argparse.HelpFormatter):
