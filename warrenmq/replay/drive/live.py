@@ -206,7 +206,7 @@ class Live:
         )
 
     def standing(self) -> Standing:
-        """What the runs have come to."""
+        """The counts of now, and which runs may go on."""
         return Standing(
             sum(coverage.rows for coverage in self.coverage.values()),
             self.store.count_violations(),

@@ -1,4 +1,4 @@
-"""What a watch knows, in Spark's state store: a LiveStore (drive/live_store.py) of one data directory.
+"""The state of a watch in Spark's state store: a LiveStore (drive/live_store.py) of one data directory.
 
 | state | key | value |
 | --- | --- | --- |
