@@ -43,6 +43,26 @@ def test_a_thread_says_how_long_it_waited_for_credit(host: SimulatedHost) -> Non
     assert unblocked.t - blocked.t == pytest.approx(2 * SECOND, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("bodies", "batches", "waits"),
+    [
+        ([b"small"] * 100, 1, False),
+        ([b"small"] * 100, 30, True),
+        ([bytes(300_000)] * 10, 1, False),
+        ([bytes(300_000)] * 10, 2, True),
+        ([b"alone"], 1, True),
+    ],
+)
+def test_only_batches_of_small_bodies_are_sent_ahead_of_credit(
+    host: SimulatedHost, bodies: list[bytes], batches: int, waits: bool
+) -> None:
+    with host.open() as broker:
+        queue = stuck_queue(host, broker, 2.0)
+        for confirmed in [queue.publish_many(bodies) for _ in range(batches)]:
+            confirmed.result()
+    assert bool(said(host, Ev.CREDIT_BLOCKED)) is waits
+
+
 def test_a_sender_whose_timeout_ends_its_wait_records_that_it_gave_up(host: SimulatedHost) -> None:
     with host.open() as broker:
         queue = stuck_queue(host, broker, 5.0)
