@@ -43,7 +43,7 @@ class Life:
         collector, version = ("compact", 2) if seed % 2 else ("combine", 1)
         settings = replace(
             SMALL, msg_store_gc=collector, queue_version=version, msg_store_file_size_limit=LIMIT,
-            msg_store_write_buffer=BUFFER, msg_store_credit_disc_bound=(20, 5), credit_flow_default_credit=(20, 10),
+            msg_store_write_buffer=BUFFER, msg_store_credit_disc_bound=(20, 5), credit_flow_default_credit=(8, 8),
             consumer_timeout=6_000,
         )  # fmt: skip
         self.host = SimulatedHost(seed, settings)
