@@ -45,7 +45,7 @@ LONGEST = (
     "tests/examples/test_tutorials.py",
     "tests/broker/test_damaged_definitions.py",
 )
-"""What takes tens of seconds, and files of few tests that take long: xdist gives out files by the number of their tests, so
+"""Files whose tests take tens of seconds, and files of few tests that take long: xdist gives out files by the number of their tests, so
 these would come last, and one process would be left with them alone."""
 
 

@@ -32,7 +32,7 @@ INTERVAL = 0.5
 """Seconds between two looks."""
 
 SQLITE, STREAM = "watch.sqlite", "spark"
-"""What a checkpoint directory has of the engine of one process, and of a query of Spark."""
+"""Names in a checkpoint directory: the file of the engine of one process, the folder of a query of Spark."""
 
 _MOST_ROWS = 4
 """Evidence in a line of text."""
