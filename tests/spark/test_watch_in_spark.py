@@ -102,5 +102,6 @@ def test_the_checkpoint_of_the_other_engine_is_refused(spark, tmp_path, runs):
     for _ in grow(trace, runs[:1], 1):
         pass
     by_one_process(trace, checkpoint).close()
-    with pytest.raises(CallerError, match="the checkpoint of the other engine"):
-        go(spark, trace, checkpoint, io.StringIO())
+    for named in (checkpoint, f"file:{checkpoint}"):
+        with pytest.raises(CallerError, match="the checkpoint of the other engine"):
+            go(spark, trace, named, io.StringIO())

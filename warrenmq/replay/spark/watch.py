@@ -190,7 +190,7 @@ def watch(
     require_live(paths)
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise CallerError("a watch prints where its session is, so it cannot run through Spark Connect.")
-    if os.path.exists(os.path.join(checkpoint, SQLITE)):
+    if os.path.exists(os.path.join(local_name(checkpoint), SQLITE)):
         raise CallerError(f"{checkpoint} is the checkpoint of the other engine; say another --checkpoint.")
     place = f"{checkpoint if is_of_spark(checkpoint) else 'file:' + os.path.abspath(checkpoint)}/{STREAM}"
     taken_by.standings.update(_standings(spark, checkpoint, place))
