@@ -5,7 +5,7 @@
 
 Takes the rows of a real run (benchmarks/trace_run.py, or TRACE) in the order of their times, and emits them again, each as
 its actor did, into a Recorder with its defaults on a directory of SCRATCH: the clock, the packing into the mapped slab, and every
-1,024 rows the compression and the write.  Beside it, in the same process and turn by turn, the bare `struct.pack_into` of
+2,048 rows the compression and the write.  Beside it, in the same process and turn by turn, the bare `struct.pack_into` of
 the same numbers into a memoryview, which is the least that a row can cost here.  All times are processor time; the loop is taken off
 both, but not the comparisons that choose the call (some 0.04 µs).
 """

@@ -9,7 +9,7 @@ import sys
 import threading
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np  # noqa: F401 - loaded: see without_numpy
@@ -298,6 +298,16 @@ def test_five_thousand_idle_actors_take_little_room(tmp_path: Path) -> None:
     writing.close()
     with open_trace(tmp_path) as trace:
         assert len(trace.catalog.chunks) == 5_000
+
+
+def test_the_slab_of_an_actor_that_fills_it_quickly_grows_to_the_largest() -> None:
+    sink = MemorySink()
+    with closing(recorder(sink)) as writing:
+        actor = writing.actor("busy", "K")
+        for _ in range(sum(slabs.SIZES) + slabs.SIZES[-1]):
+            emit(actor, Ev.SEND)
+    with open_memory(sink.files()) as trace:
+        assert [chunk.rows for chunk in trace.catalog.chunks] == [*slabs.SIZES, slabs.SIZES[-1]]
 
 
 def test_slabs_of_busy_actors_stay_within_their_budget() -> None:

@@ -9,7 +9,7 @@ running, so only `Recorder.close` closes its ActorTrace; until then its rows sta
 called from any thread.  `Recorder.close` comes when the actors have ended; rows written after it are dropped.
 
 Cost of a row, of 0.9 us on a machine where a call of an empty function takes 0.06: the clock 0.08, the check 0.17, struct.pack_into
-0.22, Python around them 0.12, and a 1,024th of a frame 0.3, more than a third of it zlib, which lets other actors run.
+0.22, Python around them 0.12, and a 2,048th of a frame 0.27, more than a third of it zlib, which lets other actors run.
 
 A trace never stops its broker: when the disk is full the frame is dropped and counted in `lost`, and the
 reader finds the gap in `seq`.

@@ -28,9 +28,9 @@ row that it finds of an actor for the actor's last one (`lossy`).
 Formats.  3: the check is of the columns that the row's event uses, which the header lists ("layouts").  2: the check is of all columns.
 Older files have no "slab" in their header, no checks, no progress, and zeros in empty places.
 
-Slabs come in three sizes.  An actor begins with a small one and gets the next size when it fills one quickly, until `LARGE_BUDGET`
-is used: 5,000 idle queues cost 5,000 x 1,152 bytes.  The file grows by chunks whose blocks are allocated on disk, since a write
-to a mapped hole fails with SIGBUS when the disk is full.
+Slabs come in four sizes.  An actor begins with a small one and gets the next size when it fills one quickly, until `LARGE_BUDGET`
+is used: 5,000 idle queues cost 5,000 x 1,152 bytes.  The largest is that from which on a row's share of a frame falls no further.  The
+file grows by chunks whose blocks are allocated on disk, since a write to a mapped hole fails with SIGBUS when the disk is full.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ from warrenmq.trace.schema import EVENTS
 from warrenmq.trace.segment import decode_header, encode_header
 
 SLAB_SUFFIX = ".slab"
-SIZES = (16, 128, 1024)
-"""Rows of the three sizes; each divides the next."""
+SIZES = (16, 128, 1024, 2048)
+"""Rows of the four sizes; each divides the next."""
 BLOCK_BYTES = SIZES[0] * ROW.size
 
 HEAD_BYTES = 4096
@@ -75,7 +75,7 @@ LOSSY_AT = HEAD_BYTES - 1
 
 CHUNK_ROWS = 16384
 CHUNK_BYTES = CHUNK_ROWS * ROW.size
-"""1,179,648: a multiple of the page and of 1,024 rows."""
+"""1,179,648: a multiple of the page and of 2,048 rows."""
 
 EMPTY_CHUNK = memoryview(EMPTY_ROW * CHUNK_ROWS)
 
