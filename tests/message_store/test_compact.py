@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.message_store.kit import FOLDER, msg_id, new_disk
+from tests.message_store.kit import FOLDER, QUARANTINE, msg_id, new_disk
 from warrenmq.errors import CorruptFile
 from warrenmq.message_store import rdq
 from warrenmq.message_store.compact import Move, Plan, fill_holes, gather, plan, truncate, two_cursors
 from warrenmq.message_store.gc_plan import is_mostly_garbage
+from warrenmq.message_store.recovery import recover
 from warrenmq.message_store.scan import whole_records
 
 PATH = f"{FOLDER}/0.rdq"
@@ -260,3 +263,18 @@ def test_a_marker_that_is_damaged_is_not_repaired_by_copying() -> None:
     file.pwrite(b"\0", sum(records[0]) - 1)
     compact(disk, records)
     assert places(disk, [39]) == {}
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=len)
+def test_a_killed_compaction_leaves_no_damage_whatever_was_acked_meanwhile(kept) -> None:
+    """All that was written is there, and copies without their markers are of messages that nobody may want any more."""
+    operation, going_on = 1, True
+    while going_on:
+        for seed in range(4):
+            disk = new_disk(seed)
+            going_on = run_until(disk, operation, kept)
+            wanted = [msg_id(n) for n in random.Random(seed).sample(kept, len(kept) * seed // 3)]
+            recovered = recover(disk, FOLDER, [("q", wanted)], QUARANTINE, "store")
+            assert recovered.damage == []
+            assert {each for each, _ in recovered.index.items()} == set(wanted)
+        operation += 1

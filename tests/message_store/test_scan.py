@@ -220,3 +220,25 @@ def test_any_bytes_are_survived(seed: int, size: int) -> None:
     data = bytes(rng.choice((0, 0, 0, 0, 16, 255, rng.randrange(256))) for _ in range(size))
     for _, offset, total in scan(data).records:
         assert data[offset + total - 1] == 255
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.booleans(),
+            st.one_of(st.integers(0, 400), st.just(0x4E0B), st.just(0x1115B)),
+            st.one_of(st.just(0), st.integers(0, 40), st.just(700)),
+        ),
+        max_size=8,
+    )
+)
+def test_holes_between_records_that_nobody_wants_are_no_damage(kept: list) -> None:
+    """A compaction blanks its holes, and what it left between them may be acked since then."""
+    data, written = b"", []
+    for number, (wanted, size, zeros) in enumerate(kept):
+        data += record(number, b"\x83" * size) + bytes(zeros)
+        written += [msg_id(number)] * wanted
+    found = scan(data, set(written))
+    assert found.damaged == []
+    assert [each for each in ids(found) if each in written] == written

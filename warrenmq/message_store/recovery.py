@@ -246,14 +246,21 @@ class _Reader:
             keep_record(self._disk, self._quarantine, self._kind, number, offset, record)
 
     def _is_unfinished_copy(self, file: File, number: int, offset: int, length: int) -> bool:
-        """True if damage begins with the head of a message that has its place further behind in the same file.
+        """True if damage begins with the head of a message that has its place further behind in the same file, or had it: what
+        was acked since then has no reference any more.
 
         How many of the zeros that its size begins with were counted as damage is not known.
         """
         start = file.pread(min(length, rdq.HEAD.size + 8), offset)
         for at in range(len(start) - rdq.ID_SIZE + 1):
-            entry = self._entries.get(start[at : at + rdq.ID_SIZE])
-            if entry is not None and entry[1] == number and entry[2] > offset:
+            msg_id = start[at : at + rdq.ID_SIZE]
+            if msg_id in self._entries:
+                _, where, place, _ = self._entries[msg_id]
+            elif msg_id in self._unclaimed:
+                where, place, _ = self._unclaimed[msg_id]
+            else:
+                continue
+            if where == number and place > offset:
                 return True
         return False
 

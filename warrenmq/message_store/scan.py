@@ -7,7 +7,7 @@ Recovery, `check`, `repair` and `compact` all read with it; they differ in what 
 
     plausible   a record may begin here: 16 <= size, it ends within the file, and its last byte is FF
     certain     plausible, and: its id is wanted (a queue refers to it); or another plausible record or the end of the
-                file follows, and no wanted record begins inside it
+                file follows, if need be behind zeros, and no wanted record begins inside it
 
     | at a place in the chain                   | it is                                                               |
     | ----------------------------------------- | ------------------------------------------------------------------- |
@@ -15,7 +15,8 @@ Recovery, `check`, `repair` and `compact` all read with it; they differ in what 
     | none, and a wanted record begins inside   | the last one's size is wrong: BAD_SIZE if it is wanted and the      |
     | the last one                              | bytes before the inner record end like a record, else damage        |
     | zeros to the end of the file              | no damage: RabbitMQ extends files with zeros                        |
-    | zeros, then a record                      | that record and what follows it are BEHIND_ZEROS                    |
+    | zeros, then a record (where there are     | that record and what follows it are BEHIND_ZEROS                    |
+    | fewer than eight of them, a certain one)  |                                                                     |
     | a record whose last byte is not FF, then  | BAD_MARKER                                                          |
     | a plausible one or the end                |                                                                     |
     | a wanted id, bytes that end like a record,| BAD_SIZE                                                            |
@@ -201,6 +202,10 @@ class _Scan:
             place for place, total in self._candidates(at + 1, self._size) if self._certain(place, total)
         )
         found = next(certain, self._size)
+        if found <= nonzero:
+            self._trust = max(self._trust, Trust.BEHIND_ZEROS)
+            yield Gap(at, found - at, "")
+            return found
         self._trust = Trust.BEHIND_DAMAGE
         return (yield from self._no_record(at, found, msg_id, _NO_RECORD if found < self._size else ""))
 
@@ -227,6 +232,9 @@ class _Scan:
         for at in places:
             if self._certain(at, self._plausible(at)):
                 return at
+        # the only one, before a copy that was not finished
+        if len(places) == 1 and not self._wanted_inside(places[0], places[0] + self._plausible(places[0])):
+            return places[0]
         return nonzero - 3  # no size is as large as 4 GiB
 
     def _candidates(self, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -259,10 +267,18 @@ class _Scan:
         if self._msg_id(at) in self._wanted:
             return True
         # Zeros and an FF far away make a record of anything: it must not swallow one that is wanted.
-        return self._may_follow(at + total) and not self._wanted_inside(at, at + total)
+        return self._may_follow_zeros(at + total) and not self._wanted_inside(at, at + total)
 
     def _may_follow(self, at: int) -> bool:
         return at == self._size or self._plausible(at) > 0
+
+    def _may_follow_zeros(self, at: int) -> bool:
+        """True if the chain may go on at `at`, or behind zeros there: a compaction leaves holes between records."""
+        if self._may_follow(at):
+            return True
+        nonzero = self._next_nonzero(at)
+        first = max(at, nonzero - _SIZE_BYTES) + 1
+        return nonzero == self._size or any(map(self._plausible, range(first, nonzero + 1)))
 
     def _wanted_inside(self, start: int, end: int) -> bool:
         inside = self._candidates(start + 1, min(end, start + LOOK_AHEAD))
