@@ -1,5 +1,6 @@
 """Delayed messages: each comes once its time has come, not before, and none that was confirmed is lost, whatever happens."""
 
+import errno
 import random
 from collections import Counter
 from dataclasses import replace
@@ -241,6 +242,25 @@ def test_a_queue_that_refuses_gets_the_message_when_it_has_room(host):
     assert take_all(full) == [b"in the way"]
     host.sleep(3)
     assert (take_all(full), take_all(other)) == ([b"1"], [])
+    broker.close()
+
+
+def test_a_release_that_failed_is_repeated_though_the_clock_was_set_back(host):
+    """It was due once, and the trace says when: a later time of the clock may be an earlier one."""
+    broker = host.open()
+    queue = broker.declare_queue("q")
+    queue.publish(b"0").result()
+    queue.publish(b"1", delay=1).result()
+
+    def before_op(op, path):
+        if op == "datasync":  # that of the queue which the message is released to
+            host.disk.before_op = host.before_op
+            host.sim.shift_wall_clock(-3_600)
+            raise OSError(errno.EIO, "the disk fails", path)
+
+    host.disk.before_op = before_op
+    host.sleep(5)
+    assert set(take_all(queue)) == {b"0", b"1"}
     broker.close()
 
 

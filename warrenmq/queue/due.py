@@ -41,7 +41,7 @@ LOOK_AGAIN = 30.0
 class Delays(ExpiryAndLimits):
     """Releases due messages.
 
-    released     sequence id of a message on its way -> the time at which it was found due
+    released     sequence id of a message on its way -> the time at which it was first found due
     is_stopping  the broker is being closed: nothing more is released
     """
 
@@ -55,6 +55,8 @@ class Delays(ExpiryAndLimits):
         self._delay_of = delay_of
         self.ttl = 0  # every message has a time
         self.released: dict[int, int] = {}
+        self._due_before: dict[int, int] = {}
+        """The same of messages that wait to be sent once more: the clock may be set back meanwhile, and they are due all the same."""
         self.is_stopping = False
 
     def expiries(self, publications: Sequence[Publication]) -> list[int]:
@@ -70,7 +72,7 @@ class Delays(ExpiryAndLimits):
         while (room := WINDOW - len(released)) > 0 and (
             due := self._delayed.fetch_due(now, min(room, MOST_RELEASED_AT_ONCE))
         ):
-            released.update((each.seq_id, now) for each in due)
+            released.update((each.seq_id, self._due_before.pop(each.seq_id, now)) for each in due)
             self._effects.append(Release(due))
         if self._delayed.lost:
             self._drops.note_lost()
@@ -86,7 +88,8 @@ class Delays(ExpiryAndLimits):
         for time, seqs in found_due.items():
             self._drops.release(seqs, time)
         for seq in failed:
-            self.released.pop(seq, None)
+            if (time := self.released.pop(seq, None)) is not None:
+                self._due_before[seq] = time
         if failed:
             self._delayed.postpone(failed, self._now() + round(RETRY * 1_000_000))
         self.trim()
