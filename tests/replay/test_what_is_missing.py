@@ -79,6 +79,9 @@ def test_a_consistent_trace_with_something_gone_is_indeterminate(
     if result is None:
         return
     assert result.violations == []
+    assert result.figures["incidents"]["lost_messages"] == 0, (
+        "what was acked in rows that are gone is not told as lost"
+    )
     boots = [run.boot for run in result.catalog.runs]
     cut_off = boots == list(range(boots[0], boots[0] + len(boots))) and len(boots) < 3
     if result.figures["events"] < events and not cut_off:
@@ -144,6 +147,7 @@ def test_a_brokers_trace_with_missing_rows_is_neither_violated_nor_fine(seed: in
         except NotATrace:
             continue
         assert result.violations == [], dice
+        assert result.figures["incidents"]["lost_messages"] == 0, dice
         boots = [run.boot for run in result.catalog.runs]
         if result.figures["events"] < events and (len(boots) == 3 or boots == [1, 3]):
             assert result.verdict == "indeterminate", dice

@@ -38,7 +38,9 @@ def _compare_lives(
         _count(outcome, DAMAGED, damaged & ~gone)  # files of acked messages may be deleted by halves
         damaged_here, damaged_since = damaged & confirmed_here, damaged & owed & ~confirmed_here
         lost = owed & ~recovered
-        _count(outcome, INCIDENT_LOST, lost, damaged_here, damaged_since)
+        _count(outcome, INCIDENT_LOST, damaged_here)
+        if (lost or damaged_since) and _is_whole(context.namesakes(name, who[0]), context):
+            _count(outcome, INCIDENT_LOST, lost, damaged_since)
         if (first := lowest(damaged_here)) >= 0:
             # The rows of this one life say that they were confirmed and that they are lost: no others are needed.
             outcome.findings.append(_lost(name, who, state.base, life, damaged_here, first, ()))
@@ -110,6 +112,11 @@ def _as_before(ids: int, mark: ActorSummary, base: int) -> int:
         return ids
     given_from = max(0, QueueRecovered.of(mark.recovered).next_seq_id - base)
     return ids & (1 << min(given_from, ids.bit_length())) - 1
+
+
+def _is_whole(needs: tuple[Who, ...], context: TraceContext) -> bool:
+    """True if every row of these is here: what may have been acked in rows that are missing is not told as lost."""
+    return all(context.known_until(each) == FOREVER for each in needs)
 
 
 def _count(outcome: Outcome, what: str, *sets: int) -> None:
