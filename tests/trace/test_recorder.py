@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -390,6 +391,13 @@ def test_a_full_disk_costs_rows_and_not_the_broker(tmp_path: Path, monkeypatch: 
         assert coverage.missing == [(17, 144)]
         assert not coverage.end_known
         assert trace.catalog.runs[0].lossy
+
+
+def test_a_folder_that_was_removed_stops_no_recorder(tmp_path: Path) -> None:
+    writing = Recorder(tmp_path / "trace", run="r")
+    emit(writing.actor("a", "K"), Ev.SEND)
+    shutil.rmtree(tmp_path / "trace")
+    writing.close()
 
 
 def test_a_path_without_a_trace_is_refused_with_a_sentence(tmp_path: Path) -> None:

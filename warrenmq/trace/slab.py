@@ -42,6 +42,7 @@ import sys
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -171,7 +172,8 @@ class ChunkFile(Chunks):
         # The maps stay until nothing refers to them: an actor that was killed may still be writing a row.
         self.after_fork()
         if not keep:
-            os.unlink(self._path)
+            with suppress(OSError):  # the folder was removed, or moved away: its rows are in the segments
+                os.unlink(self._path)
 
     def after_fork(self) -> None:
         """Close the descriptor only: in the child of a fork (forks.py) the file is still the parent's."""
