@@ -4,11 +4,14 @@ import io
 import shutil
 
 import warrenmq
+from warrenmq.directory.layout import DataDirectory
 from warrenmq.replay.drive import engine
 from warrenmq.replay.drive.batch_summary import batches, summarise_batch
 from warrenmq.replay.drive.watch import Watch
 from warrenmq.replay.replayed import replay
 from warrenmq.replay.report.summary import summary_lines
+from warrenmq.seams.disk import RealDisk
+from warrenmq.settings import Settings
 from warrenmq.trace.catalog import Run, find_lost_pages
 from warrenmq.trace.reader import open_trace
 from warrenmq.trace.tail import Tail
@@ -84,6 +87,27 @@ def test_a_directory_restored_from_a_backup_is_not_judged_by_what_it_forgot(tmp_
     run(tmp_path, "one")
     assert verdicts(tmp_path / "trace")[0].verdict == "indeterminate"
     assert watched(tmp_path / "trace", tmp_path / "checkpoint") == ""
+
+
+def test_a_boot_that_was_killed_as_it_began_is_no_missing_run(tmp_path):
+    """It was counted, and there is no trace of it: nor was there anything to trace."""
+    run(tmp_path, "one")
+    directory = DataDirectory.open(RealDisk("os"), str(tmp_path / "one"), Settings())
+    directory.next_boot()
+    directory.close()
+    run(tmp_path, "one")
+    replayed, each = verdicts(tmp_path / "trace")
+    assert (replayed.verdict, each) == ("ok", ["ok"])
+    assert watched(tmp_path / "trace", tmp_path / "checkpoint") == ""
+
+
+def test_a_run_without_a_trace_makes_what_follows_undecided(tmp_path):
+    run(tmp_path, "one")
+    with warrenmq.open(tmp_path / "one") as broker:
+        broker.queue("jobs").get().ack()
+    run(tmp_path, "one")
+    replayed, each = verdicts(tmp_path / "trace")
+    assert (replayed.verdict, each) == ("indeterminate", ["indeterminate"])
 
 
 def test_a_directory_keeps_its_id_and_gets_one_when_it_has_none(tmp_path):

@@ -69,6 +69,8 @@ class Engine:
             vhost_directory = self._directory.vhost(vhost)
             definitions = Definitions.open(disk, vhost_directory.definitions, vhost_directory.quarantine)
             self.resources = Resources(memory, disk, path, settings)
+            if trace is None:
+                self._directory.begin_untraced()
             boot = self._directory.next_boot()
             ids = MessageIds(runtime, boot, runtime.lock())
             self.vhost = Vhost(vhost, vhost_directory, disk, vhost_directory.settings, definitions, Router(vhost),

@@ -37,9 +37,10 @@ class RunTrace:
     ) -> None:
         if isinstance(target, str):
             run = f"{boot:06d}-{runtime.token_bytes(4).hex()}"
+            follows, untraced = directory.begin_trace(run)
             target = Recorder(
                 target, run=run, pid=os.getpid(), boot=boot, directory=directory.id(runtime.token_bytes), vhost=vhost,
-                machine=machine_boot(), follows=directory.begin_trace(run), clock=runtime,
+                machine=machine_boot(), follows=follows, untraced=untraced, clock=runtime,
             )  # fmt: skip
         self._recorder = runtime.recorder = target
         self._runtime = runtime

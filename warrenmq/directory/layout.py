@@ -3,7 +3,7 @@
     warrenmq.owner                              who has it open (owner_lock.py)
     rabbit_serial                               how often it was opened
     warrenmq.id                                 what its traces call it
-    warrenmq.traced                             the last run of it that was traced
+    warrenmq.traced                             the last run of it that was traced, and if others were not since
     msg_stores/vhosts/<V>/.vhost                the vhost's name
                           .config               its segment_entry_count
                           definitions.log       what is declared (definitions.py)
@@ -191,19 +191,29 @@ class DataDirectory:
         self.disk.replace(path, f"{drawn}\n".encode())
         return drawn
 
-    def begin_trace(self, run: str) -> str:
-        """Note the name of the run that is traced now, and return that of the last one before it, "" if there was none.
+    def begin_trace(self, run: str) -> tuple[str, bool]:
+        """Note the name of the run that is traced now; returns that of the last one before it, "" if there was none, and whether
+        the directory was open without a trace since.
 
-        A directory that was restored from a backup counts boots that a trace has already; by this name a reader notices.
+        A directory that was restored from a backup counts boots that a trace has already; by this name a reader notices.  And boots
+        that are missing from a trace changed nothing if none of them was untraced: they were killed as they began.
         """
+        last, untraced = self._last_traced()
+        self.disk.replace(f"{self.path}/{_LAST_TRACED}", f"{run}\n".encode())
+        return last, untraced
+
+    def begin_untraced(self) -> None:
+        """Note that the directory is open without a trace now, if it was ever traced."""
+        last, noted = self._last_traced()
+        if last and not noted:
+            self.disk.replace(f"{self.path}/{_LAST_TRACED}", f"{last} untraced\n".encode())
+
+    def _last_traced(self) -> tuple[str, bool]:
         path = f"{self.path}/{_LAST_TRACED}"
-        last = ""
-        if self.disk.exists(path) and (
-            match := re.fullmatch(rb"([0-9]+-[0-9a-f]+)\s*", self.disk.read(path))
-        ):
-            last = match[1].decode()
-        self.disk.replace(path, f"{run}\n".encode())
-        return last
+        if not self.disk.exists(path):
+            return "", False
+        match = re.fullmatch(rb"([0-9]+-[0-9a-f]+)( untraced)?\s*", self.disk.read(path))
+        return (match[1].decode(), match[2] is not None) if match else ("", False)
 
     def close(self) -> None:
         """Sync all files, and release the directory."""

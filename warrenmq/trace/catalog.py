@@ -83,6 +83,8 @@ class Run:
     """The machine's boot; another one means that the machine was down since."""
     follows: str | None = None
     """The name of the run before, the last of its directory that was traced, "" = there was none; None = not said."""
+    untraced: bool | None = None
+    """The directory was open without a trace since that run; None = not said."""
     branch: int = 0
     """Above 0: a boot number of its directory came before, so the directory was copied, or restored from a copy."""
     actors: dict[int, ActorEntry] = field(default_factory=dict)
@@ -106,7 +108,7 @@ class Run:
         """Make a run from a file's header."""
         known = (header[key] for key in ("run", "node", "pid", "boot", "wall_ns", "mono_ns", "v"))
         run = cls(*known, *(header.get(key, "") for key in ("directory", "vhost", "machine")))
-        run.follows = header.get("follows")
+        run.follows, run.untraced = header.get("follows"), header.get("untraced")
         return run
 
     @property
@@ -407,7 +409,7 @@ def find_missing_runs(runs: Sequence[Run]) -> None:
 def mark_missing_runs(runs: Sequence[Run]) -> None:
     """Mark runs whose predecessor is missing or ambiguous: a boot number is absent, unknown, or there twice, or it is another run.
 
-    A directory counts its boots; after a number that comes a second time the order of runs is unknown.  Old traces do not name
+    A directory counts its boots, also those that were killed before their traces began; after a number that comes a second time the order of runs is unknown.  Old traces do not name
     their directories: all their runs count as runs of one.
     """
     for _, group in groupby(runs, key=lambda run: (run.directory, run.node)):
@@ -420,7 +422,9 @@ def mark_missing_runs(runs: Sequence[Run]) -> None:
                 forked = forked or boots[run.boot] > 1 or run.branch > 0
             forked = forked or (before is not None and run.follows not in {None, before.name})
             unknown = not run.boot and len(its) > 1
-            if unknown or forked or (run.boot > its[0].boot and not boots[run.boot - 1]):
+            # boots between the two were killed as they began
+            is_next = before is not None and run.follows == before.name and run.untraced is False
+            if unknown or forked or (run.boot > its[0].boot and not boots[run.boot - 1] and not is_next):
                 run.has_strangers = True
 
 

@@ -64,14 +64,15 @@ class Recorder:
         vhost: str = "",
         machine: str = "",
         follows: str | None = None,
+        untraced: bool | None = None,
         clock: Clock | None = None,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
         """`run` must be unique in the trace's directory.
 
         `boot` is the boot number of the data directory (RUN_START), `directory` its id, `vhost` the virtual host that is served,
-        `machine` the id of this boot of the machine, `follows` the name of the last run before that was traced ("": there was none):
-        by these a reader knows which runs follow each other.
+        `machine` the id of this boot of the machine, `follows` the name of the last run before that was traced ("": there was none),
+        `untraced` whether the directory was open without a trace since then: by these a reader knows which runs follow each other.
 
         A MemorySink is for simulation: there each row's t is above that of all rows before it.
         """
@@ -103,6 +104,7 @@ class Recorder:
             "vhost": vhost,
             "machine": machine,
             "follows": follows,
+            "untraced": untraced,
             "wall_ns": clock.wall_ns(),
             "mono_ns": clock.monotonic_ns(),
             "slab": SLAB_FORMAT,

@@ -96,6 +96,7 @@ SHORT_HEADER = (
     "vhost",
     "machine",
     "follows",
+    "untraced",
     "slab",
 )
 """The keys of a segment's header that the first page repeats."""
