@@ -66,3 +66,22 @@ def test_everybody_without_an_answer_is_nacked() -> None:
     owed.nack_all("gone")
     assert answered.answers == ["confirm"]
     assert all(set(promise.answers) == {"gone"} for promise in (embedded, stored, half))
+
+
+def test_what_is_added_later_is_not_outstanding_from_before() -> None:
+    """So a drain ends though publishers go on."""
+    owed, promise = Unconfirmed(), Promise()
+    owed.add((0, 1, 1, promise), [])
+    owed.add((1, 2, 2, promise), ids(2, 3))
+    before = owed.outstanding()
+    assert before
+    owed.index_synced()
+    owed.add((3, 1, 4, promise), [])
+    owed.add((4, 1, 5, promise), ids(5))
+    assert before, "two bodies are not reported yet"
+    owed.on_disk(ids(3))
+    assert before
+    owed.on_disk(ids(2))
+    assert not before
+    assert owed
+    assert owed.outstanding()

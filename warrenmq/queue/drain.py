@@ -1,5 +1,6 @@
 """Drain: waiting for a queue's outstanding confirms, when the broker is being closed.
 
+A drain waits for what was published before it: publishers who go on until the broker is closed do not hold it up.
 A full disk keeps them back for as long as it is full, so a drain does not wait then: messages without a confirm are not on the disk.
 """
 
@@ -44,12 +45,14 @@ class QueueDrain:
         self._delays = delays
         self._index_sync = index_sync
         self._effects = effects
+        self._outstanding = unconfirmed.outstanding()
         self.waiting: list[Any] = []
 
     def drain(self, sender: Any) -> bool:
         """Handle a Drain; True if it can be answered at once."""
         if self._delays is not None:
             self._delays.is_stopping = True
+        self._outstanding = self._unconfirmed.outstanding()
         if not self._owes or self._index_sync.is_full:
             return True
         self.waiting.append(sender)
@@ -68,4 +71,4 @@ class QueueDrain:
 
     @property
     def _owes(self) -> bool:
-        return bool(self._unconfirmed) or (self._delays is not None and bool(self._delays.released))
+        return bool(self._outstanding) or (self._delays is not None and bool(self._delays.released))

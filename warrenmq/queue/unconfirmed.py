@@ -101,6 +101,22 @@ class _Parts:
         self.missing = missing
 
 
+class Outstanding:
+    """The confirms that a queue owed at one time; true as long as one of them has not been given."""
+
+    def __init__(self, unconfirmed: Unconfirmed, parts: list[_Parts]) -> None:
+        self._unconfirmed = unconfirmed
+        self._unsynced = unconfirmed.unsynced
+        self._parts = parts
+
+    def __bool__(self) -> bool:
+        if self._unsynced and self._unsynced is self._unconfirmed.unsynced:  # no sync came since
+            return True
+        while self._parts and not self._parts[-1].missing:
+            self._parts.pop()
+        return bool(self._parts)
+
+
 class Unconfirmed:
     """The outstanding confirms of one queue.  `nack_all` may be called from any thread, once; the rest only by the owner.
 
@@ -114,6 +130,10 @@ class Unconfirmed:
 
     def __bool__(self) -> bool:
         return bool(self.unsynced or self._bodies)
+
+    def outstanding(self) -> Outstanding:
+        """The ones that are in here now, whatever is added later."""
+        return Outstanding(self, [*self._bodies.values()])
 
     def messages(self) -> int:
         """The number of messages neither confirmed nor refused."""
