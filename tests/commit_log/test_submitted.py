@@ -12,6 +12,7 @@ from warrenmq.commit_log.disk import LARGE, open_logged, replay
 from warrenmq.runtime import Server, Simulation
 from warrenmq.runtime.simulated_blocking import SimSuspension
 from warrenmq.testing import SimulatedDisk
+from warrenmq.testing.disk import SimulatedFile
 
 ROOT = "/data"
 
@@ -224,3 +225,17 @@ def test_one_that_is_suspended_goes_on_when_the_leader_of_its_batch_is_killed(mo
         jobs.pop()()
         assert sim.call(queue, "written") == 0
         assert here.after_power_cut("0.qi") == b"published"
+
+
+def test_the_system_is_asked_early_to_write_back_what_is_too_large_for_the_log(monkeypatch):
+    here, begun = Directory(), []
+    monkeypatch.setattr(SimulatedFile, "begin_sync", lambda file: begun.append(file.size()))
+    file = here.file("0.qs")
+    for _ in range(8):
+        file.append(bytes(LARGE // 2))
+    assert begun == [3 * LARGE // 2, 3 * LARGE]  # not with every write
+    here.disk.sync_files([file])
+    file.append(bytes(LARGE))
+    assert len(begun) == 2  # the next one goes into the log
+    here.disk.open(f"{ROOT}/other", create=True).append(bytes(4 * LARGE))
+    assert len(begun) == 2  # nobody waits for it

@@ -51,8 +51,8 @@ class LoggedFile:
     """A file that keeps the writes since its last sync."""
 
     __slots__ = (
-        "__weakref__", "_disk", "_doubtful", "_end", "_file", "alone", "high", "logged", "low", "packed", "path", "pending", "pread",
-        "relative", "size", "submitted", "written",
+        "__weakref__", "_begun", "_disk", "_doubtful", "_end", "_file", "alone", "high", "logged", "low", "packed", "path", "pending",
+        "pread", "relative", "size", "submitted", "written",
     )  # fmt: skip
 
     def __init__(self, disk: LoggedDisk, file: File, path: str, relative: str, *, doubtful: bool) -> None:
@@ -72,6 +72,8 @@ class LoggedFile:
         """The range of bytes written since the last sync, from `low` on."""
         self.written = 0
         """Bytes since the last sync."""
+        self._begun = 0
+        """Bytes of these that the system was asked to write back."""
         self.submitted: Batch | None = None
         """The commit that has all of `pending`, if it was submitted."""
 
@@ -104,6 +106,9 @@ class LoggedFile:
         self.written += size
         if self.written > LARGE:
             self.pending = []
+            if self.logged and self.written - self._begun > LARGE:
+                self._file.begin_sync()  # so that the sync, in which its queue stands still, has little left to write
+                self._begun = self.written
         elif self.logged and not self.alone:
             self.pending.append((offset, data))
 
@@ -138,7 +143,7 @@ class LoggedFile:
         """Forget the pending writes: they are durable."""
         self.pending = []
         self.submitted = None
-        self.written = 0
+        self.written = self._begun = 0
         self.alone = self._doubtful = False
         if self._disk.unsynced.get(self.relative) is self:
             del self._disk.unsynced[self.relative]
