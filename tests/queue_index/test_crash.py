@@ -80,10 +80,11 @@ class Story:
         self.must.difference_update(seq_ids)
 
     def sync(self, index: Any) -> None:
-        index.sync(Trigger.TIMER)
+        synced = index.sync(Trigger.TIMER)
         self.must = self.published.keys() - self.acked
         self.gone = set(self.acked)
-        self.highest_synced = max(self.published, default=-1)
+        if synced is not None and synced[0]:  # else all was acked before it was written
+            self.highest_synced = max(self.published, default=-1)
 
     def check(self, index: Any) -> None:
         live = kit.messages(kit.everything(index), self.version)

@@ -28,6 +28,7 @@ def journal_of(seq_id: int, record: bytes, *, persistent: bool, acked: bool = Fa
     index, _ = kit.recover(disk, kit.settings(16_384))
     index.publish_many(seq_id, [record], persistent)
     if acked:
+        index.flush_buffer(Trigger.BUFFER_FULL)  # an ack before that would leave nothing to write
         index.ack([seq_id])
     index.sync(Trigger.CLOSE)
     return kit.read_file(disk, "journal.jif") or b""

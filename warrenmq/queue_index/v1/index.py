@@ -11,7 +11,8 @@ Rules for maintainers
 2. What a flush writes to a segment file stays in the journal until the flush ends; a crash may leave it in both, and
    the merge rules (queue_index/v1/merge.py) resolve it.
 3. publish and ack never raise for a full disk: what could not be written stays in the buffer, and sync() says so.
-4. Per message there is one bytes object and one dict entry here, nothing that the cyclic collector tracks.
+4. A message that is acked before it is written is written no more, and its sequence id may be given again after a crash.
+5. Per message there is one bytes object and one dict entry here, nothing that the cyclic collector tracks.
 
 Source: rabbit_queue_index of RabbitMQ 3.10, docs/reference/classic-queue.md#index-version-1.
 """
@@ -97,6 +98,8 @@ class QueueIndex(LiveSegments[Segment]):
         self._folder_changed = True
         """Files were made or deleted, by us or by a process before us, and the folder was not synced since."""
         self._write_failed = False
+        self._never_written = False
+        """Messages were acked before they were written since the last sync, which covers them."""
 
     @classmethod
     def recover(cls, opening: Opening, walked: Walked) -> tuple[QueueIndex, Found]:
@@ -147,7 +150,7 @@ class QueueIndex(LiveSegments[Segment]):
     def ack(self, seq_ids: list[int]) -> None:
         """Ack messages; each was published and not acked before."""
         self._journal.ack(seq_ids)
-        self.dirty_count += len(seq_ids)
+        self._acked(len(seq_ids))
         entry_count, segments = self.segment_entry_count, self._segments
         for seq_id in seq_ids:
             number, relative = divmod(seq_id, entry_count)
@@ -157,13 +160,11 @@ class QueueIndex(LiveSegments[Segment]):
             elif segment.transient:
                 segment.transient.discard(relative)
             segment.unacked -= 1
-        if self._journal.buffered >= WRITE_BUFFER:
-            self._write_full_buffer()
 
     def ack_range(self, first_seq_id: int, count: int) -> None:
         """`ack` of consecutive sequence ids."""
         self._journal.ack_range(first_seq_id, count)
-        self.dirty_count += count
+        self._acked(count)
         for number, relative, room in split(first_seq_id, count, self.segment_entry_count):
             segment = self._segments[number]
             positions = range(relative, relative + room)
@@ -175,7 +176,14 @@ class QueueIndex(LiveSegments[Segment]):
             if segment.transient:
                 segment.transient.difference_update(positions)
             segment.unacked -= room
-        if self._journal.buffered >= WRITE_BUFFER:
+
+    def _acked(self, count: int) -> None:
+        """Count acks that were added to the journal."""
+        self.dirty_count += count
+        if forgotten := self._journal.forget_acked():
+            self.dirty_count -= 3 * forgotten
+            self._never_written = True
+        elif self._journal.buffered >= WRITE_BUFFER:
             self._write_full_buffer()
 
     # -- reading
@@ -284,9 +292,11 @@ class QueueIndex(LiveSegments[Segment]):
     def sync(self, trigger: Trigger, *, alone: bool = True) -> Synced:
         """See Index."""
         self.flush_buffer(trigger)
-        if not self._unsynced_bytes:
+        if self._unsynced_bytes:
+            self._journal.file.datasync()
+        elif not self._never_written:
             return None
-        self._journal.file.datasync()
+        self._never_written = False
         size, actions = self._unsynced_bytes, self._unsynced_actions
         self._unsynced_bytes = self._unsynced_actions = 0
         if alone and self._trace is not None:

@@ -70,6 +70,10 @@ class Journal:
         self.buffered_publishes = self.buffered_acks = 0
         self.lowest = NO_SEQ_ID
         """The lowest sequence id of these."""
+        self._first_publish = NO_SEQ_ID
+        """The lowest sequence id of the buffered publishes."""
+        self._acked_unwritten = 0
+        """Buffered acks whose publishes are buffered, too."""
         self._copy: File | None = None
         """The next journal, while a restart is being prepared."""
         self._new_path = self.path + TEMPORARY
@@ -95,13 +99,18 @@ class Journal:
         self.buffered += 2 * ACTION_BYTES * count + sum(map(len, records))
         self.buffered_publishes += count
         self.lowest = min(self.lowest, first_seq_id)
+        self._first_publish = min(self._first_publish, first_seq_id)
 
     def ack_range(self, first_seq_id: int, count: int) -> None:
         """Add acks of consecutive sequence ids."""
+        self._acked_unwritten += max(0, first_seq_id + count - max(first_seq_id, self._first_publish))
         self._add(array("Q", range(_ACK | first_seq_id, (_ACK | first_seq_id) + count)), first_seq_id)
 
     def ack(self, seq_ids: list[int]) -> None:
         """Add acks."""
+        if self.buffered_publishes:
+            first = self._first_publish
+            self._acked_unwritten += sum(seq_id >= first for seq_id in seq_ids)
         self._add(array("Q", [_ACK | seq_id for seq_id in seq_ids]), min(seq_ids, default=NO_SEQ_ID))
 
     def _add(self, actions: array[int], lowest: int) -> None:
@@ -112,6 +121,18 @@ class Journal:
         self.buffered_acks += len(actions)
         self.lowest = min(self.lowest, lowest)
 
+    def forget_acked(self) -> int:
+        """Empty the buffer if it holds publishes and their acks alone; returns how many messages it held.
+
+        RabbitMQ writes them; a reader makes nothing of them.
+        """
+        count = self._acked_unwritten
+        if not count or not count == self.buffered_publishes == self.buffered_acks:
+            return 0
+        self._parts = []
+        self._is_empty()
+        return count
+
     def write(self) -> None:
         """Hand the buffer to the operating system in one write; after an error it is all still there."""
         data = b"".join(self._parts)
@@ -121,8 +142,11 @@ class Journal:
         self.file.append(data)
         self.size += len(data)
         self._parts = []
-        self.buffered = self.buffered_publishes = self.buffered_acks = 0
-        self.lowest = NO_SEQ_ID
+        self._is_empty()
+
+    def _is_empty(self) -> None:
+        self.buffered = self.buffered_publishes = self.buffered_acks = self._acked_unwritten = 0
+        self.lowest = self._first_publish = NO_SEQ_ID
 
     def copy_rest(self, mark: int, most: int) -> bool:
         """Prepare a restart: copy up to `most` more bytes of what it will keep to the new file, and sync them.
