@@ -96,7 +96,7 @@ if TYPE_CHECKING:
     from warrenmq.seams.disk import Disk, Waiter
     from warrenmq.settings import Settings
 
-FLUSH_STEP_EVERY = 512
+FLUSH_STEP_EVERY = 2_048
 """Messages published between two steps of a journal flush while the mailbox does not run dry: the flush keeps pace
 without stopping the queue."""
 

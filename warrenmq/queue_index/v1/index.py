@@ -48,8 +48,8 @@ _write_written, _write_synced = writer(QiWrite), writer(QiSync)
 _write_flushed, _write_deleted = writer(QiFlush), writer(SegmentDelete)
 
 
-FLUSH_BYTES = 256 << 10
-"""Bytes that one step of a journal flush appends and syncs: about as long as one sync of the journal."""
+FLUSH_BYTES = 1 << 20
+"""Bytes that one step of a journal flush appends and syncs, in one to two milliseconds."""
 MOST_AT_ONCE = 2_048
 """Messages that one read of a segment file should bring at most."""
 
