@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from random import Random
 from typing import Any
 
@@ -30,9 +30,11 @@ _flushes_come_in_small_pieces = pytest.fixture(scope="module")(kit.flushes_come_
 class Story:
     """A queue's life, and what may be expected of its files at any moment."""
 
-    def __init__(self, disk: Any, rng: Random, version: int) -> None:
+    def __init__(self, disk: Any, rng: Random, version: int, *, tight: bool = False) -> None:
         self.disk = disk
         self.version = version
+        self.tight = tight
+        """Now and then the disk has little room or none."""
         self.rng = rng
         self.published: dict[int, bytes] = {}
         self.acked: set[int] = set()
@@ -57,11 +59,15 @@ class Story:
             self.published.update(enumerate(records, next_seq_id))
             index.publish_many(next_seq_id, records, persistent=True)
             next_seq_id += count
+            if self.tight:
+                self.disk.free_bytes = self.rng.choice([None, 0, self.rng.randint(0, 700)])
             self.ack_some(index)
-            if self.rng.random() < 0.5:
-                index.flush_step()
-            if self.rng.random() < 0.5:
-                self.sync(index)
+            with full_disk_allowed(self.tight):
+                if self.rng.random() < 0.5:
+                    index.flush_step()
+            with full_disk_allowed(self.tight):
+                if self.rng.random() < 0.5:
+                    self.sync(index)
 
     def ack_some(self, index: Any) -> None:
         waiting = sorted(self.published.keys() - self.acked)
@@ -95,6 +101,15 @@ class Story:
         assert index.unacked == len(live)
 
 
+@contextmanager
+def full_disk_allowed(allowed: bool) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if not (allowed and error.errno == errno.ENOSPC):
+            raise
+
+
 def stop_at(disk: Any, operation: int) -> list[str]:
     """Cut the power at the n-th change of a file or folder; returns those that came, as they come."""
     seen: list[str] = []
@@ -110,23 +125,30 @@ def stop_at(disk: Any, operation: int) -> list[str]:
     return seen
 
 
-def operations_of(seed: int, version: int) -> int:
+def operations_of(seed: int, version: int, *, tight: bool = False) -> int:
     disk = kit.disk(seed)
     seen = stop_at(disk, -1)
-    Story(disk, Random(seed), version).tell()
+    Story(disk, Random(seed), version, tight=tight).tell()
     return len(seen)
 
 
 def lives(
-    seed: int, version: int, *, kill: bool, logged: bool = False, first: int = 1, step: int = 1
+    seed: int,
+    version: int,
+    *,
+    kill: bool,
+    logged: bool = False,
+    tight: bool = False,
+    first: int = 1,
+    step: int = 1,
 ) -> None:
     """The same story, ended at each operation, or at each `step`th from `first`; then its recovery is ended too, somewhere, twice."""
-    for operation in range(first, operations_of(seed, version) + 1, step):
+    for operation in range(first, operations_of(seed, version, tight=tight) + 1, step):
         rng = Random(seed * 1_000 + operation)
         disk: Any = kit.disk(seed * 1_000 + operation)
         if logged:
             disk = LoggedSimulation(disk, "/data")
-        story = Story(disk, Random(seed), version)
+        story = Story(disk, Random(seed), version, tight=tight)
         seen = stop_at(disk, operation)
         tells = True
         for attempt in range(3):
@@ -135,16 +157,17 @@ def lives(
                     story.tell()
                 else:
                     seen = stop_at(disk, rng.randint(1, 12))
-                    kit.recover(disk, SETTINGS[version])
+                    with full_disk_allowed(tight):
+                        kit.recover(disk, SETTINGS[version])
             except PowerCut:
                 # a kill between these two operations: no file tells how far the queue had come
                 tells = tells and not (seen and seen[-1] == f"truncate {kit.DIRECTORY}/journal.jif")
                 if not kill:
                     disk.power_cut()
-        disk.before_op = None
+        disk.before_op = disk.free_bytes = None
         index, found = kit.recover(disk, SETTINGS[version])
         story.check(index)
-        if kill and tells and version == 1:
+        if kill and tells and version == 1 and not tight:
             assert found.next_seq_id > story.highest_synced
         first = kit.everything(index)
         disk.power_cut()  # what a recovery has found is safe when it has returned, whoever had written it
@@ -173,6 +196,15 @@ def test_nothing_confirmed_is_lost_and_nothing_acked_comes_back_after_a_power_cu
 @pytest.mark.parametrize("seed", range(6))
 def test_nothing_confirmed_is_lost_and_nothing_acked_comes_back_after_a_kill(seed: int, version: int) -> None:
     lives(seed, version, kill=True)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("kill", [False, True])
+@pytest.mark.parametrize("seed", range(20, 24))
+def test_nothing_confirmed_is_lost_and_nothing_acked_comes_back_where_the_disk_is_full_at_times(
+    seed: int, kill: bool, version: int
+) -> None:
+    lives(seed, version, kill=kill, tight=True)
 
 
 @pytest.mark.parametrize("version", [1, 2])

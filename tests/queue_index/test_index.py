@@ -340,25 +340,76 @@ def test_publishing_to_a_full_disk_raises_nothing_and_tries_once() -> None:
 
 
 @pytest.mark.parametrize("step", ["append 0.idx", "create 0.idx", "create journal.jif.tmp"])
-def test_a_flush_that_meets_a_full_disk_goes_on_later(step: str) -> None:
+def test_a_flush_that_meets_a_full_disk_once_flushes_all_at_once(step: str) -> None:
     disk = kit.disk()
     index, _ = kit.recover(disk, kit.settings(4, max_journal_entries=6))
     index.publish_many(0, store_records(8), persistent=True)
     disk.fail_next(*step.split(), errno.ENOSPC)
-    failures = 0
     for round_ in range(4):
-        try:
-            index.flush_step()
-        except OSError:
-            failures += 1
+        index.flush_step()
         index.ack([round_])
-    assert failures == 1
     while index.flush_step():
         pass
     index.sync(Trigger.TIMER)
     again, found = kit.recover(disk, kit.settings(4))
     assert list(kit.everything(again)) == [4, 5, 6, 7]
     assert not found.damage
+
+
+def test_a_flush_that_finds_no_room_goes_on_later() -> None:
+    disk = kit.disk()
+    index, _ = kit.recover(disk, kit.settings(4, max_journal_entries=6))
+    index.publish_many(0, store_records(8), persistent=True)
+    index.sync(Trigger.TIMER)
+    disk.free_bytes = 5 * PUBLISH_BYTES
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space"):
+            while index.flush_step():
+                pass
+    index.ack_range(0, 6)  # what is left fits
+    while index.flush_step():
+        pass
+    index.sync(Trigger.TIMER)
+    disk.power_cut()
+    again, found = kit.recover(disk, kit.settings(4))
+    assert list(kit.everything(again)) == [6, 7]
+    assert not found.damage
+
+
+@pytest.mark.parametrize("left", [0, 1, 3])
+def test_acks_for_which_a_full_disk_has_no_room_are_written_without_the_journal(left: int) -> None:
+    disk = kit.disk()
+    index, _ = kit.recover(disk, kit.settings(4, max_journal_entries=1_000))
+    index.publish_many(0, store_records(50), persistent=True)
+    index.sync(Trigger.TIMER)
+    disk.free_bytes = left * PUBLISH_BYTES
+    index.ack_range(0, 50 - left)
+    index.sync(Trigger.TIMER)
+    assert not index.needs_sync
+    assert index.dirty_count == 0
+    index.publish_many(50, store_records(2, 50), persistent=True)  # there is room again
+    index.sync(Trigger.TIMER)
+    disk.power_cut()
+    again, found = kit.recover(disk, kit.settings(4))
+    assert list(kit.everything(again)) == [*range(50 - left, 52)]
+    assert found.next_seq_id > 51
+    assert not found.damage
+
+
+def test_a_queue_is_recovered_on_a_disk_that_is_full_and_its_acks_make_room() -> None:
+    disk = kit.disk()
+    index, _ = kit.recover(disk, kit.settings(4))
+    index.publish_many(0, store_records(30), persistent=True)
+    index.sync(Trigger.TIMER)
+    disk.power_cut()
+    disk.free_bytes = 2 * PUBLISH_BYTES
+    index, found = kit.recover(disk, kit.settings(4))
+    assert found.count == 30
+    index.ack_range(0, 29)
+    index.sync(Trigger.TIMER)
+    disk.power_cut()
+    again, _ = kit.recover(disk, kit.settings(4))
+    assert list(kit.everything(again)) == [29]
 
 
 def test_a_sync_that_fails_is_raised() -> None:

@@ -10,7 +10,8 @@ Rules for maintainers
 1. A segment file is synced before the journal forgets what it holds; a deleted one's folder is synced first too.
 2. What a flush writes to a segment file stays in the journal until the flush ends; a crash may leave it in both, and
    the merge rules (queue_index/v1/merge.py) resolve it.
-3. publish and ack never raise for a full disk: what could not be written stays in the buffer, and sync() says so.
+3. publish and ack never raise for a full disk: what could not be written stays in the buffer, and sync() says so, if a
+   flush finds no room either.
 4. A message that is acked before it is written is written no more, and its sequence id may be given again after a crash.
 5. Per message there is one bytes object and one dict entry here, nothing that the cyclic collector tracks.
 
@@ -34,6 +35,7 @@ from warrenmq.queue_index.v1.reader import read_segment
 from warrenmq.queue_index.v1.recovery import Found, Recovery
 from warrenmq.queue_index.v1.segment import EXTENSION, Segment, append_some, next_boundary, split
 from warrenmq.queue_index.v1.walk import segment_path
+from warrenmq.seams.disk import is_full
 from warrenmq.trace.events import QiFlush, QiSync, QiWrite, SegmentDelete, Trigger
 from warrenmq.trace.writers import writer
 
@@ -50,6 +52,7 @@ _write_flushed, _write_deleted = writer(QiFlush), writer(SegmentDelete)
 
 FLUSH_BYTES = 1 << 20
 """Bytes that one step of a journal flush appends and syncs, in one to two milliseconds."""
+NO_LIMIT = 1 << 62
 MOST_AT_ONCE = 2_048
 """Messages that one read of a segment file should bring at most."""
 
@@ -99,7 +102,7 @@ class QueueIndex(LiveSegments[Segment]):
         """Files were made or deleted, by us or by a process before us, and the folder was not synced since."""
         self._write_failed = False
         self._never_written = False
-        """Messages were acked before they were written since the last sync, which covers them."""
+        """Messages were acked before they were written since the last sync, or are safe in segment files: the next sync covers them."""
 
     @classmethod
     def recover(cls, opening: Opening, walked: Walked) -> tuple[QueueIndex, Found]:
@@ -118,8 +121,13 @@ class QueueIndex(LiveSegments[Segment]):
         if not found.count:
             found.low = found.next_seq_id
         index.next_seq_id = found.next_seq_id
-        if terms is None or found.dropped or found.damage or not recovery.journal_whole:
-            index.flush()
+        is_whole = recovery.journal_whole and not (found.dropped or found.damage)
+        if terms is None or not is_whole:
+            try:
+                index.flush()
+            except OSError as error:
+                if not is_full(error) or not is_whole:
+                    raise  # else: what consumers ack makes room for the flush to go on
             index._journal.file.datasync()  # else a power cut may bring the old journal back, without its last acks
         return index, found
 
@@ -291,7 +299,12 @@ class QueueIndex(LiveSegments[Segment]):
 
     def sync(self, trigger: Trigger, *, alone: bool = True) -> Synced:
         """See Index."""
-        self.flush_buffer(trigger)
+        try:
+            self.flush_buffer(trigger)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self._flush_without_buffer(error)
         if self._unsynced_bytes:
             self._journal.file.datasync()
         elif not self._never_written:
@@ -316,11 +329,19 @@ class QueueIndex(LiveSegments[Segment]):
 
         New actions may come between the steps.  After an error the step can be tried again.
         """
-        if not self.flushing:
-            return False
+        if self.flushing:
+            try:
+                self._flush_step()
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                self._flush_without_buffer(error)
+        return self.flushing
+
+    def _flush_step(self) -> None:
         if self._flush is None and self._journal.retired is not None:
             self._journal.reclaim()
-            return self.flushing
+            return
         self.begin_flush()
         assert self._flush is not None
         # the further behind, the larger the steps: a queue that is never idle must not outrun them
@@ -330,7 +351,6 @@ class QueueIndex(LiveSegments[Segment]):
         if not self._flush.waiting and self._journal.copy_rest(self._flush.mark, most):
             self._finish_flush(self._flush)
             self._flush = None
-        return self.flushing
 
     def begin_flush(self) -> None:
         """Start a flush of the whole journal, however short it is, for flush_step() to go on with."""
@@ -345,6 +365,31 @@ class QueueIndex(LiveSegments[Segment]):
         self.begin_flush()
         while self._flush is not None:
             self.flush_step()
+
+    def _flush_without_buffer(self, full: OSError) -> None:
+        """Flush everything at once and begin the journal anew, as it has no room for its buffer; raises the error if it would not help.
+
+        On a full disk this is how acks are written: the files that they empty are deleted, and the segment files take less room
+        than the journal had.
+        """
+        self._flush = None
+        self._journal.make_room()
+        flush = self._begin_flush()
+        for segment in [each for each in flush.waiting if not each.unacked]:
+            self._delete(segment)
+        waiting = [each for each in flush.waiting if each.unacked]
+        size = sum(len(record) for segment in waiting for record in segment.published.values())
+        if size > self._disk.free_space(self._directory):
+            raise full
+        for segment in waiting:
+            if positions := segment.to_append():
+                self._append(segment, positions, NO_LIMIT)
+        self._sync_folder()
+        self._journal.begin_anew(self._last_seq_id_to_keep(flush))
+        self.dirty_count = self._unsynced_bytes = self._unsynced_actions = 0
+        self._never_written = True
+        if self._trace is not None:
+            _write_flushed(self._trace, restarted=True)
 
     def _begin_flush(self) -> _Flush:
         """Forget segments that never reached a file, and see which others have entries to append or are done with."""
@@ -384,13 +429,16 @@ class QueueIndex(LiveSegments[Segment]):
 
     def _finish_flush(self, flush: _Flush) -> None:
         """Truncate the journal: everything below the mark is in segment files."""
-        if self._folder_changed:
-            self._disk.sync_dir(self._directory)
-            self._folder_changed = False
+        self._sync_folder()
         self._journal.restart(flush.mark, self._last_seq_id_to_keep(flush))
         self.dirty_count -= flush.actions
         if self._trace is not None:
             _write_flushed(self._trace, restarted=True)
+
+    def _sync_folder(self) -> None:
+        if self._folder_changed:
+            self._disk.sync_dir(self._directory)
+            self._folder_changed = False
 
     def _last_seq_id_to_keep(self, flush: _Flush) -> int | None:
         """The last sequence id, if a recovery would find it neither in a segment file nor in the journal's rest."""

@@ -194,6 +194,25 @@ class Journal:
         except OSError as error:  # a power cut could leave either journal: not to be tried again
             raise RuntimeError("the folder of a journal that was restarted could not be synced") from error
 
+    def begin_anew(self, last_seq_id: int | None) -> None:
+        """Forget the file and the buffer, durably: the segment files have everything, synced.  See `restart` for `last_seq_id`."""
+        self.file.truncate(0)
+        self.size = 0
+        self._is_empty()
+        self._parts = [] if last_seq_id is None else [_pack_action(_ACK | last_seq_id)]
+        if self._parts:
+            self.write()
+        self.file.datasync()
+
+    def make_room(self) -> None:
+        """Give back all blocks of journals other than the current one; a restart that is being prepared begins again."""
+        if self._copy is not None:
+            self._copy.close()
+            self._disk.unlink(self._new_path)
+        if self.retired is not None:
+            self.retired.close()
+        self._copy = self.retired = None
+
     def _retire(self, file: File) -> None:
         """Close a journal that was replaced: the last close frees its blocks, so a large one is cut down first."""
         if self.retired is not None:
