@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,26 @@ def test_publishes_are_refused_and_what_was_taken_is_confirmed_when_there_is_roo
     queue.publish(b"after").result()
     host.crash(power_cut=True)
     assert take_all(host.open().queue("q")) == [b"before", b"taken", b"after"]
+
+
+@pytest.mark.parametrize("profile", BOTH_PROFILES.values(), ids=BOTH_PROFILES)
+def test_a_broker_with_a_log_starts_on_a_disk_that_is_full_and_what_is_consumed_makes_room(
+    profile: Settings,
+) -> None:
+    host = SimulatedHost(5, replace(profile, commit_log=True, disk_free_limit=0))
+    queue = host.open().declare_queue("q")
+    bodies = [b"%d" % number + LARGE for number in range(60)]
+    for body in bodies:
+        queue.publish(body).result()  # each in the log
+    host.disk.free_bytes = 0
+    host.crash(power_cut=False)
+    queue = host.open().queue("q")
+    assert take_all(queue) == bodies
+    host.sleep(30)
+    queue.publish(b"after").result()
+    host.crash(power_cut=True)
+    assert take_all(host.open().queue("q")) == [b"after"]
+    host.close()
 
 
 def test_consumers_and_acks_go_on_and_acks_reach_the_disk_when_there_is_room(host: SimulatedHost) -> None:

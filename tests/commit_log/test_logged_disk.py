@@ -11,9 +11,11 @@ from random import Random
 import pytest
 
 from warrenmq.commit_log import disk as logged_disk
+from warrenmq.commit_log import log
 from warrenmq.commit_log.contents import read
 from warrenmq.commit_log.disk import open_logged, remove_log, replay
 from warrenmq.testing import SimulatedDisk
+from warrenmq.testing.disk import PLENTY
 
 ROOT = "/data"
 FOLDER = f"{ROOT}/queues/Q"
@@ -241,6 +243,14 @@ def cut_at(seed: int, operation: int, *, in_order: bool, steps: int = 60, again_
     return True
 
 
+@pytest.fixture(params=["room", "little room"])
+def _room(request, monkeypatch):
+    """With little room each start gives back what the log does not need."""
+    if request.param == "little room":
+        monkeypatch.setattr(log, "_ROOM_TO_START", PLENTY + 1)
+
+
+@pytest.mark.usefixtures("_room")
 @pytest.mark.parametrize("in_order", [True, False])
 def test_lives_that_end_in_power_cuts_follow_each_other(in_order):
     chance = Random(in_order)
@@ -271,6 +281,7 @@ def test_the_power_is_cut_at_every_operation(in_order):
         assert operation > 60
 
 
+@pytest.mark.usefixtures("_room")
 @pytest.mark.parametrize("in_order", [True, False])
 def test_it_is_cut_again_while_the_log_is_replayed(in_order):
     chance = Random(in_order)

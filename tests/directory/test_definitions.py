@@ -399,3 +399,19 @@ def test_a_log_of_many_changes_is_written_anew_before_it_is_long() -> None:
     definitions.put_queue(JOBS)
     definitions.close()
     assert [*opened(disk).queues] == ["there", "jobs"]
+
+
+def test_a_log_for_which_a_full_disk_has_no_second_place_is_read_as_it_is() -> None:
+    disk = new_disk()
+    definitions = opened(disk)
+    for name in ("a", "b"):
+        definitions.put_queue(QueueRecord(name))
+    written = disk.read(PATH)
+    disk.fail_next("append", "definitions.log.tmp", errno.ENOSPC)
+    again = opened(disk)
+    assert [*again.queues] == ["a", "b"]
+    assert again.whole
+    disk.power_cut()
+    assert disk.read(PATH) == written
+    opened(disk).put_queue(QueueRecord("c"))
+    assert [*opened(disk).queues] == ["a", "b", "c"]

@@ -70,6 +70,8 @@ _RESERVE = 4 * SECTOR
 """Bytes at the end of a file for the records without entries: of a change-over, of the close, and of the start after it."""
 _FIRST_GROWTH, _LAST_GROWTH = 64 << 10, 1 << 20
 """Bytes by which a file grows; each time twice as many as before."""
+_ROOM_TO_START = 1 << 20
+"""Free bytes that are enough for a start: it writes a few small files anew, and recovered queues may have to flush."""
 _HINTED = 64
 """Files that are asked to be on their way to the disk when a log file is full; more would be a pause of its own."""
 
@@ -158,6 +160,11 @@ class _LogFile:
             self.file.pwrite(bytes(more), self.size)
             self.size += more
 
+    def cut(self, size: int) -> None:
+        """Give back the blocks behind this size."""
+        self.file.truncate(size)
+        self.size = size
+
     def note(self, path: str, begin: int, end: int) -> None:
         known = self.ranges.get(path)
         self.ranges[path] = (begin, end) if known is None else (min(begin, known[0]), max(end, known[1]))
@@ -193,6 +200,7 @@ class CommitLog:
             self._current = found.file
             self._files[found.file].position = found.end
             self._mark()
+            self._give_room_back()
 
     # -- questions
 
@@ -334,7 +342,7 @@ class CommitLog:
 
     def _mark(self, flags: int = 0) -> None:
         """Write a checkpoint: a record which says that no earlier one is needed, as all files are synced."""
-        if self._files[self._current].position + SECTOR > self._size:
+        if not self._has_room_for_mark():
             self._current = (
                 1 - self._current
             )  # the last record is a checkpoint too, so the other file is not needed
@@ -346,6 +354,25 @@ class CommitLog:
         with self._tables:
             for each in self._files:
                 each.ranges = {}
+
+    def _has_room_for_mark(self) -> bool:
+        file = self._files[self._current]
+        if (end := file.position + SECTOR) > self._size:
+            return False
+        try:
+            file.have(end, self._size)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            return False
+        return True
+
+    def _give_room_back(self) -> None:
+        """Give back what the log files do not need after a checkpoint, if the disk has so little room that a start may not find enough."""
+        if self._disk.free_space(self._root) < _ROOM_TO_START:
+            self._other.cut(0)
+            file = self._files[self._current]
+            file.cut(file.position)
 
     def _open(self) -> None:
         """Open the log files, or create them on the first write."""

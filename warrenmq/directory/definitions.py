@@ -36,6 +36,7 @@ from warrenmq.directory.definition_frames import VERSION, frame, frames, is_torn
 from warrenmq.directory.quarantine import set_aside
 from warrenmq.directory.torn import Damage
 from warrenmq.errors import CorruptFile
+from warrenmq.seams.disk import is_full
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -299,9 +300,15 @@ class Definitions(Declared):
             set_aside(
                 self._disk, quarantine, self._path.rpartition("/")[2], data, [each[:2] for each in damage]
             )
-        data = b"".join(snapshot(self))
-        self._disk.replace(self._path, data)
-        self._length, self._added = len(data), 0
+        anew = b"".join(snapshot(self))
+        try:
+            self._disk.replace(self._path, anew)
+        except OSError as error:
+            if damage or not data or not is_full(error):
+                raise
+            self._disk.sync_many([self._path])  # it says the same, in more bytes
+            anew = data
+        self._length, self._added = len(anew), 0
         return is_whole
 
 
