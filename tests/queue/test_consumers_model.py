@@ -134,6 +134,7 @@ class World:
         if (channel := self.one(at)) is not None:
             self.channels.remove(channel)
             channel.die()
+            self.host.sleep(0.1)  # the queues hear of it: until then its consumers are there
 
     def quiet(self, *_: int) -> None:
         self.host.sleep(1.0)

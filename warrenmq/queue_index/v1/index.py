@@ -20,6 +20,7 @@ Source: rabbit_queue_index of RabbitMQ 3.10, docs/reference/classic-queue.md#ind
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -52,7 +53,7 @@ _write_flushed, _write_deleted = writer(QiFlush), writer(SegmentDelete)
 
 FLUSH_BYTES = 1 << 20
 """Bytes that one step of a journal flush appends and syncs, in one to two milliseconds."""
-NO_LIMIT = 1 << 62
+NO_LIMIT = sys.maxsize
 MOST_AT_ONCE = 2_048
 """Messages that one read of a segment file should bring at most."""
 
