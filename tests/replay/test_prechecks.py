@@ -77,3 +77,13 @@ def test_they_agree_on_mutations(agree, event):
 def test_they_agree_on_what_no_broker_would_ever_write(agree, seed):
     for each in range(seed, seed + 4):
         agree(jumbled(each), sizes=[(1, 10, 40, 1 << 17)[each % 4]], piece=(3, 16, 64)[each % 3])
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_they_agree_where_files_are_in_another_order_than_their_rows(seed):
+    files = write_trace(consistent_trace(seed, 12), piece=2, a_file=1)
+    names = sorted(name for name in files if name.endswith(".wtr"))
+    files |= dict(zip(names, [files[name] for name in reversed(names)], strict=True))
+    trace = open_memory(files)
+    ours, theirs = prechecks.replay_arrays(trace), replay_trace(trace)
+    assert (ours.violations, ours.figures) == (theirs.violations, theirs.figures)

@@ -13,10 +13,15 @@ from tests.replay.planted_violations import a_plant_of_each_rule
 from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_union import side_by_side, with_a_gap, write_directory
 
-CHEAP = """
+JVM = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote -XX:MetaspaceSize=256m -XX:ReservedCodeCacheSize=160m"
+"""What a JVM that runs for minutes need not do: verify the classes of Spark, and collect all its garbage whenever it has loaded some."""
+
+CHEAP = f"""
 spark.sql.adaptive.enabled          false
 spark.sql.codegen.wholeStage        false
 spark.sql.codegen.factoryMode       NO_CODEGEN
+spark.driver.defaultJavaOptions     {JVM}
+spark.executor.defaultJavaOptions   {JVM}
 """
 """Settings of Spark that change what a query costs, and nothing of what it gives; a user's spark-defaults.conf may have them, too.  To
 compile the code of a query takes longer than to interpret it for a few thousand rows."""

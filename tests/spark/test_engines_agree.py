@@ -8,9 +8,9 @@ from functools import cache
 import pytest
 
 from tests.replay.hand_made import hand_made
-from tests.replay.planted_violations import PLANTS
+from tests.replay.planted_violations import PLANTS, a_plant_of_each_rule
 from tests.support.simulated_trace import consistent_trace
-from tests.support.trace_union import write_directory
+from tests.support.trace_union import side_by_side, with_a_gap, write_directory
 from tests.support.trace_writer import write_trace
 from warrenmq.replay import replay
 from warrenmq.replay.drive import engine
@@ -62,19 +62,27 @@ def test_they_agree_on_a_clean_trace(spark, clean_trace):
     agree(found, in_one_process(clean_trace))
 
 
-@pytest.mark.parametrize("is_long", [False, True])
-def test_they_agree_on_a_planted_violation_of_each_rule_and_on_missing_rows(
-    spark, broken_trace, monkeypatch, is_long
-):
-    """A long trace is indexed by tasks, and its keys are dealt out to several, stage by stage."""
-    if is_long:
-        monkeypatch.setattr(source, "SHORT_BYTES", 0)
-        monkeypatch.setattr(spark_engine, "ROWS_OF_KEYS", 4_096)
+def test_they_agree_on_a_planted_violation_of_each_rule_and_on_missing_rows(spark, broken_trace, monkeypatch):
+    """As a long trace is, it is indexed by tasks, and its keys are dealt out to several, stage by stage."""
+    monkeypatch.setattr(source, "SHORT_BYTES", 0)
+    monkeypatch.setattr(spark_engine, "ROWS_OF_KEYS", 4_096)
     found = replay(broken_trace, engine="spark", picture=False).result
     assert {finding.rule for finding in found.violations} == {rule for rule, _, _ in PLANTS}
     assert found.indeterminate
     assert found.chains
     agree(found, in_one_process(broken_trace))
+
+
+def test_they_agree_on_a_short_trace_with_violations_and_missing_rows(spark, tmp_path):
+    """A few plants, as test_frames.py has one of each rule judged without a deal, too; a short trace is indexed by the driver."""
+    plants = a_plant_of_each_rule()[::5]
+    runs = side_by_side([*plants, with_a_gap(3), consistent_trace(1)])
+    trace = write_directory(tmp_path / "trace", runs)
+    found = replay(trace, engine="spark", picture=False).result
+    assert len({finding.rule for finding in found.violations}) >= len(plants)
+    assert found.indeterminate
+    assert found.chains
+    agree(found, in_one_process(trace))
 
 
 def test_they_measure_the_same(spark, clean_trace):

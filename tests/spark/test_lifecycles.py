@@ -153,25 +153,27 @@ def holes(runs, rng):
     return runs
 
 
+@pytest.fixture(scope="module")
+def whole(spark, tmp_path_factory):
+    """Runs, and every life in them."""
+    runs = side_by_side([consistent_trace(seed) for seed in range(4)])
+    return runs, by_place(spark, write_directory(tmp_path_factory.mktemp("whole") / "trace", runs))
+
+
+def by_place(spark, path):
+    lives = lifecycles(read(spark, path)).collect()
+    return {(life.run, life.actor_id, life.seq_id): life.asDict() for life in lives}
+
+
 @pytest.mark.parametrize("by_frames", [True, False], ids=["gaps from frames", "gaps from rows"])
-def test_where_rows_are_missing_nothing_is_guessed(spark, tmp_path, monkeypatch, by_frames):
+def test_where_rows_are_missing_nothing_is_guessed(spark, whole, tmp_path, monkeypatch, by_frames):
     from warrenmq.replay.spark import lifecycles as spark_lifecycles
 
     monkeypatch.setattr(spark_lifecycles, "BLOCK_BITS", 3)
     if not by_frames:  # as of files that only Spark reads
         monkeypatch.setattr(spark_lifecycles, "stretches", lambda _rows: None)
-    runs = side_by_side([consistent_trace(seed) for seed in range(4)])
-    paths = (
-        write_directory(tmp_path / "whole", runs),
-        write_directory(tmp_path / "holes", holes(runs, random.Random(5))),
-    )
-    whole, found = (
-        {
-            (life.run, life.actor_id, life.seq_id): life.asDict()
-            for life in lifecycles(read(spark, path)).collect()
-        }
-        for path in paths
-    )
+    runs, whole = whole
+    found = by_place(spark, write_directory(tmp_path / "holes", holes(runs, random.Random(5))))
     unsure = 0
     for place, life in found.items():
         known = {name: value for name, value in life.items() if value is not None and name not in ALWAYS}

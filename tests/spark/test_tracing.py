@@ -61,7 +61,7 @@ def test_real_logs_have_the_same_lives(spark, name):
 def test_a_log_in_many_parts_and_several_logs_have_the_same_lives(spark, tmp_path, monkeypatch):
     from warrenmq.rabbit_logs import spark as spark_tracing
 
-    monkeypatch.setattr(spark_tracing, "PART", 1_000)
+    monkeypatch.setattr(spark_tracing, "PART", 4_000)  # a dozen parts and more
     records = []
     for n in range(60):
         records.append(published(T + n * 3_000, "a", "b", body=b"%d" % (n % 7)))
