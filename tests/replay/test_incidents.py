@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import random
 
 import pytest
@@ -73,12 +74,18 @@ def test_a_confirmed_message_that_was_lost_to_damage_breaks_c2(tmp_path, profile
     happened, verdict = summary_lines(replayed)[-2:]
     assert f"{lost} confirmed messages lost" in happened
     assert verdict.startswith("verdict violated")
-    watch, tail = Watch(str(tmp_path / "checkpoint"), to=io.StringIO()), Tail(str(tmp_path))
-    for _ in range(3):
+    tail = Tail(str(tmp_path))
+    for _ in range(3):  # each goes on where the last one was killed
+        watch = Watch(str(tmp_path / "checkpoint"), as_json=True, to=io.StringIO())
         place = watch.progress or {}
         now = tail.look(place)
         watch.take([summarise_batch(batch) for batch in batches(tail, place, now)], now)
+        watch.close()
+    watch = Watch(str(tmp_path / "checkpoint"), as_json=True, to=io.StringIO())
     assert watch.violations == len(plain.violations)
+    assert watch.losses
+    said = json.loads(watch.summary())["incidents"]
+    assert said == {what: plain.figures["incidents"][what] for what in said}
     watch.close()
 
 
@@ -93,6 +100,10 @@ def test_a_process_that_cannot_be_started_is_told_in_the_verdict(tmp_path, capsy
         assert main(["replay", str(tmp_path), "--engine", "python", *more]) == status
     verdict = capsys.readouterr().out.splitlines()[-1]
     assert verdict.startswith("verdict ok, with 1 run that crashed until it was down: ")
+    for more, status in ([], 1), (["--allow-damage"], 0):
+        watch = ["trace", "watch", str(tmp_path), "--engine", "python", "--until-closed"]
+        assert main([*watch, *more]) == status
+        assert " 0 violations, with 1 run that crashed until it was down; " in capsys.readouterr().err
 
 
 def test_a_start_that_fails_below_a_supervisor_that_is_up_is_refused_to_who_asked_for_it():

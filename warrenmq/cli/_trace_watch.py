@@ -24,7 +24,7 @@ def add_task(tasks: Any) -> None:
         summary="check the invariants while the broker runs",
         does="Print violations of a live trace as they come, until Ctrl-C. What is open is in flight, and never called lost.",
         example="warrenmq trace watch trace/ --engine python",
-        ends="0 none was found, 1 one was, 2 there is no trace, or Spark is not there or failed.",
+        ends="0 none was found and nothing was lost or damaged, 1 one was or something was (--allow-damage: 0), 2 there is no trace, or Spark is not there or failed.",
     )  # fmt: skip
     task.add_argument(
         "trace", metavar="TRACE", nargs="+", help="a directory into which a broker writes its trace"
@@ -44,6 +44,11 @@ def add_task(tasks: Any) -> None:
         "--until-closed",
         action="store_true",
         help="end when every run in the trace was closed, or was killed and is over",
+    )
+    task.add_argument(
+        "--allow-damage",
+        action="store_true",
+        help="exit with 0 though messages or records were lost to damage, or runs crashed until they were down",
     )
     task.add_argument("--json", action="store_true", help="print a JSON object a line")
     task.set_defaults(do=run)
@@ -98,4 +103,4 @@ def _in_spark(args: argparse.Namespace, checkpoint: str) -> int:
 
 def _end(args: argparse.Namespace, taken_by: Watch | StreamedWatch) -> int:
     print(taken_by.summary(), file=sys.stdout if args.json else sys.stderr, flush=True)
-    return 1 if taken_by.violations else 0
+    return 1 if taken_by.violations or (taken_by.losses and not args.allow_damage) else 0

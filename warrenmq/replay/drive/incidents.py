@@ -28,6 +28,8 @@ _TOLD = (
     (FALLEN, "run that crashed until it was down", "runs that crashed until they were down"),
 )
 """Incidents that the verdict itself names, though no rule may be broken.  Damage of the trace is not the broker's: it makes a verdict indeterminate."""
+TOLD = tuple(what for what, _, _ in _TOLD)
+"""Their names."""
 
 
 def incidents(catalog: Catalog, context: TraceContext, figures: Mapping[FigureKey, int]) -> dict[str, int]:

@@ -18,14 +18,16 @@ data directory has one broker at a time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from warrenmq.replay.drive.batch_summary import BatchSummary
 from warrenmq.replay.drive.driver import Keys, decide
 from warrenmq.replay.drive.end_state import disagreements
 from warrenmq.replay.drive.findings import Found, Place
+from warrenmq.replay.drive.incidents import DAMAGED, incidents
 from warrenmq.replay.drive.live_store import LiveStore
-from warrenmq.replay.drive.machines import STATE, FigureKey, Finding, Key, Machine, State
+from warrenmq.replay.drive.machines import INCIDENT, STATE, FigureKey, Finding, Key, Machine, State
 from warrenmq.replay.drive.trace_context import ActorSummary, Name, TraceContext, Who
 from warrenmq.replay.rules.passes.message_life import READY, UNACKED
 from warrenmq.replay.rules.registry import all_machines, is_final
@@ -69,6 +71,8 @@ class Standing(NamedTuple):
     """Keys with something that cannot be decided yet."""
     running: tuple[tuple[str, int], ...]
     """(machine, pid) of the runs that nothing in the trace says to be over."""
+    incidents: Mapping[str, int] = MappingProxyType({})
+    """Losses and damage so far, by the names of incidents.py."""
 
 
 class LiveContext(TraceContext):
@@ -118,6 +122,8 @@ class Live:
         """Runs that are over since."""
         self._held: dict[Key, dict[Who, int]] = dict(store.all_about("held "))
         """Messages that the lives of a queue hold, by the keys of its ledger."""
+        self._damaged: dict[Key, int] = dict(store.all_about("damaged "))
+        """Messages of a queue that were lost to damage."""
         self._ledgers: dict[Name, set[Key]] = {}
         for key in self._held:
             self._ledgers.setdefault(_queue_of(key), set()).add(key)
@@ -173,6 +179,7 @@ class Live:
         found = Found()
         for name, key in self._places(stage):
             outcome = self._keys.finish(name, key, context)
+            self._note_damaged(key, outcome.figures.get((INCIDENT, DAMAGED), 0))
             findings = self._decidable(outcome.findings)
             if not all(is_final(finding, context) for finding in findings):
                 self._pending.add((name, key))
@@ -184,6 +191,11 @@ class Live:
                     self._keys.absorb(to, to_key, fact)
                     self._absorbed.add((to, to_key))
         return found
+
+    def _note_damaged(self, key: Key, messages: int) -> None:
+        if messages > self._damaged.get(key, 0):  # a ledger that was pruned knows of fewer
+            self._damaged[key] = messages
+            self.store.put(f"damaged {key}", (key, messages))
 
     def _of_the_end(self, figures: Mapping[FigureKey, int]) -> dict[FigureKey, int]:
         """The figures that belong to the state of a run that has just ended."""
@@ -217,6 +229,7 @@ class Live:
                 for number, run in enumerate(self.runs)
                 if not run.closed and not self._was_followed(number)
             ),
+            incidents(self.catalog, LiveContext(self), {(INCIDENT, DAMAGED): sum(self._damaged.values())}),
         )
 
     def _in_flight(self) -> int:

@@ -11,12 +11,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TextIO
 
 from warrenmq.errors import CallerError
 from warrenmq.replay.drive.batch_summary import BatchSummary, batches, summarise_batch
+from warrenmq.replay.drive.incidents import TOLD, told
 from warrenmq.replay.drive.live import Live, Standing, Words
 from warrenmq.replay.drive.live_store import SqliteStore
 from warrenmq.replay.drive.machines import Finding
@@ -83,14 +85,29 @@ def last_line(standings: Collection[Standing], *, as_json: bool) -> str:
     """One line for the end: what is open is in flight, and never lost."""
     totals = [sum(counts) for counts in zip(*(each[:4] for each in standings), strict=True)]
     events, violations, in_flight, waiting = totals or (0, 0, 0, 0)
+    counts = _incidents(standings)
     if as_json:
         return json.dumps({
-            "event": "end", "events": events, "violations": violations, "in_flight": in_flight, "waiting": waiting
+            "event": "end", "events": events, "violations": violations, "in_flight": in_flight, "waiting": waiting,
+            "incidents": {what: counts[what] for what in TOLD},
         })  # fmt: skip
+    lost = told(counts)
     return (
-        f"{events} events, {violations} violations; {in_flight} messages in flight, "
+        f"{events} events, {violations} violations{lost and f', with {lost}'}; {in_flight} messages in flight, "
         f"{waiting} questions wait for rows"
     )
+
+
+def are_losses(standings: Collection[Standing]) -> bool:
+    """True if the last line names losses or damage."""
+    return bool(told(_incidents(standings)))
+
+
+def _incidents(standings: Collection[Standing]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for each in standings:
+        counts.update(each.incidents)
+    return counts
 
 
 def are_over(standings: Collection[Standing]) -> bool:
@@ -135,6 +152,11 @@ class Watch:
     def closed(self) -> bool:
         """Every run of the trace was closed, or was killed and is over."""
         return are_over(self._standings())
+
+    @property
+    def losses(self) -> bool:
+        """True if the last line names losses or damage."""
+        return are_losses(self._standings())
 
     def summary(self) -> str:
         """The last line."""

@@ -110,7 +110,7 @@ class SparkStore:
 
 def standing_of(told: str) -> Standing:
     """The standing that `keep_standing` returned."""
-    standing = Standing._make(json.loads(told))
+    standing = Standing(*json.loads(told))
     return standing._replace(running=tuple((machine, pid) for machine, pid in standing.running))
 
 

@@ -31,7 +31,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from warrenmq.errors import CallerError
 from warrenmq.replay.drive.batch_summary import PART_PIECES, Batch, batches, summarise_batch
 from warrenmq.replay.drive.live import Live, Standing
-from warrenmq.replay.drive.watch import INTERVAL, SQLITE, STREAM, are_over, last_line, words
+from warrenmq.replay.drive.watch import INTERVAL, SQLITE, STREAM, are_losses, are_over, last_line, words
 from warrenmq.replay.spark.addresses import for_spark, is_of_spark, local_name
 from warrenmq.replay.spark.session import SHUFFLE_PARTITIONS
 from warrenmq.replay.spark.state_store import STANDING, SparkStore, standing_of
@@ -171,6 +171,11 @@ class StreamedWatch:
     def closed(self) -> bool:
         """Every run of the trace was closed, or was killed and is over."""
         return are_over(self.standings.values())
+
+    @property
+    def losses(self) -> bool:
+        """True if the last line names losses or damage."""
+        return are_losses(self.standings.values())
 
     def summary(self) -> str:
         """The last line."""
