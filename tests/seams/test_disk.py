@@ -150,7 +150,7 @@ def test_a_failed_append_leaves_the_file_at_its_old_size(
     monkeypatch.setattr("os.pwrite", short)
     file.append(b"abc")
     left[0] = 2
-    with pytest.raises(OSError, match="full"):
+    with pytest.raises(OSError, match=f"full: '{file.path}'"):
         file.append(b"xyz")
     assert file.pread(100, 0) == b"goodabc"
     assert file.size() == 7

@@ -202,7 +202,8 @@ class RealFile:
             if (written := os.pwrite(self._fd, data, end)) < len(data):
                 self._write_rest(data, end, written)
             self._end = end + len(data)
-        except OSError:
+        except OSError as error:
+            error.filename = self.path  # which a call with a descriptor does not name
             with suppress(OSError):  # the first error is the one to tell
                 os.ftruncate(self._fd, end)
             self._end = end
