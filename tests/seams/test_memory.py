@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import mmap
 import resource
-from typing import TYPE_CHECKING
+import subprocess
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +16,6 @@ from warrenmq.node.memory_use import is_memory_short, memory_limit, memory_ratio
 from warrenmq.seams.memory import RealMemory
 from warrenmq.settings import Settings
 from warrenmq.testing import SimulatedMemory
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PAGE = resource.getpagesize()
 MIB = 1 << 20
@@ -48,6 +48,24 @@ def test_used_is_the_second_number_of_statm_in_pages(tmp_path: Path) -> None:
 def test_without_proc_the_resident_set_is_what_ps_says(tmp_path: Path) -> None:
     used = RealMemory(str(tmp_path)).used()
     assert used is None or used > 5 * MIB
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_without_a_descriptor_the_resident_set_is_what_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    memory = system(tmp_path, {"proc/self/statm": "9 7 5"})
+
+    def refused(*_: Any, **__: Any) -> bytes:
+        raise OSError(number, "Too many open files")
+
+    assert memory.used() == 7 * PAGE
+    with monkeypatch.context() as short:
+        short.setattr(Path, "read_bytes", refused)
+        short.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a process was started"))
+        assert memory.used() == 7 * PAGE
+    system(tmp_path, {"proc/self/statm": "9 8 5"})
+    assert memory.used() == 8 * PAGE
 
 
 def test_the_total_is_no_more_than_the_machine_has(tmp_path: Path) -> None:

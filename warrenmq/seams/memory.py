@@ -21,6 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Protocol
 
 from warrenmq.errors import ResourceError
+from warrenmq.seams.disk import is_short_of_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,15 +71,23 @@ class RealMemory:
     def __init__(self, root: str = "/") -> None:
         self._root = Path(root)
         self._statm = self._root / "proc/self/statm"
+        self._last: int | None = None
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         """glibc's; without it the allocator keeps pages of freed messages, and an alarm would outlive its cause."""
 
     def used(self) -> int | None:
-        """The second number of statm, in pages; where there is no /proc (macOS, BSD), what `ps` says."""
+        """The second number of statm, in pages; where there is no /proc (macOS, BSD), what `ps` says.
+
+        Without a free file descriptor it is what was found the last time.
+        """
         try:
-            return int(self._statm.read_bytes().split()[1]) * resource.getpagesize()
-        except (OSError, ValueError, IndexError):
-            return _resident_by_ps()
+            self._last = int(self._statm.read_bytes().split()[1]) * resource.getpagesize()
+        except OSError as error:
+            if not is_short_of_descriptors(error):
+                self._last = _resident_by_ps()
+        except (ValueError, IndexError):
+            self._last = _resident_by_ps()
+        return self._last
 
     def total(self) -> int:
         limits = [_physical() or MEMORY_SIZE_FOR_UNKNOWN_OS, *self._cgroup_limits()]
