@@ -1,10 +1,12 @@
 """The local server: who may ask, what it sends, a live trace in a real browser, and the bytes of records."""
 
 import asyncio
+import errno
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -199,6 +201,34 @@ def test_a_window_begins_where_the_whole_trace_has_that_row(trace, monkeypatch):
     assert "not shown" in cold["note"]
     with pytest.raises(CallerError, match="no row"):
         recorded(trace, "t", at=len(rows) + 1)
+
+
+def test_without_descriptors_the_page_waits_and_the_log_gets_a_line_a_second(trace, monkeypatch, caplog):
+    failed, accept = threading.Event(), socket.socket.accept
+    refused = []
+
+    def no_descriptor(listener):
+        refused.append(listener.fileno())
+        failed.set()
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(socket.socket, "accept", no_descriptor)
+    served = Site(site(recorded(trace, "t")))
+    thread = threading.Thread(target=served.run)
+    thread.start()
+    try:
+        with ThreadPoolExecutor(1) as other:
+            page = other.submit(httpx.get, served.url, timeout=LIMIT)
+            assert failed.wait(LIMIT)
+            monkeypatch.setattr(socket.socket, "accept", accept)
+            assert page.result(LIMIT).status_code == 200
+    finally:
+        served.close()
+        thread.join()
+    assert len(refused) < 20  # asyncio tries again every second
+    said = [each for each in caplog.records if "out of system resource" in each.getMessage()]
+    assert len(said) == len(refused)
+    assert "Traceback" not in caplog.text
 
 
 def test_a_running_broker_is_followed(tmp_path, watched):

@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "forks": set(),
     "log": set(),
     "location": set(),
+    "accepting": {"log"},
     "version": {"location"},
     "terminal": set(),
     "checks": {"errors"},
@@ -56,8 +57,8 @@ MAY_IMPORT = {
     "testing": FACE | {"broker", "amqp"},  # simulated machines, for users' tests as well as ours
     "root": FACE | {"broker", "opening", "version", "durable_actors"},
     "remote": {"errors"},
-    "amqp": FACE | {"erlang", "broker"},  # clients over the network, at a broker
-    "management": FACE | {"amqp", "broker", "version"},  # the HTTP API of an AMQP server
+    "amqp": FACE | {"accepting", "erlang", "broker"},  # clients over the network, at a broker
+    "management": FACE | {"accepting", "amqp", "broker", "version"},  # the HTTP API of an AMQP server
     "shared": FACE | {"broker", "amqp", "terminal"},  # many processes, one directory
     "otel": FACE | {"broker", "version"},  # spans, for programs that have OpenTelemetry
     "bench": FACE | {"broker", "root", "terminal"},
@@ -66,7 +67,7 @@ MAY_IMPORT = {
     "mend": FACE | {"erlang", "inspect", "broker", "remote", "terminal"},  # moves and mends directories
     "rabbit_logs": {"errors", "erlang", "latency", "terminal"},
     "replay": {"errors", "trace", "latency", "rabbit_logs", "terminal", "location", "version"},
-    "lens": FACE | {"broker", "inspect", "replay", "terminal", "testing"},  # the drive runs the real actors in the simulation; the inspector reads bytes
+    "lens": FACE | {"accepting", "broker", "inspect", "replay", "terminal", "testing"},  # the drive runs the real actors in the simulation; the inspector reads bytes
     "cli": FACE | {"amqp", "bench", "broker", "inspect", "lens", "management", "mend", "rabbit_logs", "remote", "replay", "simulate", "root", "shared", "version", "terminal"},
     "__main__": {"cli"},
 }  # fmt: skip

@@ -25,6 +25,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from warrenmq.accepting import ONE, complain, may_wait
 from warrenmq.errors import CallerError
 from warrenmq.lens.feed import Feed
 from warrenmq.lens.pack import compact
@@ -194,6 +195,15 @@ async def _events(feed: Feed, after: int) -> AsyncIterator[str]:
         await asyncio.sleep(_LOOK)
 
 
+class _Loop(asyncio.SelectorEventLoop):
+    """asyncio's loop that accepts one connection in a turn."""
+
+    async def create_server(  # type: ignore[override]  # typeshed has an overload for each kind of address
+        self, protocol: Any, *args: Any, backlog: int, **options: Any
+    ) -> asyncio.Server:
+        return await may_wait(super().create_server(protocol, *args, backlog=ONE, **options), backlog)
+
+
 class _Server(uvicorn.Server):
     """A uvicorn server that reports when it is ready; from then on a signal stops it cleanly."""
 
@@ -229,7 +239,9 @@ class Site:
 
     def run(self) -> None:
         """Serve until `close`, Ctrl-C or SIGTERM."""
-        self._server.run(sockets=[self._socket])
+        with asyncio.Runner(loop_factory=_Loop) as runner:
+            runner.get_loop().set_exception_handler(complain)
+            runner.run(self._server.serve(sockets=[self._socket]))
 
     def close(self) -> None:
         """End `run`, from another thread."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from warrenmq.amqp.net.accepting import ONE, complain, may_wait
+from warrenmq.accepting import ONE, complain, may_wait
 from warrenmq.amqp.net.tls import Handshake
 from warrenmq.errors import CallerError
 from warrenmq.log import Log

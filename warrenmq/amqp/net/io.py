@@ -28,10 +28,10 @@ import threading
 from typing import TYPE_CHECKING, Any, cast
 
 from warrenmq import forks
+from warrenmq.accepting import ONE, complain, may_wait
 from warrenmq.amqp.channel.context import Writable
 from warrenmq.amqp.connection.messages import Disconnected, Received
 from warrenmq.amqp.net import local_socket
-from warrenmq.amqp.net.accepting import ONE, complain, may_wait
 from warrenmq.amqp.net.tls import Handshake
 from warrenmq.amqp.net.transport import Peer
 from warrenmq.errors import ResourceError
