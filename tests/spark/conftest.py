@@ -14,7 +14,7 @@ from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_union import side_by_side, with_a_gap, write_directory
 
 JVM = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote -XX:MetaspaceSize=256m -XX:ReservedCodeCacheSize=160m"
-"""What a JVM that runs for minutes need not do: verify the classes of Spark, and collect all its garbage whenever it has loaded some."""
+"""Options of the JVMs of tests: Spark's classes are not verified, and loading them starts no collection of all garbage."""
 
 CHEAP = f"""
 spark.sql.adaptive.enabled          false
