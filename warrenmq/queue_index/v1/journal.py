@@ -130,7 +130,7 @@ class Journal:
         if not count or not count == self.buffered_publishes == self.buffered_acks:
             return 0
         self._parts = []
-        self._is_empty()
+        self._note_empty()
         return count
 
     def write(self) -> None:
@@ -142,9 +142,9 @@ class Journal:
         self.file.append(data)
         self.size += len(data)
         self._parts = []
-        self._is_empty()
+        self._note_empty()
 
-    def _is_empty(self) -> None:
+    def _note_empty(self) -> None:
         self.buffered = self.buffered_publishes = self.buffered_acks = self._acked_unwritten = 0
         self.lowest = self._first_publish = NO_SEQ_ID
 
@@ -169,13 +169,9 @@ class Journal:
         `last_seq_id` is kept as an ack, for a recovery that would find no other trace of how far the queue had come.
         It has no publish, so it says nothing else (rule (b): "the segment is deleted already").
         """
-        trace = b"" if last_seq_id is None else _pack_action(_ACK | last_seq_id)
+        trace = _trace_of(last_seq_id)
         if self.size == mark <= RECLAIM_BYTES:
-            self.file.truncate(0)
-            self.size = 0
-            self._parts, self.buffered = [trace], len(trace)
-            if trace:
-                self.write()
+            self._truncate(trace)
             return
         if self._copy is None:
             new = self._disk.open(self._new_path, create=True)
@@ -196,13 +192,17 @@ class Journal:
 
     def begin_anew(self, last_seq_id: int | None) -> None:
         """Forget the file and the buffer, durably: the segment files have everything, synced.  See `restart` for `last_seq_id`."""
+        self._truncate(_trace_of(last_seq_id))
+        self.file.datasync()
+
+    def _truncate(self, trace: bytes) -> None:
+        """Forget the file and the buffer, and write this."""
         self.file.truncate(0)
         self.size = 0
-        self._is_empty()
-        self._parts = [] if last_seq_id is None else [_pack_action(_ACK | last_seq_id)]
-        if self._parts:
+        self._note_empty()
+        self._parts, self.buffered = [trace], len(trace)
+        if trace:
             self.write()
-        self.file.datasync()
 
     def make_room(self) -> None:
         """Give back all blocks of journals other than the current one; a restart that is being prepared begins again."""
@@ -240,6 +240,11 @@ class Journal:
             if file is not None:
                 file.close()
         self.retired = self._copy = None
+
+
+def _trace_of(last_seq_id: int | None) -> bytes:
+    """The ack that tells a recovery how far the queue had come; b"" where other files do."""
+    return b"" if last_seq_id is None else _pack_action(_ACK | last_seq_id)
 
 
 def _end_without_doubt(data: bytes, offset: int) -> bytes:
