@@ -19,7 +19,7 @@ another without a Forget between them (disk.py sees to that).
 
 After a failed sync it is unknown what is in the log: all files are synced by themselves, and the log begins anew behind what
 failed.  If one of the files cannot be synced, every later commit fails as well: what the log promised is only in the log, and the next
-start reads it.
+start reads it.  A file that cannot be opened for want of descriptors is synced later: the log files take more meanwhile.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 from warrenmq.commit_log.contents import FILE_NAMES
 from warrenmq.commit_log.record import CLEAN, SECTOR, encoded, pack, pack_forget, room_for
 from warrenmq.seams.blocking import THIS_THREAD
-from warrenmq.seams.disk import is_full
+from warrenmq.seams.disk import is_full, is_short_of_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -310,7 +310,7 @@ class CommitLog:
                 self._begin_anew()
             file = self._files[self._current]
             if file.position and file.position + size > self._full_at(file):
-                self._change_over()
+                self._change_over_for(size)
             file = self._files[self._current]
             file.have(file.position + size, self._size)
         except OSError as error:
@@ -393,6 +393,15 @@ class CommitLog:
         """The size with which a log file is full; a single record may be larger."""
         return min(max(_FULL, _FULL_PER_FILE * len(file.ranges)), self._size - _RESERVE)
 
+    def _change_over_for(self, size: int) -> None:
+        """Switch to the other log file for a record of this size; without descriptors for that, go on in this one as long as it has room."""
+        try:
+            self._change_over()
+        except OSError as error:
+            end = self._files[self._current].position + size
+            if not is_short_of_descriptors(error) or end > self._size - _RESERVE:
+                raise
+
     def _change_over(self) -> None:
         """Switch to the other log file, after syncing the files that its records name."""
         full, other = self._files[self._current], self._other
@@ -405,7 +414,7 @@ class CommitLog:
         self._first = full.start
         full.to_sync = list(full.ranges)
         for path in full.to_sync[:_HINTED]:
-            with suppress(FileNotFoundError):
+            with suppress(OSError):  # whoever syncs it meets the error again
                 self._opened(path, lambda file: file.begin_sync())
 
     def _sync_some(self, written: Iterable[bytes]) -> None:
@@ -423,7 +432,12 @@ class CommitLog:
             left = max(full * 3 // 4 - file.position, 1)
             size = room_for(sum(map(len, written)))
             for _ in range(min(len(waiting), -(-len(waiting) * size // left))):
-                self._sync_file(waiting[-1])
+                try:
+                    self._sync_file(waiting[-1])
+                except OSError as error:
+                    if is_short_of_descriptors(error):
+                        return
+                    raise
                 waiting.pop()
             if not waiting:
                 self._first = file.start
@@ -437,7 +451,7 @@ class CommitLog:
         except FileNotFoundError:  # deleted meanwhile
             there = []
         except OSError as error:
-            self._failed = error
+            self._cannot_sync(error)
             raise
         if len(there) < len(of.to_sync):
             for path in {*of.to_sync}.difference(there):
@@ -447,15 +461,20 @@ class CommitLog:
     def _sync_file(self, path: str) -> None:
         """Sync one file; for a deleted one sync its folder, as a crash could bring it back without its bytes."""
         try:
-            self._opened(path, lambda file: file.datasync())
-        except FileNotFoundError:
-            folder = dirname(f"{self._root}/{path}")
-            while not self._disk.is_dir(folder):
-                folder = dirname(folder)
-            self._disk.sync_dir(folder)
+            try:
+                self._opened(path, lambda file: file.datasync())
+            except FileNotFoundError:
+                folder = dirname(f"{self._root}/{path}")
+                while not self._disk.is_dir(folder):
+                    folder = dirname(folder)
+                self._disk.sync_dir(folder)
         except OSError as error:
-            self._failed = error
+            self._cannot_sync(error)
             raise
+
+    def _cannot_sync(self, error: OSError) -> None:
+        if not is_short_of_descriptors(error):  # else it was not opened, and can be synced another time
+            self._failed = error
 
     def _opened(self, path: str, do: Callable[[File], None]) -> None:
         file = self._disk.open(f"{self._root}/{path}")

@@ -138,6 +138,8 @@ class SimulatedDisk:
         self.free_bytes: int | None = None
         self.tells_room = False
         """`room` says what `free_bytes` does, so that a full disk is known before a write meets it."""
+        self.no_descriptors = False
+        """The process has no descriptor left: no file and no folder can be opened; files that are open go on."""
         self.in_order = True
         """Writes to one file reach the platter in their order."""
         self._rng = rng
@@ -209,6 +211,7 @@ class SimulatedDisk:
 
     def open(self, path: str, *, create: bool = False) -> File:
         path = _normal(path)
+        self._take_descriptor(path)
         if create and path not in self._files:
             self.begin("create", path)
             with self.lock:
@@ -237,6 +240,7 @@ class SimulatedDisk:
 
     def listdir(self, path: str) -> list[str]:
         path = _normal(path)
+        self._take_descriptor(path)
         with self.lock:
             if path in self._files:
                 raise _os_error(errno.ENOTDIR, path)
@@ -286,6 +290,7 @@ class SimulatedDisk:
 
     def sync_dir(self, path: str) -> None:
         path = _normal(path)
+        self._take_descriptor(path)
         self.begin("sync_dir", path)
         with self.lock:
             if path not in self._folders:
@@ -342,6 +347,10 @@ class SimulatedDisk:
         """Account for a file that shrinks."""
         if self.free_bytes is not None:
             self.free_bytes += size
+
+    def _take_descriptor(self, path: str) -> None:
+        if self.no_descriptors:
+            raise _os_error(errno.EMFILE, path)
 
     def _inode(self, path: str) -> _Inode:
         inode = self._files.get(path)
