@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.message_store.kit import FOLDER, QUARANTINE, msg_id, new_disk
+from tests.message_store.kit import FOLDER, QUARANTINE, msg_id, new_disk, sealed
 from warrenmq.errors import CorruptFile
 from warrenmq.message_store import rdq
 from warrenmq.message_store.compact import Move, Plan, fill_holes, gather, plan, truncate, two_cursors
@@ -277,4 +277,24 @@ def test_a_killed_compaction_leaves_no_damage_whatever_was_acked_meanwhile(kept)
             recovered = recover(disk, FOLDER, [("q", wanted)], QUARANTINE, "store")
             assert recovered.damage == []
             assert {each for each, _ in recovered.index.items()} == set(wanted)
+        operation += 1
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=len)
+def test_a_compaction_that_a_power_cut_ended_leaves_no_damage(kept, monkeypatch) -> None:
+    """Whatever became of its holes and copies, nobody misses anything there."""
+    for number in BODIES:
+        monkeypatch.setitem(BODIES, number, sealed(number, 60 + 211 * number % 1600))
+    operation, going_on = 1, True
+    while going_on:
+        for seed in range(4):
+            disk = new_disk(100 * operation + seed)
+            disk.in_order = seed % 2 == 0
+            going_on = run_until(disk, operation, kept)
+            disk.power_cut()
+            wanted = [msg_id(n) for n in random.Random(seed).sample(kept, len(kept) * (3 - seed % 3) // 3)]
+            recovered = recover(disk, FOLDER, [("q", wanted)], QUARANTINE, "store")
+            assert recovered.damage == []
+            assert {each for each, _ in recovered.index.items()} == set(wanted)
+            assert not disk.exists(QUARANTINE)
         operation += 1

@@ -3,8 +3,20 @@
 import errno
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.message_store.kit import FOLDER, QUARANTINE, SMALL, check_tables, msg_id, new_disk, reads, record
+from tests.message_store.kit import (
+    FOLDER,
+    QUARANTINE,
+    SMALL,
+    check_tables,
+    msg_id,
+    new_disk,
+    reads,
+    record,
+    sealed,
+)
 from tests.message_store.store_world import StoreWorld
 from warrenmq.message_store import dump as store_dump
 from warrenmq.message_store import rdq
@@ -293,7 +305,7 @@ def test_a_full_disk_does_not_stop_a_start_with_damage():
     put(disk, 0, record(1), b"damage", record(2))
     put(disk, 1, record(3))
     disk.free_bytes = 0
-    places, recovered = found(disk, 1, 2, 3)
+    places, recovered = found(disk, 1, 2, 3, 4)
     assert set(places) == {1, 2, 3}
     assert len(recovered.damage) == 1
 
@@ -351,3 +363,20 @@ def test_a_combine_of_rabbitmq_that_was_cut_off_loses_nothing(left, temporary, r
     assert set(places) == {*EVERY_ONE, 9}
     assert not any(name.endswith(".rdt") for name in disk.listdir(FOLDER))
     assert recovered.files.current == (2 if temporary is None else 3)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.integers(60, 250)), min_size=1, max_size=12), st.data())
+def test_a_flipped_bit_is_told_if_it_costs_a_message_and_only_then(kept, data):
+    """Nothing that a queue refers to goes without a word, and garbage is no damage, whatever became of it."""
+    disk = new_disk()
+    content = bytearray(
+        b"".join(record(number, sealed(number, size)) for number, (_, size) in enumerate(kept))
+    )
+    wanted = [number for number, (wanted, _) in enumerate(kept) if wanted]
+    bit = data.draw(st.integers(0, 8 * len(content) - 1))
+    content[bit // 8] ^= 1 << bit % 8
+    put(disk, 0, content)
+    put(disk, 1, record(99, sealed(99, 60)))
+    places, recovered = found(disk, *wanted, 99)
+    assert bool(recovered.damage) == (set(places) < {*wanted, 99})

@@ -14,8 +14,10 @@ The dirty way, one file after the other in ascending order:
    compared (`second_is_better`): the collectors of RabbitMQ leave copies that a power cut tore, but for their head and marker, in
    front of the good one (defect S39 in docs/defects.md).  (RabbitMQ reads the files in parallel, and two of them may claim one message:
    defect S36.)
-3. Bytes that are no record are copied to the quarantine, but for copies that our own compaction did not finish.
-   Nothing that is read can make a start fail.
+3. Bytes that are no record are damage, and are copied to the quarantine, if a message is missed that may have been there.
+   Else they are of garbage: a power cut leaves half of the holes that a compaction was blanking, and of the copies in
+   them, and no reader can tell these from bytes that rotted, as what lay there was no longer wanted.  A copy that our own
+   compaction did not finish is no damage either way.  Nothing that is read can make a start fail.
 4. The last file is written anew with what it holds of value.  The kernel may have failed to save it (after which it
    says so only once, and shows the lost bytes to readers until it needs the memory), and the store may have crashed for
    that very reason; and whatever was torn at its end must not stay in front of what is appended next.
@@ -41,7 +43,7 @@ from warrenmq.message_store.scan import BLOCK, Gap, Trust, scan
 from warrenmq.seams.disk import is_full
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from warrenmq.message_store.message_index import Entry
     from warrenmq.message_store.scan import Record
@@ -109,7 +111,11 @@ class _Reader:
         self._bad: dict[bytes, tuple[int, bytes, CorruptFile]] = {}
         """Messages of which a copy is damaged: its file, its bytes, and what is wrong with it."""
         self._unclaimed: dict[bytes, tuple[int, int, int]] = {}
-        """Records that no queue refers to: message id -> file, offset, size."""
+        """Records that no queue refers to: message id -> file, offset, size of the last one."""
+        self._more_unclaimed: dict[bytes, list[tuple[int, int, int]]] = {}
+        """The others of messages that have several."""
+        self._no_records: list[tuple[int, int, int]] = []
+        """Bytes that are no record, and should be: file, offset, length."""
 
     def run(self) -> Recovered:
         self._put_away()
@@ -118,7 +124,10 @@ class _Reader:
             self._files.add(number)
             self._read(number)
         self._set_aside_damaged()
-        self._set_aside_misnamed()
+        missed = [msg_id for msg_id in self._refs if msg_id not in self._entries and msg_id not in self._bad]
+        if missed:
+            self._set_aside_no_records()
+            self._set_aside_misnamed(missed)
         self._rewrite_last()
         self._owners.forget({m for m in self._refs if m not in self._entries})
         clean = False
@@ -145,22 +154,26 @@ class _Reader:
         try:
             self._files.resize(number, valid=0, size=file.size())
             refs = self._refs
-            damaged: list[tuple[int, int]] = []
             for found in scan(file, refs):
                 if isinstance(found, Gap):
                     if found.damage:
-                        damaged.append((found.offset, found.length))
+                        self._no_records.append((number, found.offset, found.length))
                 elif found.trust >= Trust.BAD_MARKER:
-                    damaged += [(offset, total) for _, offset, total in found.records]
+                    self._no_records += [(number, offset, total) for _, offset, total in found.records]
                 else:
                     for record in found.records:
                         if record[0] in refs:
                             self._claim(file, number, record)
                         else:
-                            self._unclaimed[record[0]] = number, record[1], record[2]
-            self._set_aside(file, number, damaged)
+                            self._leave_unclaimed(number, record)
         finally:
             file.close()
+
+    def _leave_unclaimed(self, number: int, record: Record) -> None:
+        msg_id, offset, total = record
+        if (other := self._unclaimed.get(msg_id)) is not None:
+            self._more_unclaimed.setdefault(msg_id, []).append(other)
+        self._unclaimed[msg_id] = number, offset, total
 
     def _claim(self, file: File, number: int, record: Record) -> None:
         """Make it the place of its message, unless there is a better one."""
@@ -187,50 +200,56 @@ class _Reader:
         self._files.rows[number].ids.append(msg_id)
         self._files.add_valid(number, total)
 
-    def _set_aside(self, file: File, number: int, damaged: list[tuple[int, int]]) -> None:
-        for offset, length in damaged:
-            if self._is_unfinished_copy(file, number, offset, length):
-                continue
+    def _set_aside_no_records(self) -> None:
+        """Tell the bytes that are no record, and keep them: some message that is missed may have been there."""
+        for number, offset, length in self._no_records:
             path = f"{self._directory}/{rdq.file_name(number)}"
-            self._damage.append(
-                CorruptFile(path, offset, f"{length} bytes are no record; they were copied to the quarantine")
-            )
-            # a full disk, say: the bytes stay where they are until the file is collected
-            with suppress(OSError):
-                self._disk.mkdir(self._quarantine)
-                path = f"{self._quarantine}/{self._kind}-{rdq.file_name(number)}-{offset}"
-                copy = self._disk.open(path, create=True)
-                try:
-                    copy.truncate(0)
-                    for at in range(offset, offset + length, BLOCK):
-                        copy.append(file.pread(min(BLOCK, offset + length - at), at))
-                    copy.datasync()
-                finally:
-                    copy.close()
+            file = self._disk.open_read(path)
+            try:
+                if not self._is_unfinished_copy(file, number, offset, length):
+                    why = f"{length} bytes are no record; they were copied to the quarantine"
+                    self._damage.append(CorruptFile(path, offset, why))
+                    self._keep(file, number, offset, length)
+            finally:
+                file.close()
         if self._damage:
             with suppress(OSError):
                 self._disk.sync_dir(self._quarantine)
+
+    def _keep(self, file: File, number: int, offset: int, length: int) -> None:
+        # a full disk, say: the bytes stay where they are until the file is collected
+        with suppress(OSError):
+            self._disk.mkdir(self._quarantine)
+            path = f"{self._quarantine}/{self._kind}-{rdq.file_name(number)}-{offset}"
+            copy = self._disk.open(path, create=True)
+            try:
+                copy.truncate(0)
+                for at in range(offset, offset + length, BLOCK):
+                    copy.append(file.pread(min(BLOCK, offset + length - at), at))
+                copy.datasync()
+            finally:
+                copy.close()
 
     def _set_aside_damaged(self) -> None:
         """Tell the messages that have no whole copy, and keep the bytes of one that is not whole."""
         for msg_id, (number, record, error) in self._bad.items():
             if msg_id not in self._entries:
-                self._damage.append(error)
-                keep_record(self._disk, self._quarantine, self._kind, number, error.offset, record)
+                self._tell_damaged(number, record, error)
 
-    def _set_aside_misnamed(self) -> None:
+    def _set_aside_misnamed(self, missed: list[bytes]) -> None:
         """Tell records whose message id has a flipped bit, and keep their bytes: queues miss the message that it was.
 
         Most messages that are missed were not on disk yet when the process ended, and most records that no queue refers to are
-        garbage; the checksum, which is bound to the message id, says which record is neither.
+        garbage; the checksum, which is bound to the message id, says which record is neither.  The id that it has now may be
+        that of another message, as most ids differ from others by one bit.
         """
-        missed = [msg_id for msg_id in self._refs if msg_id not in self._entries and msg_id not in self._bad]
-        for msg_id in missed if self._unclaimed else ():
-            as_number = int.from_bytes(msg_id, "big")
-            for bit in range(8 * rdq.ID_SIZE):
-                near = (as_number ^ 1 << bit).to_bytes(rdq.ID_SIZE, "big")
-                if (place := self._unclaimed.get(near)) is not None:
-                    self._check_unclaimed(near, *place)
+        near = (each for msg_id in missed for each in _one_bit_off(msg_id))
+        for msg_id in dict.fromkeys(each for each in near if each in self._unclaimed or each in self._bad):
+            if msg_id in self._unclaimed:
+                for place in (self._unclaimed[msg_id], *self._more_unclaimed.get(msg_id, ())):
+                    self._check_unclaimed(msg_id, *place)
+            elif msg_id in self._entries:  # else it was told
+                self._tell_damaged(*self._bad[msg_id])
 
     def _check_unclaimed(self, msg_id: bytes, number: int, offset: int, total: int) -> None:
         path = f"{self._directory}/{rdq.file_name(number)}"
@@ -242,8 +261,11 @@ class _Reader:
         try:
             rdq.body_of(record, msg_id, path, offset)
         except CorruptFile as error:
-            self._damage.append(error)
-            keep_record(self._disk, self._quarantine, self._kind, number, offset, record)
+            self._tell_damaged(number, record, error)
+
+    def _tell_damaged(self, number: int, record: bytes, error: CorruptFile) -> None:
+        self._damage.append(error)
+        keep_record(self._disk, self._quarantine, self._kind, number, error.offset, record)
 
     def _is_unfinished_copy(self, file: File, number: int, offset: int, length: int) -> bool:
         """True if damage begins with the head of a message that has its place further behind in the same file, or had it: what
@@ -285,6 +307,13 @@ class _Reader:
             self._entries[msg_id] = (self._entries[msg_id][0], number, offset, total)
         row.ids = [msg_id for msg_id, _, _ in survivors]
         self._files.resize(number, valid=row.valid_total_size, size=row.valid_total_size)
+
+
+def _one_bit_off(msg_id: bytes) -> Iterator[bytes]:
+    """All ids from which this one may have come by a flipped bit."""
+    number = int.from_bytes(msg_id, "big")
+    for bit in range(8 * rdq.ID_SIZE):
+        yield (number ^ 1 << bit).to_bytes(rdq.ID_SIZE, "big")
 
 
 def second_is_better(first: bytes, second: bytes) -> bool:
