@@ -67,8 +67,8 @@ class TryAgain:
     """Message from the supervisor to itself: a restart has failed."""
 
     child: Any
-    counts: bool = True
-    """True if the next one counts as a restart: not when the system lacked a thread, memory or the like."""
+    failed: Exception | None
+    """What it raised, so that the next one counts as a restart; None if the system lacked a thread, memory or the like."""
 
 
 class Caller(Protocol):

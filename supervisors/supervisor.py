@@ -23,7 +23,7 @@ from warrenmq.runtime import Exit, Server, Stop, Threads
 from warrenmq.runtime.closable import ALIVE
 from warrenmq.runtime.life import inbox_of, reason_number
 from warrenmq.runtime.messages import Info
-from warrenmq.runtime.reasons import SHUTDOWN
+from warrenmq.runtime.reasons import SHUTDOWN, in_words
 from warrenmq.runtime.shortage import may_pass, shortage
 from warrenmq.supervisors.calls import (
     ChildInfo,
@@ -218,9 +218,9 @@ class Supervisor(Server):
                 child = self._by_ref[message.ref]
                 self._ended(child, message.reason)
                 self._fallen(child, message.reason)
-            case TryAgain(child, counts) if child.ref is None and self._children.get(child.spec.id) is child:
-                if counts:
-                    self._restart(child, "its start failed")
+            case TryAgain(child, failed) if child.ref is None and self._children.get(child.spec.id) is child:
+                if failed is not None:
+                    self._restart(child, failed)
                 else:
                     self._start_again(child, waited=True)
 
@@ -240,6 +240,8 @@ class Supervisor(Server):
         counted = self._restarts.restart(self.runtime.monotonic_ns())
         self._tell(child, counted, reason, gives_up=counted > self._restarts.limit)
         if counted > self._restarts.limit:
+            if reason != SHUTDOWN:  # else it is another supervisor that gave up
+                self.runtime.gave_up_after = in_words(reason)
             raise Stop(SHUTDOWN)
         self._start_again(child)
 
@@ -262,7 +264,7 @@ class Supervisor(Server):
                 child=child.spec.id,
                 reason=str(reason) or repr(reason),
             )
-        self.send_after(SHORTAGE_RETRY, TryAgain(child, counts=False))
+        self.send_after(SHORTAGE_RETRY, TryAgain(child, None))
 
     def _start_again(self, child: Child, *, waited: bool = False) -> None:
         fallen = affected(self._strategy, list(self._children.values()), child)
@@ -275,7 +277,7 @@ class Supervisor(Server):
                     log.warning(
                         "restart failed", supervisor=self._life.label, child=one.spec.id, exc_info=error
                     )
-                    self.actor_inbox.send(Info(TryAgain(one)))
+                    self.actor_inbox.send(Info(TryAgain(one, error)))
                     return
                 self._wait_to_restart(one, error, told=waited)
                 return

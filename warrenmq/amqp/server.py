@@ -30,6 +30,7 @@ from warrenmq.broker.broker import Broker
 from warrenmq.errors import BrokerClosed, CallerError
 from warrenmq.log import Log
 from warrenmq.runtime.life import inbox_of
+from warrenmq.runtime.reasons import SHUTDOWN, in_words
 from warrenmq.supervisors import which_children
 
 if TYPE_CHECKING:
@@ -228,13 +229,13 @@ class AmqpServer:
         """Raise BrokerClosed unless it accepts connections, and its brokers are open; ForkedProcess in a forked child."""
         self._runtime.check_process()
         if self._down is not None and not self._closing:
-            msg = f"the AMQP listener is down: its supervisor gave up ({self._down})"
+            msg = f"the AMQP listener is down: its supervisor gave up after {self._down}"
             raise BrokerClosed(msg)
         for broker in self._brokers:
             broker.check_open()
 
     def _sup_ended(self, reason: Any) -> None:
-        self._down = repr(reason)
+        self._down = self._runtime.gave_up_after if reason == SHUTDOWN else in_words(reason)
 
     def __enter__(self) -> Self:
         return self

@@ -71,6 +71,8 @@ class Runtime(ABC):
         """Label -> its incarnations up to the last `retire`."""
         """By name, of the system that runs now."""
         self._counting = threading.Lock()
+        self.gave_up_after = ""
+        """What ended the last child over which a supervisor gave up, in words."""
 
     forked_from: int | None = None
     """The process in which the actors run, in a child that was forked from it."""

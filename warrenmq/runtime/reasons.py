@@ -39,6 +39,19 @@ class Killed(BaseException):
     """Raised in an actor that was killed while it ran, where it next meets the runtime: it unwinds quietly."""
 
 
+def in_words(reason: Any) -> str:
+    """An exit reason for a sentence.
+
+    >>> in_words(OSError(30, "Read-only file system", "/data/0.rdq")), in_words("killed")
+    ("OSError: [Errno 30] Read-only file system: '/data/0.rdq'", 'killed')
+    >>> in_words(KeyError())
+    'KeyError'
+    """
+    if isinstance(reason, BaseException):
+        return f"{type(reason).__name__}: {reason}".removesuffix(": ")
+    return str(reason)
+
+
 def is_normal(reason: Any) -> bool:
     """True for a normal exit reason, as in OTP: normal, shutdown, {shutdown, _}.
 
