@@ -8,6 +8,9 @@
 
 Calls that may wait (open, declare, get, close) run in a worker thread; publishes and deliveries do not: confirms
 and messages come back to the loop through `call_soon_threadsafe`.
+
+A task may be cancelled anywhere: a broker that it was about to open is closed again, and a message that it was about to get goes back to its
+queue (with `no_ack` it is gone); a publish may have taken effect or not.
 """
 
 from __future__ import annotations
@@ -26,8 +29,9 @@ from warrenmq.broker.arguments import Named, check_bodies, name
 from warrenmq.broker.broker import QueueHandle as _Queue
 from warrenmq.broker.consumer import DEFAULT_PREFETCH, DOWN, ConsumeOptions, consume_options
 from warrenmq.broker.consumer import Consumer as _Consumer
+from warrenmq.cancellable import in_thread
 from warrenmq.checks import is_a, seconds, whole
-from warrenmq.errors import Blocked, BrokerClosed
+from warrenmq.errors import Blocked, BrokerClosed, Error
 from warrenmq.node.alarms import BlockedPublisher
 from warrenmq.trace.events import AlarmBlocked, AlarmUnblocked
 from warrenmq.trace.writers import writer
@@ -78,7 +82,7 @@ class Broker:
 
     async def start(self) -> Self:
         """Open or recover the directory; raises as `warrenmq.open` does."""
-        self._sync = await asyncio.to_thread(self._start)
+        self._sync = await in_thread(self._start, _broker.Broker.close)
         return self
 
     async def close(self, timeout: float | None = 60.0) -> tuple[str, ...]:  # noqa: ASYNC109  # the face's own signature
@@ -339,12 +343,15 @@ class Queue(Named):
         self._broker.sync.check_open()
         timeout = seconds("timeout", timeout)
         if not timeout:
-            return await asyncio.to_thread(self._queue.get, None, no_ack=no_ack)
-        async with self.consume(1, no_ack) as consumer:
-            try:
-                return await asyncio.wait_for(anext(consumer), timeout)
-            except (TimeoutError, StopAsyncIteration):
-                return None
+            return await in_thread(partial(self._queue.get, None, no_ack=no_ack), _requeue)
+        delivery = None
+        try:
+            async with self.consume(1, no_ack) as consumer:
+                delivery = await consumer.get(timeout)
+        except asyncio.CancelledError:  # while the consumer was cancelled
+            _requeue(delivery)
+            raise
+        return delivery
 
     def consume(self, prefetch: int = DEFAULT_PREFETCH, no_ack: bool = False, *,
                 exclusive: bool = False, priority: int = 0) -> Consumer:  # fmt: skip
@@ -469,6 +476,29 @@ class _WakingChannel:
             self._loop.call_soon_threadsafe(self.news.set)
 
 
+async def _taken(consumer: _Consumer, channel: _WakingChannel) -> list[Delivery]:
+    """Take what is there; in a worker thread if the consumer has to subscribe again for that."""
+    if not channel.subscribe_again:
+        return consumer.take(DELIVERIES_PER_TAKE, 0)
+    channel.subscribe_again = False
+    try:
+        return await in_thread(partial(consumer.take, DELIVERIES_PER_TAKE, 0), _requeue_all)
+    except BaseException:
+        channel.subscribe_again = True
+        raise
+
+
+def _requeue(delivery: Delivery | None) -> None:
+    if delivery is not None:
+        with suppress(Error):  # it is not to be acked, or its queue is gone
+            delivery.nack()
+
+
+def _requeue_all(deliveries: list[Delivery]) -> None:
+    for delivery in deliveries:
+        _requeue(delivery)
+
+
 class Consumer:
     """Deliveries for `async for`; acks are ordinary methods of the delivery, they never wait."""
 
@@ -478,15 +508,19 @@ class Consumer:
         self._consumer: _Consumer | None = None
         self._channel: _WakingChannel | None = None
         self._ready: deque[Delivery] = deque()
+        self._at_work = asyncio.Lock()
+        """Held by the task that subscribes or takes: several may wait for deliveries of one consumer."""
 
     async def _started(self) -> tuple[_Consumer, _WakingChannel]:
-        if self._consumer is None or self._channel is None:
-            broker = self._broker.sync
-            channel = self._channel = _WakingChannel(broker.runtime.channel())
-            self._consumer = await asyncio.to_thread(
-                lambda: _Consumer(broker.inside.client, self._queue, **self._options, channel=channel)
-            )
-        return self._consumer, self._channel
+        async with self._at_work:
+            if self._consumer is None or self._channel is None:
+                broker = self._broker.sync
+                channel = self._channel = _WakingChannel(broker.runtime.channel())
+                subscribe = partial(
+                    _Consumer, broker.inside.client, self._queue, **self._options, channel=channel
+                )
+                self._consumer = await in_thread(subscribe, _Consumer.cancel)
+            return self._consumer, self._channel
 
     def __aiter__(self) -> AsyncIterator[Delivery]:
         return self
@@ -519,11 +553,8 @@ class Consumer:
         deadline = None if limit is None else clock() + limit
         while not self._ready:
             channel.news.clear()
-            if channel.subscribe_again:
-                channel.subscribe_again = False
-                self._ready.extend(await asyncio.to_thread(consumer.take, DELIVERIES_PER_TAKE, 0))
-            else:
-                self._ready.extend(consumer.take(DELIVERIES_PER_TAKE, 0))
+            async with self._at_work:
+                self._ready.extend(await _taken(consumer, channel))
             if not self._ready:
                 left = None if deadline is None else deadline - clock()
                 if consumer.ended or (left is not None and left <= 0):

@@ -33,7 +33,9 @@ def test_the_broker_says_what_its_supervisor_gave_up_after(code: int, words: str
         with pytest.raises(Refusal):
             queue.publish(b"refused").result(60)
         host.sleep(60)
-        with pytest.raises(BrokerClosed, match=rf"gave up after OSError: .*{words}: '/data/.*close it and open"):
+        with pytest.raises(
+            BrokerClosed, match=rf"gave up after OSError: .*{words}: '/data/.*close it and open"
+        ):
             queue.publish(b"refused")
         host.disk.before_op = host.before_op
         host.crash(power_cut=True)
