@@ -258,8 +258,7 @@ def test_the_last_file_is_written_anew_without_garbage_and_torn_tail():
     places, recovered = found(disk, 1, 2, 3)
     assert places == {1: (0, 0), 2: (0, 29)}
     assert disk.read(f"{FOLDER}/0.rdq") == record(1) + record(2)
-    assert len(recovered.damage) == 1
-    assert disk.read(f"{QUARANTINE}/store-0.rdq-87") == record(3)[:-2]
+    assert recovered.damage == []
 
 
 def test_the_last_file_is_only_cut_when_there_is_no_space_to_write_it_anew():
@@ -308,6 +307,21 @@ def test_a_full_disk_does_not_stop_a_start_with_damage():
     places, recovered = found(disk, 1, 2, 3, 4)
     assert set(places) == {1, 2, 3}
     assert len(recovered.damage) == 1
+
+
+@pytest.mark.parametrize("zeros", [0, 700])
+@pytest.mark.parametrize("came", [1, 7, 8, 20, 24, 25, 100, 300])
+def test_a_write_that_was_cut_off_is_no_damage(came, zeros):
+    """A process that was killed within a write of the last file, or a power cut: the message was never confirmed."""
+    for in_last in (True, False):
+        disk = new_disk()
+        put(disk, 0, record(1), record(2, b"\x83" * 400)[:came], bytes(zeros))
+        if not in_last:
+            put(disk, 1, record(3))
+        places, recovered = found(disk, 1, 2, *([] if in_last else [3]))
+        assert places[1] == (0, 0)
+        assert 2 not in places
+        assert bool(recovered.damage) == (came > 6 and not in_last), "an older file was synced"
 
 
 def test_half_done_files_of_a_crash_are_deleted():

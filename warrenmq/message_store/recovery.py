@@ -17,7 +17,8 @@ The dirty way, one file after the other in ascending order:
 3. Bytes that are no record are damage, and are copied to the quarantine, if a message is missed that may have been there.
    Else they are of garbage: a power cut leaves half of the holes that a compaction was blanking, and of the copies in
    them, and no reader can tell these from bytes that rotted, as what lay there was no longer wanted.  A copy that our own
-   compaction did not finish is no damage either way.  Nothing that is read can make a start fail.
+   compaction did not finish is no damage either way, nor is a write at the end of the last file.  Nothing that is read
+   can make a start fail.
 4. The last file is written anew with what it holds of value.  The kernel may have failed to save it (after which it
    says so only once, and shows the lost bytes to readers until it needs the memory), and the store may have crashed for
    that very reason; and whatever was torn at its end must not stay in front of what is appended next.
@@ -206,7 +207,7 @@ class _Reader:
             path = f"{self._directory}/{rdq.file_name(number)}"
             file = self._disk.open_read(path)
             try:
-                if not self._is_unfinished_copy(file, number, offset, length):
+                if not self._is_unfinished(file, number, offset, length):
                     why = f"{length} bytes are no record; they were copied to the quarantine"
                     self._damage.append(CorruptFile(path, offset, why))
                     self._keep(file, number, offset, length)
@@ -266,6 +267,23 @@ class _Reader:
     def _tell_damaged(self, number: int, record: bytes, error: CorruptFile) -> None:
         self._damage.append(error)
         keep_record(self._disk, self._quarantine, self._kind, number, error.offset, record)
+
+    def _is_unfinished(self, file: File, number: int, offset: int, length: int) -> bool:
+        if number == self._files.current and self._is_cut_off(file.pread(file.size() - offset, offset)):
+            return True
+        return self._is_unfinished_copy(file, number, offset, length)
+
+    def _is_cut_off(self, end: bytes) -> bool:
+        """True if the end of a file is the beginning of a record and perhaps zeros, as a killed process or a power cut leaves of a write.
+
+        It was never synced, so nobody was promised the message.  A record whose size has a flipped bit ends in a marker.
+        """
+        came = end.rstrip(b"\0")
+        if len(came) < rdq.HEAD.size:
+            return came.startswith(bytes(4))  # no size is as large as 4 GiB
+        size, msg_id = rdq.HEAD.unpack_from(came)
+        whole = int(size) + rdq.OVERHEAD - rdq.ID_SIZE
+        return msg_id in self._refs and whole > len(came) and not came.endswith(rdq.MARKER)
 
     def _is_unfinished_copy(self, file: File, number: int, offset: int, length: int) -> bool:
         """True if damage begins with the head of a message that has its place further behind in the same file, or had it: what
