@@ -56,6 +56,28 @@ def a_frame(files: Files, rng: random.Random) -> None:
         files[name] = files[name][: gone.offset] + files[name][gone.end :]
 
 
+def names_in(files: Files) -> list[tuple[str, Frame]]:
+    """The frames that name an actor, a kind of messages or a text, each with its file."""
+    segments = sorted(name for name in files if name.endswith(".wtr"))
+    return [
+        (name, each)
+        for name in segments
+        for each in frames_of(memoryview(files[name]))
+        if each.kind == Kind.META
+    ]
+
+
+def without(files: Files, name: str, frame: Frame) -> Files:
+    """The files without a frame of one of them."""
+    return files | {name: files[name][: frame.offset] + files[name][frame.end :]}
+
+
+def a_name(files: Files, rng: random.Random) -> None:
+    """Rows of an actor that nothing else names are there, or an actor that has none is not known of."""
+    if names := names_in(files):
+        files.update(without(files, *rng.choice(names)))
+
+
 def rows_of_a_frame(files: Files, rng: random.Random) -> None:
     """The frame is whole; the first or last rows of it are not there any more."""
     if not (name := _one(files, rng, ".wtr")):
@@ -119,5 +141,5 @@ def _written(data: bytes) -> list[int]:
 
 
 DAMAGE: list[Callable[[Files, random.Random], None]] = [
-    a_file, a_run, a_tail, a_tail_of_whole_frames, a_frame, rows_of_a_frame, rows_of_a_slab, a_page, a_page, bits, bits, bits,
+    a_file, a_run, a_tail, a_tail_of_whole_frames, a_frame, a_name, rows_of_a_frame, rows_of_a_slab, a_page, a_page, bits, bits, bits,
 ]  # fmt: skip

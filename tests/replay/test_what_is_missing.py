@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.trace_damage import Files, a_file, a_frame, a_run, a_tail
+from tests.fuzz.trace_damage import Files, a_file, a_frame, a_run, a_tail, names_in, without
 from tests.replay.planted_violations import PLANTS
 from tests.support.simulated import EVERY_KIND, SimulatedHost
 from tests.support.simulated_trace import consistent_trace
@@ -23,6 +23,8 @@ from tests.support.trace_writer import RunRows, write_trace
 from warrenmq.broker.broker import Broker
 from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.replay.drive.result import Result
+from warrenmq.simulate.run import run_traced
+from warrenmq.simulate.script import parse
 from warrenmq.trace.reader import NotATrace
 from warrenmq.trace.recorder import Recorder
 
@@ -151,3 +153,19 @@ def test_a_brokers_trace_with_missing_rows_is_neither_violated_nor_fine(seed: in
         boots = [run.boot for run in result.catalog.runs]
         if result.figures["events"] < events and (len(boots) == 3 or boots == [1, 3]):
             assert result.verdict == "indeterminate", dice
+
+
+@pytest.mark.parametrize("end", ["restart", "crash cut=0"])
+def test_a_name_that_is_missing_convicts_nobody(end):
+    """The rows of a collector that nobody can tell for one moved records and cut files; those of a queue are of no queue."""
+    consumed = "; ".join(["get", "consume count=3"] * 4)
+    told = f"publish_many count=20 size=900; publish_many count=20 size=900; settle; {consumed}; sleep ms=16000; {end}; get; restart"
+    script = parse("\n".join(told.split("; ")))
+    outcome, files = run_traced(1, script, "modern")
+    assert outcome.verdict == "ok"
+    names = names_in({**files})
+    assert len(names) > 20
+    for name, frame in names:
+        found = replay_memory(without({**files}, name, frame))
+        assert found.violations == [], frame.payload
+        assert found.verdict == "indeterminate", frame.payload

@@ -313,8 +313,9 @@ def _run(files: list[FileIndex]) -> Run:
     # A torn tail counts, too: the slab file has the rows that were being written, but other actors' rows may have been in that frame.
     damaged = any(file.damage for file in segments) or any(file.footer is None for file in segments[:-1])
     damaged = damaged or any(
-        file.footer is not None and file.footer["rows"] != sum(frame.rows for frame in file.frames)
+        not is_whole(file.footer, file.counted, sum(frame.rows for frame in file.frames))
         for file in segments
+        if file.footer is not None
     )
     numbered = [_file_number(file) for file in segments] == list(range(1, len(segments) + 1))
     ended = run.closed or (last is None and bool(slabs) and bool(segments))
@@ -327,6 +328,11 @@ def _run(files: list[FileIndex]) -> Run:
     # A filtered trace lists all its actors.
     run.has_strangers = not run.whole and not header.get("filtered", False)
     return run
+
+
+def is_whole(footer: Mapping[str, Any], frames: int, rows: int) -> bool:
+    """True if a segment file has as many frames and rows as its footer says; a frame without rows names something."""
+    return bool(footer["frames"] == frames and footer["rows"] == rows)
 
 
 def reaches(written: Progress, segment: int, size: int, rows: int) -> bool:

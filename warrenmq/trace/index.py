@@ -96,6 +96,8 @@ class FileIndex:
     starts: list[Row] = field(default_factory=list)
     """RUN_START rows, which name the boot."""
     damage: list[Damage] = field(default_factory=list)
+    counted: int = 0
+    """Frames of any kind before the footer."""
     footer: dict[str, Any] | None = None
     slabs: dict[int, bytes] | None = None
     """The rows of a slab file, by actor."""
@@ -163,6 +165,7 @@ def _index_segment(name: str, data: memoryview) -> FileIndex:
 
 
 def _take(index: FileIndex, frame: Frame) -> None:
+    index.counted += frame.kind != Kind.FOOTER
     if frame.kind == Kind.ROWS:
         index.frames.append(
             FrameEntry(frame.offset, frame.seq_first, frame.rows, frame.t_first, frame.t_last, frame.who)

@@ -38,7 +38,7 @@ from itertools import count, groupby
 from typing import Any, NamedTuple
 
 from warrenmq.trace.block import ROW, Frame, Kind, decode_columns, decode_map, next_frame, raw_columns
-from warrenmq.trace.catalog import NEVER, Chunk, Run, branch_of, order_of_boots, reaches
+from warrenmq.trace.catalog import NEVER, Chunk, Run, branch_of, is_whole, order_of_boots, reaches
 from warrenmq.trace.index import ActorEntry, Damage, take_names
 from warrenmq.trace.reader import header_of, names_in
 from warrenmq.trace.segment import decode_header
@@ -79,10 +79,12 @@ class RunFiles:
     """Segment -> its size when it was last read."""
     counted: dict[int, int] = field(default_factory=dict)
     """Segment -> the rows in it so far."""
+    frames: dict[int, int] = field(default_factory=dict)
+    """Segment -> the frames in it so far."""
     has_two_slabs: bool = False
     """There is a copy of the slab file, and either may be older than the other."""
     damaged: bool = False
-    """A frame of a segment was unreadable, or its footer counts more rows."""
+    """A frame of a segment was unreadable, or its footer counts more frames or rows."""
 
     @property
     def last(self) -> int:
@@ -396,13 +398,14 @@ def _take_header(run: Run, header: dict[str, Any]) -> None:
 def _take_names(files: RunFiles, number: int, frame: Frame) -> None:
     """Take names and the end of a segment from a frame."""
     files.named_to[number] = frame.end
-    if frame.kind == Kind.ROWS:
+    if frame.kind != Kind.FOOTER:
         files.counted[number] = files.counted.get(number, 0) + frame.rows
-    elif frame.kind == Kind.FOOTER:
+        files.frames[number] = files.frames.get(number, 0) + 1
+    if frame.kind == Kind.FOOTER:
         files.finished.add(number)
         footer = decode_map(frame)
         files.run.closed = files.run.closed or bool(footer["closed"])
-        files.damaged |= footer["rows"] != files.counted.get(number, 0)
+        files.damaged |= not is_whole(footer, files.frames.get(number, 0), files.counted.get(number, 0))
     elif frame.kind == Kind.META:
         take_names(frame, files.run)
 

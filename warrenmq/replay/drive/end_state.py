@@ -160,8 +160,10 @@ def _untrue(context: TraceContext, found: Found) -> Iterator[Finding]:
             closed = QueueClosed.of(mark.closed)
             said = {"messages": closed.messages, "next sequence id": closed.next_seq_id}
             made = {"messages": queue["ready"] + queue["unacked"], "next sequence id": queue["next_seq_id"]}
+            needs = (who, *context.started_by(who))
         else:
             its = counts.get(who, Figures())
+            needs = (who, *context.collectors_of(who))
             ended = StoreClosed.of(mark.closed)
             said = {"messages": ended.messages, "references": ended.references, "files": ended.files}
             made = {
@@ -172,5 +174,4 @@ def _untrue(context: TraceContext, found: Found) -> Iterator[Finding]:
         for what, value in said.items():
             if made[what] != value:
                 text = f"{what}: {value}, it said when it stopped; its rows make {made[what]}"
-                needs = (who, *context.started_by(who))
                 yield Finding("E1", context.name(who), text, ((*who, mark.closed.seq),), mark.closed.t, needs)

@@ -241,6 +241,11 @@ class TraceContext:
         actors = self.runs[who[0]].actors
         return tuple((who[0], actor) for actor, entry in actors.items() if entry.parent == who[1])
 
+    def collectors_of(self, store: Who) -> tuple[Who, ...]:
+        """The garbage collectors of a store; where none is known and names may be missing, whoever may have been one."""
+        stranger = store[0], STRANGER
+        return self.started_by(store) or ((stranger,) if stranger in self.coverage else ())
+
     def is_last_of_name(self, who: Who) -> bool:
         """True if the run has no later incarnation of this actor."""
         if not self._lasts:

@@ -110,7 +110,7 @@ class DirectReads(Machine):
                 msg, store, file, offset = place
                 subject = f"message {msg & 0xFFFFFFFFFFFFFFFF:016x} in queue {context.name((run, reader))}"
                 text = f"it was read at {offset} of file {file} of {context.name((run, store))}, where it was not"
-                needs = ((run, reader), (run, store), *context.started_by((run, store)))
+                needs = ((run, reader), (run, store), *context.collectors_of((run, store)))
                 outcome.findings.append(Finding("D1", subject, text, ((run, reader, seq),), t, needs, (msg,)))
         return outcome
 

@@ -104,7 +104,7 @@ class Garbage(Machine):
             text = (
                 f"after {(told[0].t - state.last) / 1e9:.0f} quiet seconds, {valid} of {size} bytes are valid"
             )
-            needs = (who, *context.started_by(who))
+            needs = (who, *context.collectors_of(who))
             rows = ((*who, told[-1].seq),)
             outcome.findings.append(Finding("S9", context.name(who), text, rows, told[-1].t, needs))
         return outcome

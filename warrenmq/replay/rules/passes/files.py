@@ -118,7 +118,7 @@ class Files(Machine):
         run, store, number = int(key[0]), int(key[1]), int(key[2])
         file, findings = self.new_file(key, context), []
         subject = f"file {number} of {context.name((run, store))}"
-        needs = ((run, store), *context.started_by((run, store)))
+        needs = ((run, store), *context.collectors_of((run, store)))
         # plain tuples: a large store has a tenth of all rows here
         for row in sorted(zip(*[iter(state)] * len(COLUMNS), strict=True), key=_IN_ORDER):
             for rule, text in file.take(row):
