@@ -1,8 +1,10 @@
-"""Names in the README and docs/ exist: files, names of the code, settings, packages, invariants."""
+"""Names in pages, docstrings and comments exist: files, names of the code, settings, packages, invariants."""
 
 import ast
+import builtins
 import functools
 import re
+import sys
 from dataclasses import fields
 
 import pytest
@@ -29,6 +31,34 @@ def test_every_file_that_a_page_names_exists(page):
     missing = [each for each in named if f"/{each}\n" not in there and f"\n{each}\n" not in there]
     typed = {part["title"] for part in PART.finditer(text_of(page))}
     assert [each for each in missing if each not in MADE_BY_COMMANDS | typed] == []
+
+
+def test_every_program_that_a_page_runs_with_python_m_exists():
+    """Ours; those of others, such as mkdocs, have their own tests."""
+    files = {f"{name.replace('/', '.')}." for name in tracked_files() or []}
+    run = {
+        (path, each)
+        for path in tracked_files() or []
+        if path.endswith(".md")
+        for each in re.findall(r"python3? -m ((?:warrenmq|benchmarks|tools|tests)[\w.]*)", text_of(path))
+    }
+    assert len(run) > 10
+    assert [each for each in sorted(run) if not any(name.startswith(f"{each[1]}.") for name in files)] == []
+
+
+def test_every_module_that_a_source_names_by_its_folder_exists():
+    """In docstrings and comments: `queue/state.py`, or the path from the root."""
+    there = "\n".join(["", *(tracked_files() or []), ""])
+    named = {
+        (path, each)
+        for path in tracked_files() or []
+        if path.endswith((".py", ".js")) and not path.startswith("tests/structure/")
+        for each in re.findall(r"(?<![\w./{}-])((?:[\w-]+/)+\w+\.py)\b", text_of(path))
+    }
+    assert len(named) > 100
+    assert [
+        each for each in sorted(named) if f"/{each[1]}\n" not in there and f"\n{each[1]}\n" not in there
+    ] == []
 
 
 def test_every_setting_on_its_page_is_one_and_has_the_default_that_is_said():
@@ -110,3 +140,57 @@ def test_every_name_in_a_story_is_in_the_code(page):
     text = re.sub(r"^```.*?^```", "", text_of(f"docs/{page}.md"), flags=re.MULTILINE | re.DOTALL)
     named = {each for each in re.findall(r"`([^`\n]+)`", text) if NAME.match(each)}
     assert [each for each in sorted(named) if not NOT_OURS.fullmatch(each) and not has(each)] == []
+
+
+QUOTED = re.compile(r"`(_?[A-Za-z]\w*(?:\.\w+)*(?:\(\))?)`")
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+PROSE = re.compile(r'^ *""".*?"""$|#.*?$', re.MULTILINE | re.DOTALL)
+OF_OTHERS = {"task_publish_retry", "logging.Handler.handleError"}
+"""Names of programs and libraries that nothing here calls."""
+
+
+def test_every_name_in_a_page_a_docstring_or_a_comment_is_used_somewhere():
+    """Weaker than the test of the stories, for all text: a function that was renamed is noticed if no code has its old name."""
+    words = words_in_use()
+    stale = [
+        f"{path}: {name}"
+        for path, text in texts()
+        for name in sorted(set(QUOTED.findall(text)) - OF_OTHERS)
+        if is_identifier(name) and not NOT_OURS.fullmatch(name) and not is_used(name, words)
+    ]
+    assert stale == []
+
+
+def texts():
+    """Every page but those on RabbitMQ and on the past, without blocks of code, and every Python file."""
+    for path in tracked_files() or []:
+        if path.endswith(".md") and not path.startswith(("docs/reference/", "tests/golden/", "CHANGELOG")):
+            yield path, FENCED.sub("", text_of(path))
+        elif path.endswith(".py") and not path.startswith("tests/structure/"):
+            yield path, text_of(path)
+
+
+def is_identifier(name):
+    """True for what looks like a name of code, and not like a word, a key or a suffix."""
+    return bool(re.search(r"\w_\w|\.|\(\)|[a-z][A-Z]", name)) and not name.startswith("_")
+
+
+def is_used(name, words):
+    """True if each part of a name is used; a member of a class of ours must be in that class."""
+    first, *rest = name.removesuffix("()").split(".")
+    if rest and first in members()[0]:
+        return has(name)
+    return all(each in words for each in (first, *rest)) or (
+        first.startswith("WARRENMQ_") and first.removeprefix("WARRENMQ_").lower() in words
+    )
+
+
+@functools.cache
+def words_in_use():
+    """The words of all code, without docstrings and comments, and those of what RabbitMQ's pages say."""
+    found = {*dir(builtins), *sys.stdlib_module_names}
+    for path in tracked_files() or []:
+        found.update(re.findall(r"\w+", path))
+        if path.endswith((".py", ".tla", ".toml", ".js", ".conf")) or path.startswith("docs/reference/"):
+            found.update(re.findall(r"\w+", PROSE.sub("", text_of(path))))
+    return found

@@ -1,7 +1,7 @@
 """Definitions of the HTTP API: export and import of users, virtual hosts, policies, queues, exchanges and bindings (rabbit_definitions).
 
 Import adds to what is there: users, permissions and parameters are replaced, a queue or an exchange that is there in another form
-is an error.  All of a file is read before the first change.  `what_is_left` names what a file has and this server does not apply.
+is an error.  All of a file is read before the first change.  What a file has and this server does not apply is named in `Parsed.left`.
 """
 
 from __future__ import annotations

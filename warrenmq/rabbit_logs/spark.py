@@ -1,6 +1,6 @@
 """Logs of RabbitMQ's tracing plugin in Spark: every message's life in every queue, as a DataFrame.
 
-    files ─► parts of files ─► sights (tracing/lifecycles.py) ─► by queue, in order ─► lives
+    files ─► parts of files ─► sights (rabbit_logs/lifecycles.py) ─► by queue, in order ─► lives
 
 A JSON log is read in parts of PART bytes, a text log or a compressed one in one task.  A queue is matched in one task, as
 matching goes through its records in order, and what a task keeps is bounded.  Bodies are not sent from task to task.
@@ -46,7 +46,7 @@ LIFECYCLES = pa.schema([
     ("last_delivered_t", _TIME), ("deliveries", pa.int32()), ("delay_us", pa.int64()), ("dead_lettered", pa.bool_()),
     ("from_stream", pa.bool_()), ("matched", pa.string()),
 ])  # fmt: skip
-"""Columns of `read_tracing`; `tracing/lifecycles.py` says what they mean."""
+"""Columns of `read_tracing`; `rabbit_logs/lifecycles.py` says what they mean."""
 
 
 def read_tracing(spark: SparkSession, *paths: str | os.PathLike[str]) -> DataFrame:

@@ -85,7 +85,7 @@ class QueueModel:
             copy.is_certain &= copy.is_confirmed or copy.was_found
 
     def dead_lettered(self, message: Message) -> None:
-        """A queue has sent it here; it is certain once it `has_arrived`."""
+        """A queue has sent it here; it is certain after `dead_letters_arrived`."""
         self.copies[message.number] = Copy(message, is_certain=False, is_dead_letter=True)
 
     def sent_later(self, message: Message, due_at: float, *, may_be_gone: bool = False) -> None:
