@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from decimal import Decimal
 from typing import Any
 
@@ -19,11 +19,17 @@ from warrenmq.actors.vhost.equivalence import (
 )
 from warrenmq.directory.definitions import QueueRecord
 from warrenmq.errors import PreconditionFailed
+from warrenmq.queue.arguments import QueueArguments
 from warrenmq.routing import ExchangeSpec
 
 QUEUE = "queue 'q' in vhost '/'"
 EXCHANGE = "exchange 'x' in vhost '/'"
 NONE = "none"
+
+
+def test_every_argument_that_means_something_is_compared() -> None:
+    meant = {f"x-{field.name.replace('_', '-')}" for field in fields(QueueArguments)}
+    assert meant <= set(QUEUE_ARGUMENTS)
 
 
 def refused(text: str) -> Any:
