@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 
 from warrenmq.errors import AccessRefused, NotFound
 from warrenmq.routing import PREDECLARED, Binding, Destination, ExchangeSpec, Router
+from warrenmq.routing import TYPES as DECLARABLE
 from warrenmq.routing import router as router_module
+from warrenmq.routing.delayed import X_DELAYED_MESSAGE
 from warrenmq.routing.headers import HeadersMatch, comparable
 from warrenmq.routing.topic import TopicTrie
+from warrenmq.trace.words import ExchangeType
 
 QUEUES = ("q1", "q2", "q3")
 TYPES = ("direct", "fanout", "topic", "headers")
@@ -35,6 +38,11 @@ def to_exchange(name: str, source: str, key: str = "") -> Binding:
 
 def alternate(name: str) -> dict[str, str]:
     return {"alternate-exchange": name}
+
+
+def test_every_type_is_compared_here_and_has_a_word_in_the_trace() -> None:
+    assert {*TYPES, X_DELAYED_MESSAGE} == {*DECLARABLE}
+    assert {name.upper().replace("-", "_") for name in DECLARABLE} == set(ExchangeType.__members__)
 
 
 def test_the_default_exchange_routes_to_the_queues_that_the_keys_name() -> None:
