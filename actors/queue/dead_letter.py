@@ -37,7 +37,7 @@ _CYCLES_LOGGED = 100
 class DeadLetterPublisher:
     """Publishes in the name of one queue process; copies carry no confirm.
 
-    cycles    queues of cycles that were logged
+    _cycles   queues of cycles that were logged
     """
 
     def __init__(

@@ -112,18 +112,18 @@ def why_ended(reason: object) -> str:
 class QueueProcess(Server):
     """The process around one QueueState.
 
-    spec           name, directories, stores, settings
-    state          the queue; its effects are carried out after each message
-    persistent     the queue's end of the persistent message store
-    transient      the same of the transient one
-    dead_letters   publishes copies to the dead-letter exchange
-    releases       publishes delayed messages whose time has come
-    timers         those that run, by the class of their message
-    channel_monitors   those that are watched
-    looks          a LookIdle is on its way, or none is wanted
-    rounds         how often the mailbox ran dry
-    seen_rounds    the same at the end of the last look
-    forwarded      queue -> publications that the vhost process still has to publish to it; not zero
+    spec               name, directories, stores, settings
+    _state             the queue; its effects are carried out after each message
+    _persistent        the queue's end of the persistent message store
+    _transient         the same of the transient one
+    _dead_letters      publishes copies to the dead-letter exchange
+    _releases          publishes delayed messages whose time has come
+    _timers            those that run, by the class of their message
+    _channel_monitors  those that are watched
+    _looks             a LookIdle is on its way, or none is wanted
+    _rounds            how often the mailbox ran dry
+    _seen_rounds       the same at the end of the last look
+    _forwarded         queue -> publications that the vhost process still has to publish to it; not zero
     """
 
     helpable = True

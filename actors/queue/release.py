@@ -69,8 +69,8 @@ class _Owed:
 class Releases:
     """Belongs to one queue process; `note` may be called from any thread.
 
-    owed     sequence id -> the queues that have not answered yet
-    refused  sequence id -> the queues that did not take it: the next release goes to these alone
+    _owed     sequence id -> the queues that have not answered yet
+    _refused  sequence id -> the queues that did not take it: the next release goes to these alone
     """
 
     def __init__(self, process: Server, spec: QueueSpec, log: Log, tell: Callable[[], object],

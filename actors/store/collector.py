@@ -40,9 +40,9 @@ _write_compact_done, _write_truncate = writer(CompactDone), writer(TruncateRow)
 class MsgStoreGc(Server):
     """The garbage collector of one store.
 
-    store      who gets JobDone
-    files      the store's file summary: readers, sizes
-    waiting    file -> the job that waits for its readers (RabbitMQ: pending_no_readers)
+    _store     who gets JobDone
+    _files     the store's file summary: readers, sizes
+    _waiting   file -> the job that waits for its readers (RabbitMQ: pending_no_readers)
     """
 
     def init(self, store: ActorRef[Any], disk: Disk, directory: str, files: FileSummary) -> None:

@@ -82,15 +82,15 @@ class _Peer:
 class MsgStore(Server):
     """One store (the record msstate; the rest of it is in MsgStoreState).
 
-    state         tables, clients, current file
-    gc            its garbage collector, linked
-    damage        where to tell what is found damaged
-    lost          references of a clean stop that no queue has claimed yet
-    peers         cref -> how to reach that client; watched: monitor -> cref
-    credit        what it owes its clients; blocked while the disk is full
-    sync_timer    runs while confirms wait
-    retry_timer   runs while the disk is full; gc_timer while it is too full for the collector
-    interval      runs while there may be garbage to look for
+    _state        tables, clients, current file
+    _gc           its garbage collector, linked
+    _damage       where to tell what is found damaged
+    _lost         references of a clean stop that no queue has claimed yet
+    _peers        cref -> how to reach that client; _watched: monitor -> cref
+    _credit       what it owes its clients; blocked while the disk is full
+    _sync_timer   runs while confirms wait
+    _retry_timer  runs while the disk is full; _gc_timer while it is too full for the collector
+    _interval     runs while there may be garbage to look for
     """
 
     helpable = True

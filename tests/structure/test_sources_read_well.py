@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 
 import pytest
 
@@ -65,3 +66,35 @@ def test_public_things_have_docstrings(name):
     }
     silent = [member for member in methods if not inspect.getdoc(getattr(thing, member))]
     assert silent == []
+
+
+ROW = re.compile(r"^(_?[a-z]\w*) {2,}\S", re.MULTILINE)
+"""A row of a table in a docstring: a name, and what it is."""
+
+
+def attributes(node):
+    """The names of a class that an instance has: methods, fields, and whatever is assigned to self."""
+    for each in node.body:
+        match each:
+            case ast.FunctionDef(name=name) | ast.AnnAssign(target=ast.Name(id=name)):
+                yield name
+            case ast.Assign(targets=targets):
+                yield from (target.id for target in targets if isinstance(target, ast.Name))
+    for each in ast.walk(node):
+        if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name) and each.value.id == "self":
+            yield each.attr
+
+
+def test_a_table_of_attributes_in_the_docstring_of_a_class_has_their_names():
+    """Their whole names, so that they are found: `_timers`, if that is what the class has."""
+    wrong = [
+        f"{module} {node.name}: {name} is {other}"
+        for module, parsed in modules().items()
+        for node in ast.walk(parsed.tree)
+        if isinstance(node, ast.ClassDef) and (text := ast.get_docstring(node))
+        for there in [set(attributes(node))]
+        for name in ROW.findall(text)
+        for other in [name.removeprefix("_") if name.startswith("_") else f"_{name}"]
+        if name not in there and other in there
+    ]
+    assert not wrong

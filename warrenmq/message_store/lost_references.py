@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class LostReferences:
     """References that no queue has claimed since a start after a clean stop.  Used by the store's process only.
 
-    waiting    owners that have not registered since
+    _waiting   owners that have not registered since
     """
 
     def __init__(self, disk: Disk, directory: str, quarantine: str, kind: str, recovered: Recovered) -> None:

@@ -36,10 +36,10 @@ class QueueConsumers:
 
     turns       whose turn it is
     getters     gets that wait for a message, oldest first
-    channels    the ChannelRecord of each channel, by its address
-    members     consumers and getters, and former ones that still hold messages, by id
-    pushed      those that messages are pushed to, oldest first
-    active      the single active consumer, or None
+    _channels   the ChannelRecord of each channel, by its address
+    _members    consumers and getters, and former ones that still hold messages, by id
+    _pushed     those that messages are pushed to, oldest first
+    _active     the single active consumer, or None
     ack_timeouts   the check for deliveries that are acked too late
     """
 

@@ -49,8 +49,8 @@ class ExpiryAndLimits:
     active        True if a message may have to be dropped; in other queues nothing here is called
     may_expire    True if a message may have an expiry
     ttl           x-message-ttl
-    arrived       arrival time of the messages not yet offered to consumers (microseconds since 1970)
-    timer         the expiry that the running DropExpired timer is for; None = no timer runs
+    _arrived      arrival time of the messages not yet offered to consumers (microseconds since 1970)
+    _timer        the expiry that the running DropExpired timer is for; None = no timer runs
     go_ahead      the vhost is recovered: dead letters find their bindings
     """
 

@@ -47,7 +47,7 @@ class IndexSync:
     unsynced        bytes were written that no publisher waits for: the Idle timer syncs them
     disk_full       the last write failed with ENOSPC, or for want of descriptors: publishes are refused until one succeeds
     lack            which of the two, as words of a sentence
-    sync_timer      a SyncTimeout is on its way
+    _sync_timer     a SyncTimeout is on its way
     idle_timer      an Idle is on its way
     stores          the message stores, whose disk may be full, too
     """

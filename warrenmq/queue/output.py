@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 class QueueOutput:
     """Delivers, acks and requeues messages.
 
-    consumers     the queue's consumers, and the messages that each holds
-    front         drops expired and surplus messages
-    drops         drops messages that leave without a consumer
-    expiry        the timer of x-expires
+    _consumers    the queue's consumers, and the messages that each holds
+    _front        drops expired and surplus messages
+    _drops        drops messages that leave without a consumer
+    _expiry       the timer of x-expires
     """
 
     def __init__(self, vq: BackingQueue, consumers: QueueConsumers, front: ExpiryAndLimits, drops: QueueDrops,

@@ -34,7 +34,7 @@ FULL = "the queue has reached its length limit"
 class QueueOverflow:
     """Admits publishes to a queue as far as they fit.
 
-    unanswered    promises of the publish that is being let in, latest message first
+    _unanswered   promises of the publish that is being let in, latest message first
     """
 
     def __init__(self, arguments: QueueArguments, vq: BackingQueue, rows: QueueTrace | None,

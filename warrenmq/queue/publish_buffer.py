@@ -45,9 +45,9 @@ _publication = attrgetter("publication")
 class DiskRoom:
     """The room on the disk for publishes: free space, less what was taken in and may not be written yet.
 
-    refusing        publishes were refused the last time
-    unwritten       bytes taken in since the queue owed no confirm, while room is short: they may not be in the files yet
-    looks_saved     batches that may be taken in before the free space is asked for again
+    _refusing       publishes were refused the last time
+    _unwritten      bytes taken in since the queue owed no confirm, while room is short: they may not be in the files yet
+    _looks_saved    batches that may be taken in before the free space is asked for again
     """
 
     def __init__(
@@ -102,14 +102,14 @@ class DiskRoom:
 class PublishBuffer:
     """Publishes that have arrived and are not taken in yet; only `nack_all` may be called from any thread.
 
-    publishes     in order of arrival; all alike in durable, answered and priority
+    _publishes    in order of arrival; all alike in durable, answered and priority
     count         their messages
-    durable       True if they go to the disk
-    answered      True if their publishers wait for a confirm
-    priority      the priority that they share, in a queue that has priorities
-    timed         True if one of them has a time to live
-    behind        stores that grant no credit, with their trace ids: publishers get none either
-    deferred      credit that publishers get when no store is behind any more
+    _durable      True if they go to the disk
+    _answered     True if their publishers wait for a confirm
+    _priority     the priority that they share, in a queue that has priorities
+    _timed        True if one of them has a time to live
+    _behind       stores that grant no credit, with their trace ids: publishers get none either
+    _deferred     credit that publishers get when no store is behind any more
     """
 
     def __init__(self, queue: str, *, durable: bool, vq: BackingQueue, front: ExpiryAndLimits,

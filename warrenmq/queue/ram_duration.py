@@ -31,7 +31,7 @@ class RamDuration:
     Each runs once at most:
 
     updating    an UpdateRamDuration is on its way
-    bumped      a BumpReduceMemoryUse is on its way
+    _bumped     a BumpReduceMemoryUse is on its way
     """
 
     def __init__(self, vq: BackingQueue, effects: list[Effect]) -> None:

@@ -160,8 +160,8 @@ class QueueState:
     ram_duration       reports to the memory monitor
     drain              Drain calls that wait
     rows               the queue's rows in the trace; None without a trace
-    sync_began         the time at which the sync began that others do, monotonic, ns; else 0
-    since_flush_step   messages published since the last step of a journal flush
+    _sync_began        the time at which the sync began that others do, monotonic, ns; else 0
+    _since_flush_step  messages published since the last step of a journal flush
     """
 
     def __init__(self, vq: BackingQueue, queue: QueueSetting) -> None:

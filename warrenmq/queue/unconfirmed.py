@@ -121,7 +121,7 @@ class Unconfirmed:
     """The outstanding confirms of one queue.  `nack_all` may be called from any thread, once; the rest only by the owner.
 
     unsynced    publications since the last index sync, in order
-    bodies      message id -> the publication that waits for this body
+    _bodies     message id -> the publication that waits for this body
     """
 
     def __init__(self) -> None:

@@ -38,8 +38,8 @@ _MAY_RAISE = tuple(
 class PutOff:
     """Calls the handlers of signals that come in the body of `with PutOff():` after it; for the main thread.
 
-    came       the signals that came, with the frame that each interrupted
-    replaced   the handlers of the application
+    _came      the signals that came, with the frame that each interrupted
+    _replaced  the handlers of the application
     """
 
     def __init__(self) -> None:

@@ -66,7 +66,7 @@ class LastStop(NamedTuple):
 class LastStops:
     """The folders of a vhost's durable queues.
 
-    found    folders that were looked at, and whose queue has not asked for them yet
+    _found   folders that were looked at, and whose queue has not asked for them yet
 
     Queue processes take theirs each in its own thread: a dict's `pop` is atomic.
     """

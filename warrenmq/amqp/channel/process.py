@@ -80,13 +80,13 @@ _NANOSECONDS = 1_000_000
 class ChannelProcess(Server):
     """One channel (the state record `ch`).
 
-    content        frames that are not whole methods yet
-    publishing     publishes and their confirms
-    consuming      consumers, getters, deliveries
-    settling       deliveries that wait for acks
-    transaction    what waits for tx.commit
-    methods        which part handles which method
-    writer         what goes to the client
+    _content       frames that are not whole methods yet
+    _publishing    publishes and their confirms
+    _consuming     consumers, getters, deliveries
+    _settling      deliveries that wait for acks
+    _transaction   what waits for tx.commit
+    _methods       which part handles which method
+    _writer        what goes to the client
     """
 
     helpable = True

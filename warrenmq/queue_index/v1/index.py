@@ -77,8 +77,8 @@ class _Flush:
 class QueueIndex(LiveSegments[Segment]):
     """One queue's index (the record `qistate`).  Not thread-safe: it belongs to its queue process.
 
-    segments       number -> Segment: those with a file, or with something in memory
-    journal        the file and its write buffer
+    _segments      number -> Segment: those with a file, or with something in memory
+    _journal       the file and its write buffer
     dirty_count    actions in the journal: publish, deliver and ack count one each
     next_seq_id    above every sequence id ever published here
     """

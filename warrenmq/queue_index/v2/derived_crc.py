@@ -34,8 +34,8 @@ WORTH = 512
 class DerivedCrc:
     """The checksums of stored messages of one length.
 
-    asked     messages since it was made
-    tables    for each byte of a message's checksum, what it contributes to the first and to the second byte of the result; once they are worth it
+    _asked    messages since it was made
+    _tables   for each byte of a message's checksum, what it contributes to the first and to the second byte of the result; once they are worth it
     """
 
     def __init__(self, length: int) -> None:

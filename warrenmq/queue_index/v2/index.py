@@ -54,10 +54,10 @@ _write_written, _write_synced, _write_deleted = writer(QiWrite), writer(QiSync),
 class QueueIndexV2(LiveSegments[SegmentV2]):
     """One queue's index and small bodies.  Not thread-safe: it belongs to its queue process.
 
-    segments       number -> SegmentV2: those with a file, or with a message in the buffer
-    buffer         sequence id -> record: published, not yet written
-    acks           messages on disk whose acks are not yet written
-    cache          sequence id -> record: written by the last flush, not acked
+    _segments      number -> SegmentV2: those with a file, or with a message in the buffer
+    _buffer        sequence id -> record: published, not yet written
+    _acks          messages on disk whose acks are not yet written
+    _cache         sequence id -> record: written by the last flush, not acked
     next_seq_id    above every sequence id ever published here
     """
 

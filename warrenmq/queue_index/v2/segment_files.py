@@ -86,8 +86,8 @@ class SegmentFiles:
     """The .qi and .qs files of one directory.
 
     folder_changed    files were made or deleted, and the folder was not synced since
-    open              segment -> its open files
-    unsynced          segments written since the last sync, in order, and whether bodies were written, too
+    _open             segment -> its open files
+    _unsynced         segments written since the last sync, in order, and whether bodies were written, too
     """
 
     def __init__(self, disk: Disk, directory: str, entry_count: int, *, check_crc: bool) -> None:

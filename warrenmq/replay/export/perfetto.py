@@ -58,10 +58,10 @@ def _write(events: Iterable[dict[str, Any]], to: TextIO) -> None:
 class _Timeline:
     """Rows in, events of the format out.
 
-    slices     actor -> the slice of its last row, which ends where its next row begins
-    last_of    message -> the track of its last row, for its arrow
-    depths     queue process -> messages in it
-    levels     (run, Kind, whose mailbox or whose credit, 0 of an alarm) -> how many
+    _slices    actor -> the slice of its last row, which ends where its next row begins
+    _last_of   message -> the track of its last row, for its arrow
+    _depths    queue process -> messages in it
+    _levels    (run, Kind, whose mailbox or whose credit, 0 of an alarm) -> how many
     """
 
     def __init__(self, catalog: Catalog) -> None:

@@ -56,8 +56,8 @@ def write_shiviz(
 class _Slice:
     """Vector clocks over the actors of a trace.
 
-    clocks   actor -> its clock
-    sent     (run, actor, seq of a SEND) -> the sender's clock; dropped when the message has been received
+    _clocks  actor -> its clock
+    _sent    (run, actor, seq of a SEND) -> the sender's clock; dropped when the message has been received
     """
 
     def __init__(self, catalog: Catalog) -> None:
