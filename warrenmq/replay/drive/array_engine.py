@@ -60,9 +60,8 @@ class Arrays:
         states = InMemory()
         keys = Keys(self.machines, states)
         check = FullCheck(self._checkers, unproven)
-        # Where a rule is broken it may matter to a machine where its pieces end, so they stay as they were written.
-        for unit in self._units(join=False):
-            for name, key, _, summary in sorted(check.summarise(unit), key=lambda each: file_order(each[2])):
+        for unit in self._units():
+            for name, key, _, summary in check.summarise(unit):
                 keys.absorb(name, key, summary)
         for name, key in unproven:
             for fact in facts_in(self._states.load(name, key) or ()):
@@ -72,8 +71,8 @@ class Arrays:
     def gather(self, wants: Sequence[Want]) -> Iterator[tuple[int, int, Row]]:
         return gather(self._trace, wants)
 
-    def _units(self, *, join: bool = True) -> Iterator[Unit]:
-        return units_of(((piece, self._trace.stored(piece)) for piece in self._pieces), join=join)
+    def _units(self) -> Iterator[Unit]:
+        return units_of((piece, self._trace.stored(piece)) for piece in self._pieces)
 
 
 def file_order(piece: Chunk) -> tuple[int, bool, str, int]:

@@ -193,24 +193,21 @@ class Unit:
         )
 
 
-def units_of(pieces: Iterator[tuple[Chunk, Stored]], *, join: bool = True) -> Iterator[Unit]:
-    """Pieces in the order of their place in a file -> units.
-
-    Where rules are broken it may matter to a machine where its pieces end; `join=False` leaves them as they are.
-    """
+def units_of(pieces: Iterator[tuple[Chunk, Stored]]) -> Iterator[Unit]:
+    """Pieces in the order of their place in a file -> units."""
     pending: list[tuple[Chunk, Stored]] = []
     rows = 0
     for piece in pieces:
         if pending and (rows >= UNIT_ROWS or pending[0][0].run != piece[0].run):
-            yield make_unit(pending, join=join)
+            yield make_unit(pending)
             pending, rows = [], 0
         pending.append(piece)
         rows += piece[0].rows
     if pending:
-        yield make_unit(pending, join=join)
+        yield make_unit(pending)
 
 
-def make_unit(pieces: Sequence[tuple[Chunk, Stored]], *, join: bool) -> Unit:
+def make_unit(pieces: Sequence[tuple[Chunk, Stored]]) -> Unit:
     """Pieces (at least one) of one run as one unit."""
     ordered = sorted(pieces, key=lambda each: each[0].order)
     chunks = [piece for piece, _ in ordered]
@@ -219,7 +216,7 @@ def make_unit(pieces: Sequence[tuple[Chunk, Stored]], *, join: bool) -> Unit:
     for (piece, stored), end in zip(ordered, ends, strict=True):
         decode_into(table[:, end - piece.rows : end], stored)
     rows = Rows(dict(zip(COLUMNS, table, strict=True)))
-    return Unit(chunks[0].run, _joined(chunks) if join else chunks, rows)
+    return Unit(chunks[0].run, _joined(chunks), rows)
 
 
 def _joined(pieces: list[Chunk]) -> list[Chunk]:

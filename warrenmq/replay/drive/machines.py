@@ -1,6 +1,7 @@
 """The machine of a rule: it summarises pieces anywhere, absorbs summaries by key, and finishes with findings.
 
-driver.py states the steps.  A piece is up to 1,024 consecutive rows of one actor; no machine needs the rows of one actor in one place.
+driver.py states the steps.  A piece is consecutive rows of one actor: a block of up to 1,024, or several that follow each other.  No
+machine needs the rows of one actor in one place.
 `piece.order` is (run, actor, first seq): within a key the summaries of one actor come in the order of its rows; nothing is promised
 between actors, so a machine whose key gathers several actors sorts by t when it finishes, or keeps a state in which their order does
 not matter.

@@ -342,12 +342,12 @@ class RunFullCheck:
 
     def _summaries(self, given: Batches) -> Iterator[SummaryRow]:
         check = FullCheck(self._checkers, self._unproven)
-        for unit in units_of(self._unpack(given), join=False):
+        for unit in units_of(self._unpack(given)):
             for nth, (machine, key, piece, summary) in enumerate(check.summarise(unit)):
                 yield SummaryRow(machine, pack(key), *self._order(piece), nth, pickle.dumps(summary))
 
     def _order(self, piece: Chunk) -> tuple[int, int, int]:
-        """The order of a piece, as in array_engine.py, so that of duplicated rows the same one counts as second."""
+        """The order of a piece in the files, so that of duplicated rows the same one counts as second as in one process."""
         if piece.file not in self._numbers:
             return piece.order
         return piece.run, int(piece.offset < 0), self._numbers[piece.file] << 40 | max(piece.offset, 0)
