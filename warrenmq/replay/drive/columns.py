@@ -79,7 +79,7 @@ class Rows:
 
     def __getitem__(self, index: int) -> Ints:
         """A stored column by its place: a view of an event (trace/schema.py) reads it by name."""
-        found: Ints = getattr(self, COLUMNS[index])
+        found: Ints = self._column(COLUMNS[index])
         return found
 
     def are(self, events: Collection[int]) -> Bools:
@@ -117,11 +117,11 @@ class Rows:
 
     def tuples(self) -> list[Row]:
         """The rows as Row tuples, the form that machines take."""
-        return rows_of([getattr(self, name) for name in COLUMNS])
+        return rows_of([self._column(name) for name in COLUMNS])
 
     def table(self) -> Ints:
         """The rows as an array of nine columns."""
-        return np.stack([getattr(self, name) for name in COLUMNS], axis=1)
+        return np.stack([self._column(name) for name in COLUMNS], axis=1)
 
     @property
     def actor(self) -> Ints:

@@ -87,10 +87,10 @@ def make_result(
     rules: Collection[Rule],
 ) -> Result:
     """Findings and figures put together, the same for every engine."""
-    exercised = {
-        rule.id: found.figures[EXERCISED, rule.id] + rule.exercised.count(context.actor_summaries.values())
-        for rule in rules
-    }
+    rows = Counter[int]()
+    for summary in context.actor_summaries.values():
+        rows.update(summary.counts)
+    exercised = {rule.id: found.figures[EXERCISED, rule.id] + rule.exercised.count(rows) for rule in rules}
     violated, undecided = verdict.counts["violations"], verdict.counts["indeterminate"]
     return Result(
         verdict.word,

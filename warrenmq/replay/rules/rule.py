@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warrenmq.replay.drive.machines import Finding, Machine
-from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext
+from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.explain.story import Chain, Story, no_chain
 
 MS, CQ = "docs/reference/message-store.md", "docs/reference/classic-queue.md"
@@ -47,14 +47,13 @@ class Exercised:
     """Event -> with these flags, None = whatever its flag; no event at all = every row.  None: the machines count the cases
     (figures of EXERCISED)."""
 
-    def count(self, summaries: Collection[ActorSummary]) -> int:
-        """Number of rows of these actors that are such cases."""
+    def count(self, rows: Mapping[int, int]) -> int:
+        """Number of rows that are such cases; `rows` has the number of rows of each event and flag, as ActorSummary.counts."""
         if self.rows is None:
             return 0
         return sum(
             n
-            for summary in summaries
-            for word, n in summary.counts.items()
+            for word, n in rows.items()
             if not self.rows or (word >> 8 in self.rows and self._has_flag(self.rows[word >> 8], word & 0xFF))
         )
 
