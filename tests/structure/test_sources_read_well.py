@@ -98,3 +98,18 @@ def test_a_table_of_attributes_in_the_docstring_of_a_class_has_their_names():
         if name not in there and other in there
     ]
     assert not wrong
+
+
+def test_the_contents_of_a_room_name_each_of_its_modules_once():
+    """Where the docstring of a package is a table of contents, as in message_store."""
+    tables = 0
+    for name, module in modules().items():
+        named = re.findall(r"^ {4}([\w/]+) {2,}\S", ast.get_docstring(module.tree) or "", re.MULTILINE)
+        inside = [
+            each for each in modules() if each.startswith(f"{name}.") and not modules()[each].is_package
+        ]
+        there = {each.removeprefix(f"{name}.").replace(".", "/") for each in inside}
+        if module.is_package and 2 * len(set(named) & there) > len(there):
+            tables += 1
+            assert sorted(named) == sorted(there), name
+    assert tables >= 10
