@@ -40,9 +40,9 @@ def static(name: str) -> str:
     return files("warrenmq.lens").joinpath("static", name).read_text(encoding="utf-8")
 
 
-def one_script(modules: tuple[str, ...] = MODULES) -> str:
+def one_script() -> str:
     """Join the page's JavaScript modules into one script; their top-level names differ."""
-    return "".join(_EXPORT.sub("", _IMPORT.sub("", static(f"{name}.js"))) for name in modules)
+    return "".join(_EXPORT.sub("", _IMPORT.sub("", static(f"{name}.js"))) for name in MODULES)
 
 
 def packed(trace: Trace, title: str, marked: Marked | None = None) -> str:

@@ -13,7 +13,7 @@ import asyncio
 import gzip
 import hmac
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,7 +22,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from warrenmq.accepting import ONE, complain, may_wait
@@ -106,15 +106,12 @@ def _host_of(url: str) -> str | None:
 def site(
     feed: Feed,
     *,
-    token: str = "",
     reader: RecordReader | None = None,
-    routes: Sequence[BaseRoute] = (),
     hosts: frozenset[str] = HERE,
 ) -> Starlette:
     """Build the ASGI application that shows a feed.
 
-    `reader` reads the bytes of records from a data directory; `routes` are more of the caller's own, whose commands need `token`; `hosts` are
-    the names under which it may be asked for.
+    `reader` reads the bytes of records from a data directory; `hosts` are the names under which it may be asked for.
     """
 
     async def page(_: Request) -> Response:
@@ -155,9 +152,8 @@ def site(
             Route("/bytes", read_bytes),
             Route("/index", read_index),
             Route("/static/{name}", module),
-            *routes,
         ],
-        middleware=[Middleware(Guard, token=token, hosts=hosts)],
+        middleware=[Middleware(Guard, hosts=hosts)],
     )
 
 
