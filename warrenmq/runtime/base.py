@@ -18,7 +18,6 @@ from pykka import Actor, ActorDeadError, ActorRef, ActorRegistry
 
 from warrenmq.errors import ForkedProcess
 from warrenmq.runtime.calls import From
-from warrenmq.runtime.closable import ALIVE
 from warrenmq.runtime.life import Boot, inbox_of
 from warrenmq.runtime.messages import Call, Exit, Traced
 from warrenmq.runtime.plain import supervised
@@ -279,8 +278,8 @@ class Runtime(ABC):
             sent = inbox.send(wrapped)
             if not sent:
                 _write_undelivered(trace, kind, wrapped.pseq)
-        if not sent and (inbox.gives_back or inbox.reason is ALIVE):
-            sender.fail(inbox.reason)  # it may go on after all, and then nothing else would
+        if not sent and inbox.gives_back:
+            sender.fail(inbox.reason)  # it can be asked again sooner than its end is over
         try:
             return sender.wait(timeout)
         finally:

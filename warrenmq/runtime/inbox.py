@@ -5,7 +5,8 @@ look at `reason` again after they have put, and drain the inbox if it is closed.
 the same one.
 
 An owner that ends only because nobody needs it closes while no mail waits (`close_empty`), and loses nothing: a sender whose
-message comes too late has it back (`gives_back`), and sends it to the successor.
+message comes too late has it back (`gives_back`), and sends it to the successor.  If there is mail after all, the inbox is open again
+before anyone has seen it closed: who finds it closed looks once more under the lock (`_is_over`).
 
 Order.  A sender may add to a message that is still the newest (`send_open`): whatever is sent by anyone else since then is
 handled behind it, as if each part had been sent alone.
@@ -70,25 +71,27 @@ class Inbox(Closable):
         self.newest: object = None
         """The message that was sent last, if it was sent by `send_open`."""
         self.gives_back = False
-        """True after `close_empty`: messages that are sent are neither taken nor lost."""
+        """True once it was closed by `close_empty`: messages that are sent are neither taken nor lost."""
+        self._given_back: list[Any] = []
+        """Messages that came too late; their senders are about to look for them."""
 
     def send(self, message: Any) -> bool:
         """Append a message; False if it is known that the owner will not take it."""
-        if self.reason is not ALIVE:
+        if self.reason is not ALIVE and self._is_over():
             return self._too_late(message)
         self.incoming.put(message)
         self.newest = None  # only now: what is the newest has nothing behind it whose sending is over
-        return self.reason is ALIVE or self.drain(message)
+        return self.reason is ALIVE or not self._is_over() or self.drain(message)
 
     def send_open(self, message: Any) -> bool:
         """`send` of a message to which its sender may add as long as it is `newest`."""
-        if self.reason is not ALIVE:
+        if self.reason is not ALIVE and self._is_over():
             return self._too_late(message)
         self.newest = message
         self.incoming.put(message)
         if self.newest is not message:
             self.newest = None  # another one was sent meanwhile, and may stand before this one
-        return self.reason is ALIVE or self.drain(message)
+        return self.reason is ALIVE or not self._is_over() or self.drain(message)
 
     def length(self) -> int:
         """The number of messages that wait; approximate by the time it is read."""
@@ -104,29 +107,31 @@ class Inbox(Closable):
 
         Closed first, looked for mail second; senders put first, look whether it is closed second.
         """
-        self.gives_back = True
-        if self.begin_close(reason):
+        with self._lock:
+            if self.reason is not ALIVE:
+                return False
+            self.gives_back = True
+            self.reason = reason
             if not self.length():
                 return True
-            with self._lock:
-                self.reason = ALIVE
-        self.gives_back = False
-        return False
+            self.reason = ALIVE
+            self.gives_back = False
+            return False
+
+    def _is_over(self) -> bool:
+        """True if it is closed for good."""
+        with self._lock:
+            return self.reason is not ALIVE
 
     def _take_back(self, mine: Any) -> bool:
-        """Take back a message from an inbox that gives back; True if the owner has it, or will."""
-        with self._lock:  # nobody else moves mail meanwhile, and nobody opens it again
-            if self.reason is ALIVE:
-                return True
-            others, found = [], False
-            for message in self._leftovers():
+        """Take back a message from an inbox that gives back; True if the owner has taken it."""
+        with self._lock:
+            self._given_back += self._leftovers()
+            for place, message in enumerate(self._given_back):
                 if message is mine:
-                    found = True
-                else:
-                    others.append(message)  # of a sender that is about to look for it
-            for message in others:
-                self.incoming.put(message)
-        return not found
+                    del self._given_back[place]
+                    return False
+        return True
 
     def kill(self) -> bool:
         """Close on behalf of a killer: the owner takes no more mail, and stops when it next looks for some."""

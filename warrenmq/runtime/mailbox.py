@@ -85,7 +85,7 @@ class Mailbox(Inbox):
 
     def signal(self, signal: Exit) -> None:
         """Send an exit signal; it is taken before all mail."""
-        if self.reason is ALIVE:
+        if self.reason is ALIVE or not self._is_over():
             self._exits.append(signal)
             self.incoming.put(WAKE)
 
