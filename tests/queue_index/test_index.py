@@ -9,7 +9,7 @@ from tests.queue_index import index_kit as kit
 from tests.support.kept_rows import KeptRows
 from warrenmq.directory.recovery_terms import Terms
 from warrenmq.queue_index.v1.index import QueueIndex
-from warrenmq.queue_index.v1.journal import WRITE_BUFFER
+from warrenmq.queue_index.v1.journal import WRITE_BUFFER, Journal
 from warrenmq.queue_index.v1.walk import messages
 from warrenmq.trace import events as e
 from warrenmq.trace.events import Trigger
@@ -543,3 +543,17 @@ def test_a_deleted_queue_leaves_no_file() -> None:
     index.publish_many(0, store_records(1), persistent=True)
     index.delete()
     assert not disk.exists(kit.DIRECTORY)
+
+
+def test_a_journal_whose_name_could_not_be_synced_is_made_anew() -> None:
+    disk = kit.disk()
+    disk.mkdir(kit.DIRECTORY)
+    disk.fail_next("sync_dir", "", errno.EMFILE)
+    with pytest.raises(OSError, match="Too many open files"):
+        Journal(disk, kit.DIRECTORY)
+    index, _ = kit.recover(disk)
+    index.publish_many(0, kit.records(1), persistent=True)
+    index.sync(Trigger.TIMER)
+    disk.power_cut()
+    again, _ = kit.recover(disk)
+    assert list(kit.everything(again)) == [0]

@@ -347,3 +347,20 @@ def test_the_simulated_disk_answers_as_the_operating_system_does(steps: list[tup
         for step in steps:
             assert simulated.answer(*step) == real.answer(*step), step
         real.file.close()
+
+
+def test_a_folder_whose_entry_could_not_be_synced_is_made_anew(tmp_path, monkeypatch):
+    disk = RealDisk()
+    synced = []
+
+    def sync_dir(path):
+        if not synced:
+            synced.append(path)
+            raise OSError(errno.EMFILE, "Too many open files")
+        synced.append(path)
+
+    monkeypatch.setattr(disk, "sync_dir", sync_dir)
+    with pytest.raises(OSError, match="Too many open files"):
+        disk.mkdir(f"{tmp_path}/d/e")
+    disk.mkdir(f"{tmp_path}/d/e")
+    assert synced[1:] == [f"{tmp_path}", f"{tmp_path}/d"]

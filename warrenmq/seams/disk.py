@@ -44,13 +44,32 @@ _FOR_BLOCKS = 256 << 10
 
 
 def is_full(error: OSError) -> bool:
-    """True if there was no space: it may come back, and nothing else is wrong."""
-    return error.errno in {errno.ENOSPC, errno.EDQUOT}
+    """True if there was no space, or a file would have become larger than it may: there may be room later, and nothing else is wrong."""
+    return error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def is_short_of_descriptors(error: OSError) -> bool:
     """True if no file could be opened because too many are open."""
     return error.errno in {errno.EMFILE, errno.ENFILE}
+
+
+FULL = "the disk is full"
+
+
+def lack_of(error: OSError) -> str | None:
+    """The want that made an operation fail for now, as words of a sentence; None for every other failure.
+
+    >>> lack_of(OSError(errno.ENOSPC, "No space left on device"))
+    'the disk is full'
+    >>> lack_of(OSError(errno.EFBIG, "File too large"))
+    'the system lets no file grow further (File too large)'
+    >>> lack_of(OSError(errno.EIO, "Input/output error"))
+    """
+    if error.errno == errno.EFBIG:
+        return f"the system lets no file grow further ({error.strerror})"
+    if is_full(error):
+        return FULL
+    return f"the system opens no file ({error.strerror})" if is_short_of_descriptors(error) else None
 
 
 class Readable(Protocol):
@@ -308,7 +327,12 @@ class RealDisk:
         for folder in reversed(missing):
             with suppress(FileExistsError):  # another actor was quicker
                 os.mkdir(folder, 0o755)
-            self.sync_dir(os.path.dirname(folder) or ".")
+            try:
+                self.sync_dir(os.path.dirname(folder) or ".")
+            except OSError:
+                with suppress(OSError):  # else it would be taken for a safe one the next time
+                    os.rmdir(folder)
+                raise
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)

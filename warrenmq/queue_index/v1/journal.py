@@ -61,7 +61,11 @@ class Journal:
         existed = disk.exists(self.path)
         self.file: File = disk.open(self.path, create=True)
         if not existed:
-            disk.sync_dir(directory)
+            try:
+                disk.sync_dir(directory)
+            except OSError:
+                disk.unlink(self.path)  # else it would be taken for a safe one the next time
+                raise
         self.size = self.file.size()
         """Bytes in the file."""
         self._parts: list[bytes] = []
