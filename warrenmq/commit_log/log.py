@@ -192,6 +192,8 @@ class CommitLog:
         self._in_doubt = False
         """True if the last write may be in the log or not."""
         self._failed: OSError | None = None
+        self._made = False
+        """The files were made, and the folder not synced since."""
         self._id = found.id or log_id
         if (
             found.newest
@@ -379,10 +381,11 @@ class CommitLog:
         if self._files:
             return
         paths = [f"{self._root}/{name}" for name in FILE_NAMES]
-        new = not all(map(self._disk.exists, paths))
+        self._made = self._made or not all(map(self._disk.exists, paths))
         files = [_LogFile(self._disk.open(path, create=True)) for path in paths]
-        if new:
+        if self._made:
             self._disk.sync_dir(self._root)
+            self._made = False
         self._files = files
         if self._number == 1:
             self._mark()  # from now on the log's id is at the beginning of a file, where recovery looks for it
