@@ -445,3 +445,27 @@ def test_an_app_without_a_runtime_gets_one(logs):
     sup.stop()
     runtime.shutdown()
     assert logs == []
+
+
+def test_who_restarts_nothing_alone_passes_a_want_of_memory_or_descriptors_on(runtime):
+    """Beside it there may be a process that has to begin anew with its children."""
+    notes = runtime.channel()
+    error = OSError(errno.EMFILE, "Too many open files")
+    inner = ChildSpec(
+        "inner", Supervisor, (), {"children": [ChildSpec("a", Worker, (notes,), name="a")], "intensity": 0}
+    )
+    Supervisor.start_link(
+        runtime=runtime,
+        strategy="one_for_all",
+        intensity=1,
+        children=[inner, ChildSpec("b", Worker, (notes,), name="b")],
+    )
+    before = runtime.whereis("a"), runtime.whereis("b")
+
+    def fail(_server):
+        raise error
+
+    runtime.cast("a", fail)
+    end_of(runtime, before[1])
+    until(runtime, lambda: runtime.is_registered("b"))
+    assert runtime.whereis("a") is not before[0]
