@@ -348,3 +348,24 @@ def test_a_power_cut_brings_no_entries_back_without_their_bodies(operation: int)
         disk.power_cut()
         left = files(disk)
         assert all(name.replace(".qi", ".qs") in left for name in left if name.endswith(".qi"))
+
+
+def test_a_segment_whose_deletion_could_not_be_finished_goes_later_or_goes_on() -> None:
+    for is_used_again in (False, True):
+        disk = kit.disk()
+        index, _ = kit.recover(disk, kit.v2())
+        index.publish_many(0, kit.records(3), persistent=True)
+        index.sync(Trigger.TIMER)
+        index.ack_range(0, 3)
+        disk.fail_next("sync_dir", "", errno.EMFILE)
+        with pytest.raises(OSError, match="Too many open files"):
+            index.begin_flush()
+        assert index.needs_sync
+        if is_used_again:
+            index.publish_many(3, kit.records(2, first=3), persistent=True)
+            assert list(kit.everything(index)) == [3, 4]
+        index.sync(Trigger.TIMER)
+        assert files(disk) == (["0.qi", "0.qs"] if is_used_again else [])
+        disk.power_cut()
+        again, found = kit.recover(disk, kit.v2())
+        assert (list(kit.everything(again)), found.damage) == ([3, 4] if is_used_again else [], [])

@@ -256,7 +256,7 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
 
     def flush_buffer(self, trigger: Trigger) -> None:
         """Hand everything in the buffer to the operating system; after an error it is still buffered."""
-        if self._done:
+        if self._done or self._files.bodies_left:
             self._delete_done()
         if not self._buffer and not self._acks:
             return
@@ -337,7 +337,7 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
     @property
     def flushing(self) -> bool:
         """True if flush_step() has something to do: segments to delete, or acks enough to write them."""
-        return bool(self._done) or len(self._acks) >= self.segment_entry_count / 2
+        return bool(self._done or self._files.bodies_left) or len(self._acks) >= self.segment_entry_count / 2
 
     def flush_step(self) -> bool:
         """Delete segments and write acks; after an error it can be tried again."""
@@ -354,16 +354,16 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
     def _delete_done(self) -> None:
         segments = self._segments
         empty = [number for number in self._done if number in segments and not segments[number].unacked]
-        on_disk = [number for number in empty if segments[number].on_disk]
-        self._files.delete(on_disk)
-        if self._trace is not None:
-            for number in on_disk:
-                _write_deleted(self._trace, number)
         for number in empty:
+            if segments[number].on_disk:
+                self._files.delete(segments[number])
+                if self._trace is not None:
+                    _write_deleted(self._trace, number)
             base = number * self.segment_entry_count
             self._acks.difference_update(range(base, base + self.segment_entry_count))
             del segments[number]
         self._done.clear()
+        self._files.delete_bodies()
 
     # -- the end
 

@@ -88,6 +88,7 @@ class SegmentFiles:
     folder_changed    files were made or deleted, and the folder was not synced since
     _open             segment -> its open files
     _unsynced         segments written since the last sync, in order, and whether bodies were written, too
+    bodies_left       segments whose .qi file was removed, and whose .qs file may go once that is safe
     """
 
     def __init__(self, disk: Disk, directory: str, entry_count: int, *, check_crc: bool) -> None:
@@ -98,6 +99,7 @@ class SegmentFiles:
         self.folder_changed = False
         self._open: dict[int, _OpenFiles] = {}
         self._unsynced: dict[int, bool] = {}
+        self.bodies_left: dict[int, None] = {}
 
     def write(
         self,
@@ -225,22 +227,32 @@ class SegmentFiles:
         entries = qi.parse(self._disk.read(self._path(number, qi.EXTENSION))).entries
         return [(base + relative, message_number(entry.msg_id or NO_ID)) for relative, entry in entries]
 
-    def delete(self, numbers: Sequence[int]) -> None:
-        """Remove both files of these segments.
+    def delete(self, segment: SegmentV2) -> None:
+        """Remove the .qi file of a segment; `delete_bodies` follows."""
+        self._close(segment.number)
+        self._unsynced.pop(segment.number, None)
+        self._disk.unlink(self._path(segment.number, qi.EXTENSION))
+        segment.on_disk = False
+        self.folder_changed = True
+        self.bodies_left[segment.number] = None
+
+    def delete_bodies(self) -> None:
+        """Remove the .qs files of deleted segments; after an error it can be tried again.
 
         The bodies go when it is safe that the entries have gone: an entry that a power cut brings back without its body is a lost message.
         """
-        if not numbers:
+        if not self.bodies_left:
             return
-        for number in numbers:
-            if (files := self._open.pop(number, None)) is not None:
-                files.close()
-            self._unsynced.pop(number, None)
-            self._disk.unlink(self._path(number, qi.EXTENSION))
         self._disk.sync_dir(self._directory)
-        for number in numbers:
-            self._disk.unlink(self._path(number, qs.EXTENSION))
         self.folder_changed = True
+        for number in self.bodies_left:
+            self._close(number)
+            self._disk.unlink(self._path(number, qs.EXTENSION))
+        self.bodies_left.clear()
+
+    def _close(self, number: int) -> None:
+        if (files := self._open.pop(number, None)) is not None:
+            files.close()
 
     def sync(self) -> None:
         """Return when everything that was written, made and removed is safe, in closed files too."""
@@ -332,6 +344,7 @@ class SegmentFiles:
             file.append(qi.pack_header(qi.MAGIC, base, base + self._entry_count))
             files.entries_end = qi.HEADER_BYTES
         segment.on_disk = True
+        self.bodies_left.pop(segment.number, None)  # it goes on in the old one
         return file
 
     def _open_bodies(self, number: int, files: _OpenFiles) -> File:
