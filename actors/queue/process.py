@@ -79,7 +79,7 @@ from warrenmq.runtime.closable import ALIVE
 from warrenmq.runtime.life import inbox_of
 from warrenmq.runtime.reasons import NORMAL, SHUTDOWN, Killed
 from warrenmq.runtime.shortage import may_pass
-from warrenmq.seams.disk import is_full
+from warrenmq.seams.disk import is_full, is_short_of_descriptors
 from warrenmq.seams.fenced_disk import FencedDisk
 from warrenmq.trace.events import Nacks, Trigger
 from warrenmq.trace.writers import writer
@@ -154,6 +154,8 @@ class QueueProcess(Server):
         self._timers: dict[type, Timer] = {}
         self._channel_monitors: dict[ActorRef[Any], int] = {}
         self._forwarded: dict[str, int] = {}
+        self._discarded: list[str] = []
+        """Folders whose terms were removed, which is not safe yet."""
         self._recover()
         self.actor_inbox.on_close(self._nack_all)
         self._carry_out()
@@ -278,6 +280,8 @@ class QueueProcess(Server):
             self._make_safe()
 
     def _make_safe(self) -> None:
+        if self._discarded:
+            self._make_discard_safe()
         self._state.make_safe()
         if self._effects:
             self._carry_out()
@@ -443,7 +447,16 @@ class QueueProcess(Server):
     def _close_files(self) -> None:
         """The end of a clean stop; everything is synced."""
         if self.spec.durable:
-            self._save_terms(self._state.vq.terminate())
+            terms = self._state.vq.terminate()
+            try:
+                self._save_terms(terms)
+            except OSError as error:
+                if not is_short_of_descriptors(error):
+                    raise
+                self.log.warning(
+                    "the next start reads the queue's files, as after a crash: no terms were written",
+                    error=str(error),
+                )
         self._closed()
 
     def _closed(self) -> None:
@@ -464,8 +477,18 @@ class QueueProcess(Server):
     def _discard_terms(self) -> None:
         """The queue goes on, so that a crash must not find them."""
         if self.spec.durable:
-            had_terms = [each for each in self.spec.directories if discard_terms(self._disk, each)]
-            self._disk.sync_many(had_terms)
+            self._discarded += [each for each in self.spec.directories if discard_terms(self._disk, each)]
+            self._make_discard_safe()
+
+    def _make_discard_safe(self) -> None:
+        """Sync the folders; while descriptors are short it is tried again before each sync of what comes."""
+        try:
+            self._disk.sync_many(self._discarded)
+        except OSError as error:
+            if not is_short_of_descriptors(error):
+                raise
+        else:
+            self._discarded = []
 
     def _nack_all(self, reason: object) -> None:
         """The process is dead: called in the thread that found it so."""

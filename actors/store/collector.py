@@ -19,7 +19,7 @@ from warrenmq.message_store.gc_jobs import Combine, Compact, Delete, Phase, Trun
 from warrenmq.message_store.rdq import file_name
 from warrenmq.message_store.tables import trace_number
 from warrenmq.runtime import Server
-from warrenmq.seams.disk import is_full
+from warrenmq.seams.disk import lack_of
 from warrenmq.seams.fenced_disk import FencedDisk
 from warrenmq.trace.events import CompactDone, CompactMove, CompactStart, GcDone, GcMove, GcStart
 from warrenmq.trace.events import Truncate as TruncateRow
@@ -78,9 +78,9 @@ class MsgStoreGc(Server):
             self._carry_out(job)
             job.phase = Phase.DONE
         except OSError as error:
-            if not is_full(error):
+            if lack_of(error) is None:
                 raise
-            self._log.warning("the disk is too full to collect garbage", error=str(error))
+            self._log.warning("garbage is collected later, when there is room for that", error=str(error))
             job.phase = Phase.FAILED
         self.cast(self._store, JobDone(job))
 

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from warrenmq.settings import Settings
 
 DISK_FULL_RETRY = 1.0
-"""Seconds between attempts to write while the disk is full."""
+"""Seconds between attempts to write while the disk is full, or descriptors are short."""
 JOB_RETRY = 30.0
 """Seconds until the collector is tried again when the disk was too full for it."""
 GC_STOP_MARGIN = 60.0
@@ -289,7 +289,7 @@ class MsgStore(Server):
         if writer.disk_full:
             self._wait_for_space()
         elif self._credit.blocked:
-            self._log.info("there is room on the disk again")
+            self._log.info("there is room again: what was taken is written")
             for cref, credit in self._credit.unblock(_DISK):
                 self._bump(cref, credit)
         if self._state.gc.paused and self._gc_timer is None:
@@ -302,7 +302,7 @@ class MsgStore(Server):
         if not self._credit.blocked:
             self._credit.block(_DISK)
             free = self._disk.free_space(self._directory)
-            self._log.warning("the disk is full: writes wait until there is room", free_bytes=free)
+            self._log.warning(f"{self._state.tables.lack}: writes wait until there is room", free_bytes=free)
         if self._retry_timer is None:
             self._retry_timer = self.send_after(DISK_FULL_RETRY, RetryWrite())
 

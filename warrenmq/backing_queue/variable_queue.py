@@ -229,15 +229,15 @@ class VariableQueue(ABC):
     def fetch(self, most: int, *, ack_required: bool) -> list[Fetched]:
         """Take up to `most` messages from the front; without acks they are gone at once.
 
-        A message whose body the store no longer has is left out, acked, and listed by `take_lost`.  After a MemoryError all of them are
-        ready, as before.
+        A message whose body the store no longer has is left out, acked, and listed by `take_lost`.  After a MemoryError or an
+        OSError all of them are ready, as before.
         """
         taken = self._take(most, Wanted.BODIES)
         if not taken:
             return []
         try:
             fetched, apart, lost = self._with_payloads(taken)
-        except MemoryError:
+        except (MemoryError, OSError):
             self._head.extendleft(reversed(taken))
             self.ready += len(taken)
             raise
@@ -555,7 +555,7 @@ class VariableQueue(ABC):
             try:
                 if not head and not self._refill(left, wanted):
                     break
-            except MemoryError:
+            except (MemoryError, OSError):
                 head.extendleft(reversed(taken))
                 raise
             if left >= len(head):

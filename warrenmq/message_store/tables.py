@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from warrenmq.message_store.cur_file_cache import CurFileCache
 from warrenmq.message_store.file_handles import FileHandles
 from warrenmq.message_store.flying import FlyingTable
+from warrenmq.seams.disk import FULL
 
 if TYPE_CHECKING:
     from warrenmq.message_store.actions import Place
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 class StoreTables:
     """The tables that the store and its clients both touch, and whether it has room for more."""
 
-    __slots__ = ("cache", "damage", "disk_full", "files", "flying", "handles", "index")
+    __slots__ = ("cache", "damage", "disk_full", "files", "flying", "handles", "index", "lack")
 
     def __init__(
         self, disk: Disk, directory: str, settings: Settings, index: MessageIndex, files: FileSummary,
@@ -38,7 +39,9 @@ class StoreTables:
         self.cache = CurFileCache()
         self.handles = FileHandles(disk, directory, settings.file_handles_high_watermark)
         self.disk_full = False
-        """Writes wait for room; written by the store alone, clients look at it before they take messages in."""
+        """Writes wait for room, or for descriptors; written by the store alone, clients look at it before they take messages in."""
+        self.lack = FULL
+        """What they wait for, as words of a sentence."""
 
 
 @dataclass(slots=True)

@@ -17,9 +17,10 @@ to be moved; unless the disk is too full to begin one.
 A file is synced when it stops being the current one, whether or not a confirm waits; so a message in an older file is
 safe, and its next write is confirmed at once.
 
-A full disk (ENOSPC, EDQUOT) stops nothing but appending: the buffer is kept, nothing is confirmed, and `retry` is
-tried until there is space.  Every other error, and every error of a sync, is raised: after a failed sync the kernel
-may have dropped what it should have saved, and only a restart that reads the files again can know.
+A full disk (`is_full`) stops nothing but appending: the buffer is kept, nothing is confirmed, and `retry` is
+tried until there is space.  A want of file descriptors does the same, wherever it is met.  Every other error, and every other error of a
+sync, is raised: after a failed sync the kernel may have dropped what it should have saved, and only a restart that reads the files
+again can know.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from warrenmq.message_store.effects import Confirm
 from warrenmq.message_store.rdq import LARGE_MESSAGE, OVERHEAD
 from warrenmq.message_store.tables import trace_number
 from warrenmq.message_store.trace import checksum_in_row
-from warrenmq.seams.disk import is_full
+from warrenmq.seams.disk import is_short_of_descriptors, lack_of
 from warrenmq.trace.events import (
     IGNORED,
     ROLL_FOR_LARGE,
@@ -84,7 +85,7 @@ class StoreWriter:
 
     @property
     def disk_full(self) -> bool:
-        """The last attempt to write found no space."""
+        """The last attempt to write found no space, or no descriptor."""
         return self._tables.disk_full
 
     # appending
@@ -115,17 +116,34 @@ class StoreWriter:
         try:
             self.file.flush(trigger)
         except OSError as error:
-            if not is_full(error):
-                raise
-            self._tables.disk_full = True
+            self._wait_for_room(error)
             return False
         self._tables.disk_full = False
+        return True
+
+    def _wait_for_room(self, error: OSError) -> None:
+        """Note what is lacking until `retry` finds it; every other error is raised again."""
+        if (lack := lack_of(error)) is None:
+            raise error
+        self._tables.disk_full, self._tables.lack = True, lack
+
+    def _sync_file(self, trigger: Trigger) -> bool:
+        """Sync the current file, which was flushed; False if descriptors are short."""
+        try:
+            self.file.sync(trigger)
+        except OSError as error:
+            if not is_short_of_descriptors(error):
+                raise
+            self._wait_for_room(error)
+            return False
         return True
 
     def retry(self) -> bool:
         """Try again what found no space; False if there is still no space."""
         if self._full:
             self._roll_over(self._full)
+        elif self.confirms_wait:
+            self.sync(Trigger.TIMER)
         else:
             self.flush(Trigger.TIMER)
         return not self.disk_full
@@ -137,16 +155,13 @@ class StoreWriter:
 
     def _roll_over(self, why: int) -> bool:
         old, files = self.file, self._tables.files
-        if not self.flush(Trigger.ROLL_OVER):
+        if not (self.flush(Trigger.ROLL_OVER) and self._sync_file(Trigger.ROLL_OVER)):
             return False
-        old.sync(Trigger.ROLL_OVER)
         self._confirm_all()
         try:
             self.file = CurrentFile(self._disk, self._directory, old.number + 1, self._trace)
         except OSError as error:
-            if not is_full(error):
-                raise
-            self._tables.disk_full = True
+            self._wait_for_room(error)
             return False
         self._full = 0
         old.close()
@@ -177,8 +192,7 @@ class StoreWriter:
 
     def sync(self, trigger: Trigger) -> None:
         """Make the current file safe and confirm what waits for it."""
-        if self.flush(trigger):
-            self.file.sync(trigger)
+        if self.flush(trigger) and self._sync_file(trigger):
             self._confirm_all()
 
     def confirm(self, client: Client, msg_ids: list[bytes], reason: str) -> None:

@@ -4,6 +4,8 @@
     no confirm waits  Idle after 200 ms: acks, and messages whose publishers want no confirm
     the disk is full  publishes are refused; Idle every second tries again
     no descriptors    the same, ten times a second; other queues are asked to sleep
+    nothing can be    for want of memory or descriptors: a get is refused, deliveries wait for DeliverAgain, ten times a second
+      read
 
 Any other failure of the disk is raised, and ends the queue process.
 
@@ -15,9 +17,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from warrenmq.errors import ResourceError
 from warrenmq.queue.effects import AskForRoom, CancelTimer, StartTimer
-from warrenmq.queue.messages import Idle, SyncTimeout
-from warrenmq.seams.disk import is_full, is_short_of_descriptors
+from warrenmq.queue.messages import DeliverAgain, Idle, SyncTimeout
+from warrenmq.seams.disk import FULL, is_full, is_short_of_descriptors, lack_of
+from warrenmq.seams.memory import no_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,13 +36,12 @@ SHORTAGE_RETRY = 0.1
 """Seconds between attempts while descriptors are short."""
 
 
-FULL = "the disk is full"
-
-
 class StoreRoom(Protocol):
     """A message store's state as far as the room on its disk is concerned (StoreTables)."""
 
     disk_full: bool
+    lack: str
+    """What it lacks while `disk_full` is set, as words of a sentence."""
 
 
 class IndexSync:
@@ -46,7 +49,7 @@ class IndexSync:
 
     unsynced        bytes were written that no publisher waits for: the Idle timer syncs them
     disk_full       the last write failed with ENOSPC, or for want of descriptors: publishes are refused until one succeeds
-    lack            which of the two, as words of a sentence
+    lack            what it lacked, as words of a sentence
     _sync_timer     a SyncTimeout is on its way
     idle_timer      an Idle is on its way
     stores          the message stores, whose disk may be full, too
@@ -60,6 +63,7 @@ class IndexSync:
         self._effects = effects
         self.unsynced = self.disk_full = False
         self.lack = FULL
+        self._reads_wait = False
         self._sync_timer = self.idle_timer = False
         self._sync_interval = settings.msg_store_sync_interval / 1000
         self._idle_interval = settings.queue_sync_interval / 1000
@@ -96,12 +100,12 @@ class IndexSync:
 
     def failed(self, error: OSError) -> None:
         """A write failed: to lack room or descriptors is a state to wait in, every other failure of the disk is raised again."""
-        full = is_full(error)
-        if not full and not is_short_of_descriptors(error):
+        full, lack = is_full(error), lack_of(error)
+        if lack is None:
             raise error
         if not self.disk_full:
             self.disk_full = True
-            self.lack = FULL if full else f"the system opens no file ({error.strerror})"
+            self.lack = lack
             self._log.warning(f"{self.lack}: what was taken is written when there is room", error=str(error))
         if not full:
             self._effects.append(AskForRoom())
@@ -113,6 +117,29 @@ class IndexSync:
         if self.disk_full:
             self.disk_full = False
             self._log.info("there is room again: what was taken is written")
+
+    def cannot_read(self, what: str, error: MemoryError | OSError) -> ResourceError:
+        """The refusal of what cannot be read for want of memory or descriptors; every other error is raised again."""
+        if isinstance(error, MemoryError):
+            return no_memory(what)
+        if not is_short_of_descriptors(error):
+            raise error
+        self._effects.append(AskForRoom())
+        return ResourceError(
+            f"{lack_of(error)}, so that {what} cannot be read; close something, or raise that limit, and try again"
+        )
+
+    def deliveries_wait(self, error: MemoryError | OSError) -> None:
+        """Have deliveries tried again that cannot be read for want of memory or descriptors; every other error is raised again."""
+        refusal = self.cannot_read("the next messages", error)
+        if not self._reads_wait:
+            self._reads_wait = True
+            self._log.warning("deliveries wait until they can be read", error=str(refusal))
+        self._effects.append(StartTimer(SHORTAGE_RETRY, DeliverAgain()))
+
+    def delivered(self) -> None:
+        """Messages were read for delivery."""
+        self._reads_wait = False
 
     def guarded(self, write: Callable[[], object]) -> bool:
         """Call `write`; False if the disk is full."""

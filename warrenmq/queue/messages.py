@@ -407,6 +407,11 @@ class MaybeExpire:
 
 
 @dataclass(slots=True)
+class DeliverAgain:
+    """Info: there was no memory or descriptor to read what is to be delivered; as before every message, it is tried again."""
+
+
+@dataclass(slots=True)
 class ContinueFlush:
     """Info: a journal flush has more to do."""
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from warrenmq.queue.effects import Deliver, LastConsumerGone, RefuseCall, Reply, ResumeQueues, SendAfter
 from warrenmq.queue.messages import Acks, Deliveries, GetTimeout, Got
-from warrenmq.seams.memory import no_memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,6 +71,7 @@ class QueueOutput:
     def _hand_out(self, dealt: list[tuple[Consumer, int]]) -> bool:
         """Fetch the messages that were dealt, and deliver them; False if there were fewer: some have expired, or bodies were lost.
 
+        What cannot be read for now stays ready.
         Each consumer gets them in as few pieces as keep the order of the queue in every channel.
         """
         last: dict[ChannelRecord, tuple[Consumer, list[Fetched]]] = {}
@@ -83,7 +83,14 @@ class QueueOutput:
                 wanted += dealt[end][1]
                 end += 1
             source = self._front if self._front.may_expire else self._vq
-            messages = source.fetch(wanted, ack_required=not no_ack)
+            try:
+                messages = source.fetch(wanted, ack_required=not no_ack)
+            except (MemoryError, OSError) as error:
+                self._index_sync.deliveries_wait(error)
+                for consumer, count in dealt[at:]:
+                    self._give_back(consumer, count)
+                return True
+            self._index_sync.delivered()
             if self._returns.counts:
                 messages = self._told(messages, no_ack=no_ack)
             position = 0
@@ -158,9 +165,9 @@ class QueueOutput:
         sender.begin()
         try:
             fetched = self._front.fetch(1, ack_required=not consumer.no_ack)
-        except MemoryError:
+        except (MemoryError, OSError) as error:
             del self._consumers.getters[0]
-            self._effects.append(RefuseCall(sender, no_memory("the next message")))
+            self._effects.append(RefuseCall(sender, self._index_sync.cannot_read("the next message", error)))
             return
         if not fetched:  # it had expired, or its body was lost, and there may be another
             sender.park()

@@ -14,9 +14,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 from warrenmq.errors import Blocked
-from warrenmq.queue.effects import GrantCredit, Refuse, Settle
-from warrenmq.queue.index_sync import FULL
+from warrenmq.queue.effects import AskForRoom, GrantCredit, Refuse, Settle
 from warrenmq.queue.unconfirmed import UNANSWERED, Promises
+from warrenmq.seams.disk import FULL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,13 +85,13 @@ class DiskRoom:
             if refusing:
                 self._log.warning(f"{self.lack}: publishes are refused until there is room")
             else:
-                self._log.info("there is room on the disk again")
+                self._log.info("there is room again: publishes are taken")
         return not refusing
 
     @property
     def lack(self) -> str:
         """The reason of a refusal."""
-        return self._index_sync.lack if self._index_sync.disk_full else FULL
+        return next((each.lack for each in (self._index_sync, *self._stores) if each.disk_full), FULL)
 
     def _has(self, size: int) -> bool:
         room = self._disk.room(self._directory)
@@ -230,6 +230,7 @@ class PublishBuffer:
     def _refuse(self) -> None:
         """The disk is full: refuse what was collected, as if it had never been sent."""
         full = f"{self._room.lack}, queue {self._queue!r} takes no messages until there is room"
+        self._effects.append(AskForRoom())
         for message in self._publishes:
             self._effects.append(Refuse(message.confirm, Blocked(full)))
             self._effects.append(GrantCredit(message.publisher, len(message.publication.bodies)))

@@ -75,7 +75,6 @@ from warrenmq.queue.ram_duration import RamDuration
 from warrenmq.queue.return_counts import ReturnCounts
 from warrenmq.queue.returns import Returns
 from warrenmq.queue.unconfirmed import Unconfirmed, are_several
-from warrenmq.seams.memory import no_memory
 from warrenmq.trace.events import DROP_DELETED, DROP_PURGED, Trigger
 
 if TYPE_CHECKING:
@@ -354,8 +353,8 @@ class QueueState:
             case Peek():
                 try:
                     return self.front.peek(request.most)
-                except MemoryError as error:
-                    raise no_memory(f"{request.most} messages") from error
+                except (MemoryError, OSError) as error:
+                    raise self.index_sync.cannot_read(f"{request.most} messages", error) from error
             case ListConsumers():
                 return self.consumers.infos()
             case _:

@@ -1,0 +1,117 @@
+"""No file can be opened at times: each publish is answered all the same, and nothing confirmed is lost."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+import warrenmq
+from tests.support.simulated import EVERY_KIND, SimulatedHost, take_all
+from warrenmq.actors.sending.confirms import Confirm
+
+
+class Shortage:
+    """The descriptors of a simulated machine: opening a file may fail, in a share of all cases, and then queues are asked to sleep."""
+
+    def __init__(self, host: SimulatedHost, draw: Random) -> None:
+        self._draw = draw
+        self.share = 0.0
+        host.disk.descriptors = self
+        for name in ("open", "open_read", "read", "listdir", "replace", "sync_dir", "sync_many"):
+            setattr(host.disk, name, self._limited(getattr(host.disk, name)))
+
+    def _limited(self, operation: Callable[..., Any]) -> Callable[..., Any]:
+        def limited(*args: Any, **options: Any) -> Any:
+            if self.share and self._draw.random() < self.share:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return operation(*args, **options)
+
+        return limited
+
+    def lowest_free(self) -> int | None:
+        return None if self.share else 0
+
+    def are_short(self, promised: int) -> bool:
+        return self.share > 0
+
+
+QUEUES = [f"q{number}" for number in range(6)]
+
+
+class Life:
+    """Three tasks that publish and get while descriptors are short at times."""
+
+    def __init__(
+        self, host: SimulatedHost, draw: Random, broker: warrenmq.Broker, shortage: Shortage
+    ) -> None:
+        self.host, self.draw, self.broker, self.shortage = host, draw, broker, shortage
+        self.published: list[tuple[str, bytes, Confirm]] = []
+        self.taken: set[bytes] = set()
+
+    def run(self) -> None:
+        for queue in QUEUES:
+            self.broker.declare_queue(queue)
+        for _ in range(4):
+            self.shortage.share = share = self.draw.choice([0.05, 0.3, 0.8, 1.0])
+            self.working = 3
+            for _task in range(3):
+                self.host.sim.spawn(self.work)
+            while self.working:
+                self.host.sleep(0.5)
+                self.shortage.share = self.draw.choice([0.0, share])
+            self.shortage.share = 0.0
+            self.host.sleep(5)
+            assert [(queue, body) for queue, body, confirm in self.published if not confirm.done()] == []
+
+    def work(self) -> None:
+        for _ in range(self.draw.randrange(5, 25)):
+            with suppress(warrenmq.errors.Error, TimeoutError):
+                self.step(self.draw.choice(QUEUES))
+        self.working -= 1
+
+    def step(self, queue: str) -> None:
+        draw, handle = self.draw, self.broker.queue(queue)
+        act = draw.randrange(10)
+        if act < 7:
+            body = b"%d" % len(self.published) + b"." * draw.choice([1, 1, 300, 5000])
+            confirm = handle.publish(body, timeout=draw.choice([None, 0]))
+            self.published.append((queue, body, confirm))
+            if draw.random() < 0.2:
+                confirm.result(1)
+        elif act == 7:
+            with handle.consume(prefetch=2) as consumer:
+                if (delivery := consumer.get(timeout=0.2)) is not None:
+                    delivery.nack()
+        elif act == 8:
+            if (delivery := handle.get()) is not None:
+                self.taken.add(delivery.body)
+                delivery.ack()
+        else:
+            self.host.sleep(draw.random() / 3)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_cannot_be_opened_for_a_while_all_is_confirmed_or_refused_and_nothing_confirmed_is_lost(
+    seed: int,
+) -> None:
+    draw = Random(seed)
+    settings = replace(EVERY_KIND[seed % len(EVERY_KIND)], queue_sleep_after=draw.choice([0, 20, 1000]))
+    with SimulatedHost(seed, settings, traced=False) as host:
+        shortage = Shortage(host, draw)
+        broker = host.open()
+        life = Life(host, draw, broker, shortage)
+        host.sim.run(life.run)
+        assert [each.name for each in broker.stats().actors if each.restarts] == []
+        host.crash(power_cut=True)
+        broker = host.open()
+        ready = {queue: take_all(broker.queue(queue)) for queue in QUEUES}
+        for queue, body, confirm in life.published:
+            if confirm.exception() is None:
+                assert body in ready[queue] or body in life.taken
+        broker.close()
