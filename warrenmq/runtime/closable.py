@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 log = Log("warrenmq.runtime")
 
 
+_TRIES = 8
+"""Calls of a callback that finds no memory."""
+
+
 class _Alive:
     def __repr__(self) -> str:
         return "alive"
@@ -77,10 +81,19 @@ class Closable:
             for key in keys:
                 if (callback := self._callbacks.pop(key, None)) is None:
                     continue  # forgotten, or called by another thread
-                try:
-                    callback(self.reason)
-                except (Exception, Killed):
-                    log.exception("a callback of on_close failed")
+                self._call(callback)
+
+    def _call(self, callback: Callable[[Any], object]) -> None:
+        """Call a callback; again where there was no memory for a moment, since links and monitors hang on it."""
+        for _ in range(_TRIES):
+            try:
+                callback(self.reason)
+            except MemoryError:
+                continue
+            except (Exception, Killed):
+                log.exception("a callback of on_close failed")
+            return
+        log.error("there was no memory for a callback of on_close")
 
     def _keys(self) -> list[int]:
         """Keys of the callbacks that are still to be called; the close is over when there are none.

@@ -20,6 +20,7 @@ Source: the Leader/Followers pattern (Schmidt, Stal, Rohnert, Buschmann: Pattern
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -130,11 +131,14 @@ class SharedLoop:
             self.baton.take(leader)
             leads = True
             while leads and not self._ended:
-                self._run()
-                if leader.mine:
-                    self.baton.lend(leader)
-                    leader.run_mine()
-                    leads = self.baton.take_back(leader)
+                with suppress(MemoryError):  # nobody else would run the loop
+                    self._run()
+                    if leader.mine:
+                        self.baton.lend(leader)
+                        try:
+                            leader.run_mine()
+                        finally:
+                            leads = self.baton.take_back(leader)
             if leads:
                 self.baton.release()
 
@@ -176,8 +180,10 @@ class Leader(Helper):
                 workers = cell.workers
                 if workers.ready.pop(cell, MISSING) is not MISSING:
                     workers.helping.add(self)
-                    workers.run(cell, self, _turns(until))
-                    workers.helping.discard(self)
+                    try:
+                        workers.run(cell, self, _turns(until))
+                    finally:
+                        workers.helping.discard(self)
         finally:
             tell(before)
             self.hand_over()

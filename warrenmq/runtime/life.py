@@ -156,8 +156,8 @@ class ActorLife:
             self._inbox.drain(trace=self.trace)
             self.close_trace(self._inbox.reason)
             ActorRegistry.unregister(self._ref)  # with the next line, what Pykka's own stop does
-            self._ref.actor_stopped.set()
         finally:
+            self._ref.actor_stopped.set()
             if first:
                 self._inbox.notify_closed()
 

@@ -159,7 +159,10 @@ class Mailbox(Inbox):
                 message.reply_to.set(None)  # of a stop: it has what it wants
         elif type(message) not in _SIGNALS and self._undelivered is not None:
             try:
-                self._undelivered(message)
+                try:
+                    self._undelivered(message)
+                except MemoryError:  # what was published waits for its answer
+                    self._undelivered(message)
             except (Exception, Killed):  # noqa: BLE001 - the hook's trouble must not keep others from their mail
                 log.exception("undelivered failed", message_class=type(message).__name__)
 

@@ -282,8 +282,10 @@ class Server(ThreadingActor):
         self._end(NORMAL)
 
     def _crash(self, error: BaseException) -> None:
-        self._life.crashed(error)
-        self._end(error)
+        try:
+            self._life.crashed(error)
+        finally:  # whatever else there is no memory for
+            self._end(error)
 
     def _end(self, reason: Any) -> None:
         if self.actor_inbox.reason is ALIVE:  # else its files are another's now

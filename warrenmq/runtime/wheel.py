@@ -16,6 +16,8 @@ from warrenmq.runtime.workers import Cell, Workers, ring
 
 TICK_NS = 5_000_000
 HEARTBEAT_NS = 1_000_000_000
+_PATIENCE = 0.005
+"""Seconds after which it looks again where it had no memory."""
 QUIET_TICKS = 20
 """Ticks without work after which it stops ticking."""
 
@@ -77,6 +79,17 @@ class Wheel:
         self.workers.after_fork()
 
     def _run(self) -> None:
+        """The loop of its thread, which goes on where there was no memory for a moment: nobody else keeps the time."""
+        while True:
+            try:
+                self._look()
+            except MemoryError:
+                self._bell.acquire(timeout=_PATIENCE)
+            else:
+                return
+
+    def _look(self) -> None:
+        """Look after alarms and workers until it is no longer needed."""
         workers = self.workers
         quiet, turns = 0, -1
         while True:
@@ -102,11 +115,19 @@ class Wheel:
             self._bell.acquire(timeout=wait)
 
     def _ring_alarms(self) -> None:
-        due, now = [], monotonic_ns()
-        with self._lock:
-            while self._alarms and self._alarms[0][0] <= now:
-                due.append(heappop(self._alarms)[2])
-        for cell in due:
-            cell.alarm = 0
-            if cell.server is not None:
-                self.workers.make_ready(cell)
+        now = monotonic_ns()
+        while True:
+            with self._lock:
+                if not self._alarms or self._alarms[0][0] > now:
+                    return
+                alarm = heappop(self._alarms)
+            cell = alarm[2]
+            try:
+                cell.alarm = 0
+                if cell.server is not None:
+                    self.workers.make_ready(cell)
+            except MemoryError:
+                cell.alarm = alarm[0]
+                with self._lock:
+                    heappush(self._alarms, alarm)  # into the place that it left
+                raise

@@ -25,7 +25,7 @@ import threading
 from collections import OrderedDict, deque
 from contextlib import suppress
 from contextvars import Context
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Protocol
 
 from warrenmq.log import Log
@@ -51,6 +51,8 @@ BATCH = 256
 """Messages that an actor handles before others get their turn."""
 SLICE = 0.001
 """Seconds after which an actor gives others their turn, if there are any."""
+_PATIENCE = 0.005
+"""Seconds after which a worker goes on where it had no memory."""
 LINGER = 10.0
 """Seconds after which a worker that has nothing to do ends, if there is another."""
 STUCK = 1.0
@@ -383,18 +385,24 @@ class Workers:
         """The loop of a worker."""
         here.runner = worker
         tell(worker)
+        cell: Cell | None = None
         while True:
-            cell = None
-            if len(self.computing) <= SIZE:  # else others came back from the disk: one too many
-                try:
-                    cell = self.ready.popitem(last=False)[0]
-                except KeyError:
-                    pass
-            if cell is not None:
-                self.run(cell, worker, self._turns())
-            elif not self._park(worker):
-                return
-            del cell
+            try:
+                if cell is not None:  # there was no memory to run it
+                    self.ready[cell] = None
+                    cell = None
+                if len(self.computing) <= SIZE:  # else others came back from the disk: one too many
+                    try:
+                        cell = self.ready.popitem(last=False)[0]
+                    except KeyError:
+                        pass
+                if cell is not None:
+                    self.run(cell, worker, self._turns())
+                    cell = None
+                elif not self._park(worker):
+                    return
+            except MemoryError:  # a worker that ended would leave its place taken
+                sleep(_PATIENCE)
 
     def _park(self, worker: Worker) -> bool:
         """Wait to be called; False if it is no longer needed."""
@@ -433,19 +441,22 @@ class Workers:
         """Run a cell that was taken out of `ready`, unless another thread does; `turns` has an item for each message."""
         if not cell.claim.acquire(False):
             return  # it looks at the mail again when it has given the claim back
-        cell.lazy = False
-        outer, runner.cell = runner.cell, cell
-        runner.since = monotonic()
-        self.turns += 1
-        worker = runner if type(runner) is Worker else None
-        if worker is not None:
-            worker.turn += 1
+        outer, worker = runner.cell, runner if type(runner) is Worker else None
+        again = False
         try:
             try:
+                cell.lazy = False
+                runner.cell = cell
+                runner.since = monotonic()
+                self.turns += 1
+                if worker is not None:
+                    worker.turn += 1
                 if cell.server is not None:
                     cell.context.run(self._slice, cell, cell.server, turns)
                 elif type(cell) is Jobs and cell.items:
                     cell.items.popleft()()
+            except MemoryError:  # before or behind its callbacks, which end it: its alarm may not be set
+                again = True
             except BaseException:  # of Pykka's own loop: the thread is not the actor's to end
                 log.exception("a pooled actor raised outside of its callbacks")
             finally:
@@ -455,7 +466,9 @@ class Workers:
                     suspension.over()
             if suspension is None:
                 server = cell.server
-                if server.actor_inbox.has_mail() if server is not None else type(cell) is Jobs and cell.items:
+                if again or (
+                    server.actor_inbox.has_mail() if server is not None else type(cell) is Jobs and cell.items
+                ):
                     self.make_ready(cell)
         finally:
             runner.cell = outer
@@ -479,7 +492,11 @@ class Workers:
             self._ended()
         elif (due := inbox.next_timer()) is not None and not 0 < cell.alarm <= due:
             cell.alarm = due
-            self._clock.set_alarm(cell, due)
+            try:
+                self._clock.set_alarm(cell, due)
+            except MemoryError:
+                cell.alarm = 0
+                raise
 
     # -- the first and the last actor
 
