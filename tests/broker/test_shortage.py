@@ -368,3 +368,54 @@ def test_connections_and_channels_without_a_thread_are_refused_one_by_one(
     assert said.count("connection refused") == 3
     assert said.count("channel refused") == 1
     assert "Traceback" not in said
+
+
+SMALL_FILES = """
+import resource, sys, warrenmq
+
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+with warrenmq.open(sys.argv[1], settings={"scheduler": sys.argv[2], "profile": sys.argv[3]}) as broker:
+    queues = [broker.declare_queue(f"q{number}") for number in range(4)]
+    for queue in queues:
+        for size in (100, 10_000):
+            queue.publish(bytes(size)).result(30)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[4]), hard))
+    left, confirms = [2, 2, 2, 2], []
+    for number, queue in enumerate(queues):
+        while not any(each == number and confirm.exception() for each, confirm in confirms):
+            confirms.append((number, queue.publish(bytes(10_000 if len(confirms) % 2 else 100))))
+            try:
+                confirms[-1][1].result(0.01)
+            except (TimeoutError, warrenmq.Blocked):
+                pass
+    queues[0].get().ack()
+    left[0] -= 1
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    refused = []
+    for number, confirm in confirms:
+        try:
+            confirm.result(30)
+            left[number] += 1
+        except warrenmq.Blocked as error:
+            refused.append(str(error))
+    for queue in queues:
+        queue.publish(b"after").result(30)
+    assert [each.name for each in broker.stats().actors if each.restarts] == []
+    assert all("the system lets no file grow further (File too large)" in each or "the disk is full" in each for each in refused), refused[0]
+    assert broker.close() == ()
+with warrenmq.open(sys.argv[1]) as broker:
+    assert broker.stats().damage == ()
+    assert [len(broker.queue(f"q{number}")) for number in range(4)] == [count + 1 for count in left]
+print(len(refused) > 3)
+"""
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "pool"])
+@pytest.mark.parametrize("profile", ["modern", "classic"])
+@pytest.mark.parametrize("limit", [0, 40_000])
+def test_files_that_may_not_grow_are_what_a_full_disk_is(
+    tmp_path: Path, scheduler: str, profile: str, limit: int
+) -> None:
+    command = [sys.executable, "-c", SMALL_FILES, str(tmp_path), scheduler, profile, str(limit)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr

@@ -12,6 +12,7 @@ import pytest
 from warrenmq.commit_log import disk as logged_disk
 from warrenmq.commit_log.contents import FILE_NAMES, read
 from warrenmq.commit_log.disk import LARGE, LoggedDisk, open_logged, remove_log, replay
+from warrenmq.seams.disk import NoRoomToSync
 from warrenmq.testing import SimulatedDisk
 
 ROOT = "/data"
@@ -395,3 +396,26 @@ def test_a_log_that_finds_no_descriptors_goes_on_when_there_are_some(monkeypatch
     raw.power_cut()
     replay(raw, ROOT)
     assert [raw.read(f"{ROOT}/Q/{number}.qs") for number in range(6)] == written
+
+
+def test_where_the_log_may_not_be_written_files_are_synced_by_themselves_and_no_sync_has_failed():
+    """A limit to the size of files is met by what is within the log, too."""
+    raw = new_disk()
+    disk = begin(raw)
+    file, other = new_file(disk, "0.qs"), new_file(disk, "1.qs")
+    file.append(b"a")
+    file.datasync()
+    raw.fail_next("pwrite", FILE_NAMES[0], errno.EFBIG)
+    seen = syncs_of(raw)
+    other.append(b"b")
+    other.datasync()
+    assert seen == ["1.qs"]
+    for _ in range(2):  # the record, and the one that forgets what the log has of the file
+        raw.fail_next("pwrite", FILE_NAMES[0], errno.EFBIG)
+    file.pwrite(b"c", 0)
+    with pytest.raises(NoRoomToSync):
+        file.datasync()
+    file.datasync()
+    raw.power_cut()
+    replay(raw, ROOT)
+    assert (raw.read(f"{ROOT}/Q/0.qs"), raw.read(f"{ROOT}/Q/1.qs")) == (b"c", b"b")

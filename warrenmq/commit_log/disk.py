@@ -22,6 +22,7 @@ successor, with the whole file.
 
 from __future__ import annotations
 
+import errno
 from contextlib import suppress
 from posixpath import dirname
 from threading import Lock
@@ -31,7 +32,7 @@ from weakref import WeakValueDictionary
 from warrenmq.commit_log.contents import FILE_NAMES, read, write_back
 from warrenmq.commit_log.log import FILE_SIZE, CommitLog, Outcome
 from warrenmq.commit_log.record import encoded, pack_writes
-from warrenmq.seams.disk import write_in_turn
+from warrenmq.seams.disk import NoRoomToSync, write_in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -307,7 +308,7 @@ class LoggedDisk:
 
     def _forget(self, names: list[str]) -> None:
         if self.log.commit([], (), names) is Outcome.NO_ROOM:
-            raise OSError(28, "No space left on device for the commit log", self._root)
+            raise NoRoomToSync(errno.ENOSPC, "No space left on device for the commit log", self._root)
 
     def close_log(self) -> None:
         """Sync every file by itself and close the log."""

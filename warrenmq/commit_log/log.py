@@ -319,7 +319,12 @@ class CommitLog:
             if is_full(error):
                 return Outcome.NO_ROOM
             raise
-        self._append(parts)
+        try:
+            self._append(parts)
+        except OSError:
+            if self._in_doubt:
+                raise
+            return Outcome.NO_ROOM
         with self._tables:
             for path in forgets:
                 for each in self._files:
@@ -333,7 +338,11 @@ class CommitLog:
         file = self._files[self._current]
         data = pack(self._id, self._number, self._first, parts, flags)
         self._in_doubt = True
-        file.file.pwrite(data, file.position)
+        try:
+            file.file.pwrite(data, file.position)
+        except OSError as error:
+            self._in_doubt = not is_full(error)  # half a record is none, and the next one is written over it
+            raise
         file.file.datasync()
         self._in_doubt = False
         self._number += 1

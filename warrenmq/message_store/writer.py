@@ -32,7 +32,7 @@ from warrenmq.message_store.effects import Confirm
 from warrenmq.message_store.rdq import LARGE_MESSAGE, OVERHEAD
 from warrenmq.message_store.tables import trace_number
 from warrenmq.message_store.trace import checksum_in_row
-from warrenmq.seams.disk import is_short_of_descriptors, lack_of
+from warrenmq.seams.disk import NoRoomToSync, is_short_of_descriptors, lack_of
 from warrenmq.trace.events import (
     IGNORED,
     ROLL_FOR_LARGE,
@@ -128,11 +128,11 @@ class StoreWriter:
         self._tables.disk_full, self._tables.lack = True, lack
 
     def _sync_file(self, trigger: Trigger) -> bool:
-        """Sync the current file, which was flushed; False if descriptors are short."""
+        """Sync the current file, which was flushed; False if that has to wait."""
         try:
             self.file.sync(trigger)
         except OSError as error:
-            if not is_short_of_descriptors(error):
+            if not (is_short_of_descriptors(error) or isinstance(error, NoRoomToSync)):
                 raise
             self._wait_for_room(error)
             return False

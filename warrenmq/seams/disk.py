@@ -53,6 +53,10 @@ def is_short_of_descriptors(error: OSError) -> bool:
     return error.errno in {errno.EMFILE, errno.ENFILE}
 
 
+class NoRoomToSync(OSError):
+    """A sync had no room for what it has to write along: nothing has failed that could not be tried again."""
+
+
 FULL = "the disk is full"
 
 
