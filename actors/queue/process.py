@@ -212,9 +212,9 @@ class QueueProcess(Server):
         """One message (see queue/messages.py)."""
         if type(message) is OpenPublish:
             if (publish := message.take()) is not None:
-                self._state.publish(publish)
+                self._publish(publish)
         elif type(message) is Publish:
-            self._state.publish(message)
+            self._publish(message)
         elif type(message) is OpenAcks:
             self._state.cast(message.take(), self.sender_id, self.sender_seq)
         elif type(message) is BumpCredit:
@@ -232,6 +232,13 @@ class QueueProcess(Server):
             self._state.cast(message, self.sender_id, self.sender_seq)
         if self._effects:
             self._carry_out()
+
+    def _publish(self, message: Publish) -> None:
+        try:
+            self._state.publish(message)
+        except Exception:  # the process ends, and the message may stand nowhere yet
+            message.confirm.nack(ENDED)
+            raise
 
     def handle_call(self, request: Any, sender: From) -> Any:
         """Answer one call."""

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from tests.support.schedulers import LIMIT, Worker, crash, do, end_of, take
+from tests.support.schedulers import LIMIT, Worker, busy, crash, do, drained, end_of, scheduler, take
 from warrenmq.runtime import Pool
 from warrenmq.runtime.closable import Closable
 from warrenmq.runtime.leading import SharedLoop
@@ -72,6 +72,22 @@ def test_an_actor_that_crashes_for_want_of_memory_ends_though_there_is_none_to_s
     pool.cast(worker, crash)
     assert isinstance(end_of(pool, worker), RuntimeError)
     assert isinstance(end_of(pool, other), RuntimeError)
+
+
+@pytest.mark.parametrize("name", ["_crash", "_end"])
+@pytest.mark.parametrize("kind", ["threads", "pool"])
+def test_an_actor_that_had_no_memory_to_end_handles_nothing_more_and_ends(logs, fails, kind, name):
+    with scheduler(kind) as runtime:
+        worker, other = runtime.start(Worker, notes := runtime.channel()), runtime.start(Worker)
+        runtime.call(worker, do(lambda server: server.link(other)))
+        fails(Worker, name, 1)
+        gate = busy(runtime, worker)
+        runtime.cast(worker, crash)
+        runtime.cast(worker, lambda server: server.note("handled"))
+        gate.set()
+        assert isinstance(end_of(runtime, worker), RuntimeError | MemoryError)
+        end_of(runtime, other)
+        assert "handled" not in [each[0] for each in drained(notes)]
 
 
 def test_a_callback_that_found_no_memory_is_called_again():

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 log = Log("warrenmq.runtime")
 
 
-_TRIES = 8
-"""Calls of a callback that finds no memory."""
+_TRIES = 100
+"""Calls of what finds no memory."""
 
 
 class _Alive:
@@ -77,6 +77,14 @@ class Closable:
 
     def notify_closed(self) -> None:
         """Run the callbacks.  Another thread may take over when the first one is killed in the middle of it."""
+        for _ in range(_TRIES):
+            try:
+                self._call_all()
+            except MemoryError:  # for a moment; what was not called is still there
+                continue
+            return
+
+    def _call_all(self) -> None:
         while keys := self._keys():
             for key in keys:
                 if (callback := self._callbacks.pop(key, None)) is None:

@@ -150,8 +150,8 @@ class ActorLife:
         """Close the inbox, the trace and Pykka's books; then Pykka's loop ends.  A second call does nothing."""
         if self.over:
             return
-        self.over = True
         first = self._inbox.begin_close(reason) or self._inbox.gives_back
+        self.over = True
         try:
             self._inbox.drain(trace=self.trace)
             self.close_trace(self._inbox.reason)

@@ -32,6 +32,7 @@ from warrenmq.trace.writers import writer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from collections.abc import Set as AbstractSet
+    from types import TracebackType
 
     from pykka import ActorRef
 
@@ -88,6 +89,8 @@ class Server(ThreadingActor):
         self._monitors: dict[int, Inbox] = {}
         self._then: Callable[[], object] | None = None
         """The rest of `mailbox_empty`, of a suspended actor."""
+        self._crashed_of: BaseException | None = None
+        """It crashed of this, and has to end before anything else, if there was no memory for that yet."""
         super().__init__()
         self._dispatch: dict[type, _Handler] = {
             Call: self._answer,
@@ -251,6 +254,9 @@ class Server(ThreadingActor):
         """Handle a message and, for each turn, one more; a letter that is Pykka's to handle is `held` for its next `get`."""
         inbox, handle_cast = self.actor_inbox, self.handle_cast
         dispatch: _Dispatch = self._dispatch.get
+        if self._crashed_of is not None:
+            self._crash(self._crashed_of)
+            return
         try:
             if (then := self._then) is not None:
                 self._then = None
@@ -271,6 +277,7 @@ class Server(ThreadingActor):
             self._end(stop.reason)
             return
         except BaseException as error:  # noqa: BLE001 - SystemExit, too, is a crash of this actor only
+            self._crashed_of = error
             self._crash(error)
             return
         if mail is CLOSED:
@@ -281,6 +288,12 @@ class Server(ThreadingActor):
     def on_stop(self) -> None:
         self._end(NORMAL)
 
+    def on_failure(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        """There was no memory to end in `on_receive`, and Pykka's loop is about to."""
+        self._end(error)
+
     def _crash(self, error: BaseException) -> None:
         try:
             self._life.crashed(error)
@@ -288,13 +301,15 @@ class Server(ThreadingActor):
             self._end(error)
 
     def _end(self, reason: Any) -> None:
-        if self.actor_inbox.reason is ALIVE:  # else its files are another's now
-            try:
-                self.terminate(reason)
-            except BaseException as error:  # noqa: BLE001 - what terminate raises becomes the reason
-                self._life.crashed(error)
-                reason = error
-        self._life.end(reason)
+        try:
+            if self.actor_inbox.reason is ALIVE:  # else its files are another's now
+                try:
+                    self.terminate(reason)
+                except BaseException as error:  # noqa: BLE001 - what terminate raises becomes the reason
+                    reason = error
+                    self._life.crashed(error)
+        finally:
+            self._life.end(reason)
         self._dispatch.clear()  # of bound methods, which hold the actor
 
     # -- messages of the runtime

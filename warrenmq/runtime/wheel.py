@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from heapq import heappop, heappush
 from itertools import count
-from time import monotonic_ns
+from time import monotonic_ns, sleep
 
 from warrenmq.runtime.workers import Cell, Workers, ring
 
@@ -51,7 +51,7 @@ class Wheel:
     def start(self) -> bool:
         """See to it that its thread runs while there are actors; False if none can be had."""
         with self._lock:
-            if self._thread is None and self.workers.is_needed:
+            if not self._runs() and self.workers.is_needed:
                 thread = threading.Thread(target=self._run, name="actors' clock", daemon=True)
                 try:
                     thread.start()
@@ -60,6 +60,9 @@ class Wheel:
                     return False
                 self._thread = thread
         return True
+
+    def _runs(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
 
     def wake(self) -> None:
         """Make the wheel's thread look now."""
@@ -80,13 +83,16 @@ class Wheel:
 
     def _run(self) -> None:
         """The loop of its thread, which goes on where there was no memory for a moment: nobody else keeps the time."""
+        again = False
         while True:
             try:
+                if again:
+                    sleep(_PATIENCE)
+                again = True
                 self._look()
-            except MemoryError:
-                self._bell.acquire(timeout=_PATIENCE)
-            else:
-                return
+            except MemoryError:  # here is nothing that needs any
+                continue
+            return
 
     def _look(self) -> None:
         """Look after alarms and workers until it is no longer needed."""

@@ -386,8 +386,12 @@ class Workers:
         here.runner = worker
         tell(worker)
         cell: Cell | None = None
+        again = False
         while True:
             try:
+                if again:
+                    sleep(_PATIENCE)
+                again = True
                 if cell is not None:  # there was no memory to run it
                     self.ready[cell] = None
                     cell = None
@@ -401,8 +405,11 @@ class Workers:
                     cell = None
                 elif not self._park(worker):
                     return
-            except MemoryError:  # a worker that ended would leave its place taken
-                sleep(_PATIENCE)
+                again = False
+            except (
+                MemoryError
+            ):  # a worker that ended would leave its place taken; here is nothing that needs any
+                continue
 
     def _park(self, worker: Worker) -> bool:
         """Wait to be called; False if it is no longer needed."""
@@ -563,7 +570,9 @@ class Workers:
     def watch(self) -> None:
         """Called by the wheel at each tick: let another worker in for one that has not moved since the last."""
         for worker in list(self.computing):
-            if worker.turn == worker.seen and not worker.blocks:
+            if worker.thread.ident is not None and not worker.thread.is_alive():
+                self._forget(worker)  # there was no memory for its first steps
+            elif worker.turn == worker.seen and not worker.blocks:
                 if worker.cell is None:
                     ring(worker.bell)  # it was called, and its caller was interrupted before it rang
                 else:
