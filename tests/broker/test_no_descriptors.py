@@ -1,11 +1,14 @@
-"""No file can be opened at times: each publish is answered all the same, and nothing confirmed is lost."""
+"""No file can be opened at times: each publish is answered all the same, nothing confirmed is lost; more queues are used than have room for their files."""
 
 from __future__ import annotations
 
 import errno
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -13,6 +16,7 @@ import pytest
 
 import warrenmq
 from tests.support.simulated import EVERY_KIND, SimulatedHost, take_all
+from tests.support.source_tree import ROOT
 from warrenmq.actors.sending.confirms import Confirm
 
 
@@ -115,3 +119,30 @@ def test_whatever_cannot_be_opened_for_a_while_all_is_confirmed_or_refused_and_n
             if confirm.exception() is None:
                 assert body in ready[queue] or body in life.taken
         broker.close()
+
+
+MANY_QUEUES = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[3]),) * 2)
+import warrenmq
+
+with warrenmq.open(sys.argv[1], settings={"scheduler": sys.argv[2]}) as broker:
+    queues = [broker.declare_queue(f"q{i}") for i in range(100)]
+    for _ in range(2):
+        for confirm in [queue.publish(b"x") for queue in queues]:
+            confirm.result(20)
+    with queues[0].consume(prefetch=1) as consumer:
+        consumer.get(20).ack()
+        for confirm in [queue.publish(b"x") for queue in queues[1:]]:
+            confirm.result(20)
+    assert [queue.info().ready for queue in queues] == [1] + [3] * 99
+"""
+
+
+@pytest.mark.parametrize(("scheduler", "limit"), [("threads", 60), ("pool", 100)])
+def test_more_queues_are_used_than_have_room_for_their_files(
+    tmp_path: Path, scheduler: str, limit: int
+) -> None:
+    command = [sys.executable, "-c", MANY_QUEUES, str(tmp_path), scheduler, str(limit)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
