@@ -32,6 +32,8 @@ from warrenmq.actors.vhost.parameters import Parameters
 from warrenmq.actors.vhost.queue_declarations import QueueDeclarations, refusal_of
 from warrenmq.actors.vhost.routing_trace import RoutingTrace
 from warrenmq.actors.vhost.vhost import queue_name
+from warrenmq.errors import ResourceError
+from warrenmq.log import Log
 from warrenmq.queue.messages import Forward, MakeRoom
 from warrenmq.routing.delayed import LATER
 from warrenmq.runtime import Down, Server
@@ -42,6 +44,12 @@ if TYPE_CHECKING:
 
     from warrenmq.actors.vhost.vhost import Vhost
     from warrenmq.runtime import From, Name
+
+
+log = Log("warrenmq.vhost")
+
+_TELL_EVERY_NS = 10_000_000_000
+"""Nanoseconds between two lines on queues that cannot be opened."""
 
 
 class VhostProcess(Server):
@@ -96,6 +104,7 @@ class VhostProcess(Server):
             ClearParameter: (parameters.check_clear, parameters.clear),
             Sync: (lambda sync: sync, lambda _: None),
         }
+        self._tell_from = 0
         vhost.is_up = False
         queues.recover()
         exchanges.recover()
@@ -123,7 +132,22 @@ class VhostProcess(Server):
             what = str(queue_name(request.name)) if type(request) is Wake else type(request).__name__
             if (refusal := refusal_of(error, what)) is None:
                 raise
+            if type(request) is Wake:
+                self._tell(refusal)
             raise refusal from error
+        except ResourceError as refusal:
+            if type(request) is Wake:
+                self._tell(refusal)
+            raise
+
+    def _tell(self, refusal: Exception) -> None:
+        """Log, now and then, that queues cannot be opened: a client whose publish is refused hears no reason."""
+        now = self.runtime.monotonic_ns()
+        if now >= self._tell_from:
+            self._tell_from = now + _TELL_EVERY_NS
+            log.warning(
+                "queues that sleep cannot be opened, and messages for them are refused", reason=str(refusal)
+            )
 
     def handle_cast(self, message: Any) -> None:
         """A queue may go; one that sleeps is sent something; or one needs descriptors."""

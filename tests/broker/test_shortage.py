@@ -419,3 +419,29 @@ def test_files_that_may_not_grow_are_what_a_full_disk_is(
     command = [sys.executable, "-c", SMALL_FILES, str(tmp_path), scheduler, profile, str(limit)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
+def test_clients_whose_queues_cannot_be_opened_get_nacks_and_the_log_one_line_that_says_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with (
+        warrenmq.open(tmp_path) as broker,
+        serve(broker, port=0) as server,
+        pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", server.port)) as client,
+    ):
+        channel = client.channel()
+        channel.confirm_delivery()
+        for number in range(30):
+            channel.queue_declare(f"q{number}", durable=True)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+            for number in range(30):
+                with pytest.raises(pika.exceptions.NackError):
+                    channel.basic_publish("", f"q{number}", b"x")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for number in range(30):
+            channel.basic_publish("", f"q{number}", b"x")
+    (line,) = [each.getMessage() for each in caplog.records if "cannot be opened" in each.getMessage()]
+    assert "Too many open files" in line
