@@ -17,6 +17,7 @@ from tests.support.shared_directory import opened
 from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.errors import ArgumentValueError, NotFound
 from warrenmq.message.properties import Properties
+from warrenmq.runtime.thread_event import ThreadEvent
 from warrenmq.shared.attachment import Attachment
 from warrenmq.shared.broker import SharedBroker
 from warrenmq.shared.channel import Answer
@@ -162,13 +163,11 @@ def test_an_interrupted_call_does_not_give_its_answer_to_the_next(
     queue, other = attached.declare_queue("q"), attached.declare_queue("other")
     queue.publish_many([b"1", b"2", b"3"]).result(LIMIT)
     queue.info()
-    me, wait = threading.current_thread(), threading.Event.wait
+    me, wait = threading.current_thread(), ThreadEvent.wait
     for early in (True, False):
         for call in (queue.get, queue.info, lambda: attached.purge("other"), attached.stats, queue.get):
 
-            def interrupted(
-                known: threading.Event, timeout: float | None = None, early: bool = early
-            ) -> bool:
+            def interrupted(known: ThreadEvent, timeout: float | None = None, early: bool = early) -> bool:
                 if threading.current_thread() is not me:
                     return wait(known, timeout)
                 monkeypatch.undo()
@@ -176,7 +175,7 @@ def test_an_interrupted_call_does_not_give_its_answer_to_the_next(
                     wait(known, LIMIT)
                 raise Interrupted
 
-            monkeypatch.setattr(threading.Event, "wait", interrupted)
+            monkeypatch.setattr(ThreadEvent, "wait", interrupted)
             with pytest.raises(Interrupted):
                 call()
             monkeypatch.undo()
@@ -209,7 +208,7 @@ def test_a_link_that_is_over_makes_no_connection_to_the_next_owner(attached: Sha
     link._over.set()
     with pytest.raises(LinkLost):
         link._connect(publishes=True)
-    link._over.clear()
+    link._over = ThreadEvent()
 
 
 @pytest.mark.parametrize("who", ["owner", "attached"])

@@ -504,7 +504,8 @@ class QueueHandle(Named):
     def get(self, timeout: float | None = None, *, no_ack: bool = False) -> Delivery | None:
         """One message, or None: at once when `timeout` is None or 0, else when none came within `timeout` s.
 
-        It goes back to the queue, and settling it has no effect any more, after `consumer_timeout`.
+        It goes back to the queue, and settling it has no effect any more, after `consumer_timeout`; at once if a signal's handler
+        interrupts the call.
         """
         patience = seconds("timeout", timeout) or 0.0
         request = Get(self._getter, flag("no_ack", no_ack), patience, ack_deadline=self._ack_deadline)

@@ -168,17 +168,21 @@ class Consumer:
         """Cancel the consumer: untaken deliveries are requeued, taken ones may still be acked."""
         if self._cancelled:
             return
-        self._cancelled = True
-        self._client.engine.consumers.pop(id(self), None)
-        self._client.forget(self._subscription.ref, self._death_notice)
+        message = Cancel(self._subscription.consumer_id, self.handed_out)
         try:
-            message = Cancel(self._subscription.consumer_id, self.handed_out)
+            self._cancelled = True
+            self._client.engine.consumers.pop(id(self), None)
+            self._client.forget(self._subscription.ref, self._death_notice)
             self._drop_untaken()
             self._client.calls.call_actor(self._subscription.ref, message)
             self._drop_untaken()  # deliveries that the queue sent before it handled the cancel came before the reply
         except (Error, ActorDeadError):
             pass  # a dead queue process has no consumers
-        self._channel.put(CLOSED)
+        except BaseException:  # of a signal's handler: perhaps the queue was told nothing yet
+            self._client.settle(self._subscription.ref, message)
+            raise
+        finally:
+            self._channel.put(CLOSED)
 
     def __enter__(self) -> Self:
         return self
@@ -227,6 +231,9 @@ class Consumer:
                     raise
                 except Error:  # closed, or the queue was deleted: RabbitMQ cancels the consumer
                     self._cancelled = True
+                except BaseException:  # of a signal's handler: the next call asks again
+                    self._channel.put(DOWN)
+                    raise
             else:
                 self._cancelled = True
                 if self._subscription.lapsed is not None:

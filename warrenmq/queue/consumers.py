@@ -35,7 +35,7 @@ class QueueConsumers:
     """All consumers of one queue.
 
     turns       whose turn it is
-    getters     gets that wait for a message, oldest first
+    getters     gets that wait for a message, oldest first: the caller, what it holds, and its request
     _channels   the ChannelRecord of each channel, by its address
     _members    consumers and getters, and former ones that still hold messages, by id
     _pushed     those that messages are pushed to, oldest first
@@ -53,7 +53,7 @@ class QueueConsumers:
         self._rows = rows
         self._effects = effects
         self.turns = ConsumerTurns()
-        self.getters: list[tuple[Waiting, Consumer]] = []
+        self.getters: list[tuple[Waiting, Consumer, Get]] = []
         self._channels: dict[ActorRef[Any], ChannelRecord] = {}
         self._members: dict[int, Consumer] = {}
         self._pushed: dict[int, Consumer] = {}
@@ -181,7 +181,7 @@ class QueueConsumers:
             and not consumer.unacked
             and (not consumer.unsent or consumer.channel.ref is None)
         ):
-            if any(waiting is consumer for _, waiting in self.getters):
+            if any(waiting is consumer for _, waiting, _ in self.getters):
                 return
             self._members.pop(consumer.id, None)
             consumer.channel.members.pop(consumer.id, None)
@@ -268,13 +268,27 @@ class QueueConsumers:
             )
         consumer.no_ack = request.no_ack
         consumer.ack_deadline = request.ack_deadline
-        self.getters.append((sender, consumer))
+        self.getters.append((sender, consumer, request))
 
     def stop_waiting(self, sender: Waiting) -> bool:
         """Forget a get that waits; False if it has its message."""
-        for place, (waiting, consumer) in enumerate(self.getters):
+        for place, (waiting, consumer, _) in enumerate(self.getters):
             if waiting is sender:
                 del self.getters[place]
                 self._forget_if_done(consumer)
                 return True
         return False
+
+    def give_up(self, request: Get) -> dict[int, int]:
+        """Forget a get whose answer nobody will see; returns the sequence id of the message that it took -> its getter, if that is still unacked."""
+        for sender, _, waiting in self.getters:
+            if waiting is request:
+                self.stop_waiting(sender)
+                return {}
+        if (consumer := self._members.get(request.consumer)) is not None:
+            for tag, seq in consumer.unacked.items():
+                if seq == request.taken:
+                    consumer.settle(tag, multiple=False)
+                    self._forget_if_done(consumer)
+                    return {seq: consumer.id}
+        return {}

@@ -216,6 +216,18 @@ class Get:
     """As in Consume."""
     ack_deadline: AckDeadline | None = None
     """As in Consume."""
+    taken: int | None = None
+    """Set by the queue: the sequence id of the message with which it answered."""
+
+
+@dataclass(slots=True)
+class GiveUp:
+    """Cast, by a caller that an exception interrupted while it waited: it will not see the answer, and what the request took goes back.
+
+    With `no_ack` a message that was taken is gone.
+    """
+
+    request: Get | Consume
 
 
 @dataclass(slots=True)

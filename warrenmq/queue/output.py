@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from warrenmq.queue.effects import Deliver, LastConsumerGone, RefuseCall, Reply, ResumeQueues, SendAfter
-from warrenmq.queue.messages import Acks, Deliveries, GetTimeout, Got
+from warrenmq.queue.messages import Acks, Cancel, Consume, Deliveries, GetTimeout, Got
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from warrenmq.queue.effects import Effect
     from warrenmq.queue.expiry_and_limits import ExpiryAndLimits
     from warrenmq.queue.index_sync import IndexSync
-    from warrenmq.queue.messages import Ack, Cancel, Get, Reject, Waiting
+    from warrenmq.queue.messages import Ack, Get, Reject, Waiting
     from warrenmq.queue.queue_expiry import QueueExpiry
     from warrenmq.queue.returns import Returns
     from warrenmq.queue.trace import QueueTrace
@@ -147,7 +147,7 @@ class QueueOutput:
         self._expiry.renew()
         self._consumers.get(request, sender)
         self.deliver()
-        if all(waiting is not sender for waiting, _ in self._consumers.getters):
+        if all(waiting is not sender for waiting, _, _ in self._consumers.getters):
             return True
         if request.timeout <= 0:
             self._consumers.stop_waiting(sender)
@@ -160,8 +160,16 @@ class QueueOutput:
         if self._consumers.stop_waiting(sender):
             self._effects.append(Reply(sender, None))
 
+    def give_up(self, request: Get | Consume) -> None:
+        """Take back what a request took whose caller was interrupted."""
+        if isinstance(request, Consume):
+            self.cancel(Cancel(request.consumer, handed_out=0))
+            return
+        self.deliver()  # as in `reject`
+        self._put_back(self._consumers.give_up(request), taken=False)
+
     def _answer_getter(self) -> None:
-        sender, consumer = self._consumers.getters[0]
+        sender, consumer, request = self._consumers.getters[0]
         sender.begin()
         try:
             fetched = self._front.fetch(1, ack_required=not consumer.no_ack)
@@ -176,6 +184,7 @@ class QueueOutput:
             fetched = self._told(fetched, no_ack=consumer.no_ack)
         del self._consumers.getters[0]
         tag = self._take(consumer, fetched)
+        request.taken = fetched[0].seq_id
         self._effects.append(Reply(sender, Got(tag, fetched[0], self._front.ready_behind())))
 
     def rest(self) -> None:

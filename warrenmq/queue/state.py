@@ -48,6 +48,7 @@ from warrenmq.queue.messages import (
     DropExpired,
     Get,
     GetTimeout,
+    GiveUp,
     Idle,
     Info,
     ListConsumers,
@@ -292,6 +293,8 @@ class QueueState:
                 self.output.reject(message)
             case Cancel():
                 self.output.cancel(message)
+            case GiveUp():
+                self.output.give_up(message.request)
             case VhostRecovered():
                 self.front.go_ahead()
             case NewArguments():

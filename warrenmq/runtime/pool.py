@@ -50,7 +50,7 @@ class Pool(Threads):
         self._wheel = Wheel(tick_ns)
         self._workers = self._wheel.workers
         self.channel = Channel  # type: ignore[assignment,method-assign]
-        self.event = Event  # type: ignore[assignment,method-assign]
+        self.event = Event  # type: ignore[method-assign]
 
     def after_fork(self) -> None:
         super().after_fork()

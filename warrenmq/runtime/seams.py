@@ -1,6 +1,6 @@
 """The few things of threads that a scheduler supplies: what parks a thread or a greenlet, and what each has of its own.
 
-`queue.SimpleQueue`, `threading.Event` and `threading.Lock` are the threads' answers as they are.
+`queue.SimpleQueue` and `threading.Lock` are the threads' answers as they are.
 """
 
 from __future__ import annotations

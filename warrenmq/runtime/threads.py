@@ -14,6 +14,7 @@ from warrenmq import forks
 from warrenmq.runtime.base import Runtime
 from warrenmq.runtime.inbox import Inbox
 from warrenmq.runtime.shortage import no_thread
+from warrenmq.runtime.thread_event import ThreadEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +34,7 @@ class Threads(Runtime):
         self._threads: set[threading.Thread] = set()
         self.monotonic_ns = time.monotonic_ns  # type: ignore[method-assign]  # 45 ns, a method around it 100
         self.channel = SimpleQueue  # type: ignore[method-assign]
-        self.event = threading.Event  # type: ignore[method-assign]
+        self.event = ThreadEvent  # type: ignore[method-assign]
 
     def after_fork(self) -> None:
         """See forks.py: the actors' threads are in the parent."""
@@ -59,8 +60,8 @@ class Threads(Runtime):
     def channel(self) -> SimpleQueue[Any]:
         return SimpleQueue()
 
-    def event(self) -> threading.Event:
-        return threading.Event()
+    def event(self) -> ThreadEvent:
+        return ThreadEvent()
 
     def lock(self) -> threading.Lock:
         return threading.Lock()

@@ -27,7 +27,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 from warrenmq.runtime.signals import PutOff
-from warrenmq.runtime.workers import BATCH, MISSING, Cell, Helper, Runner, here, ring
+from warrenmq.runtime.thread_event import ThreadEvent, ring
+from warrenmq.runtime.workers import BATCH, MISSING, Cell, Helper, Runner, here
 from warrenmq.seams.blocking import tell
 
 if TYPE_CHECKING:
@@ -164,25 +165,16 @@ def _sleep(thing: Awaited, runner: Runner, deadline: float | None) -> bool:
         thing.bells.remove(bell)
 
 
-class Event:
+class Event(ThreadEvent):
     """An Event (seams.py) that a waiting thread works for."""
 
-    __slots__ = ("_set", "bells", "target")
+    __slots__ = ("target",)
 
     def __init__(self, target: Cell | None = None) -> None:
-        self._set = False
-        self.bells: list[threading.Lock] = []
+        super().__init__()
         self.target = target
 
-    def set(self) -> None:
-        self._set = True
-        for bell in tuple(self.bells):
-            ring(bell)
-
-    def is_set(self) -> bool:
-        return self._set
-
-    is_there = is_set
+    is_there = ThreadEvent.is_set
 
     def wait(self, timeout: float | None = None) -> bool:
         return self._set or wait(self, timeout)

@@ -12,7 +12,8 @@ from heapq import heappop, heappush
 from itertools import count
 from time import monotonic_ns, sleep
 
-from warrenmq.runtime.workers import Cell, Workers, ring
+from warrenmq.runtime.thread_event import ring
+from warrenmq.runtime.workers import Cell, Workers
 
 TICK_NS = 5_000_000
 HEARTBEAT_NS = 1_000_000_000

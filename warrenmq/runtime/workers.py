@@ -32,6 +32,7 @@ from warrenmq.log import Log
 from warrenmq.runtime.inbox import WAKE
 from warrenmq.runtime.messages import unwrapped
 from warrenmq.runtime.shortage import no_thread
+from warrenmq.runtime.thread_event import ring
 from warrenmq.seams.blocking import tell
 
 if TYPE_CHECKING:
@@ -278,14 +279,6 @@ class _Here(threading.local):
 
 here = _Here()
 """The Runner of the calling thread: a Worker, a Leader, a Helper once it has waited, else None."""
-
-
-def ring(bell: threading.Lock) -> None:
-    """Wake the thread that waits for a lock."""
-    try:
-        bell.release()
-    except RuntimeError:  # it rings already
-        pass
 
 
 class Clock(Protocol):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from warrenmq.errors import Error
 from warrenmq.queue.messages import Consume, Get
+from warrenmq.runtime.thread_event import ThreadEvent
 from warrenmq.shared.calling import CallChannel
 from warrenmq.shared.connection import ClientConnection
 from warrenmq.shared.consuming import FIRST_WAIT, LONGEST_WAIT, ConsumerChannel, GetChannel
@@ -52,7 +53,7 @@ class Attachment:
         self._getters: dict[int, GetChannel] = {}
         self._connections: list[ClientConnection] = []
         self._publish: PublishChannel | None = None
-        self._over = threading.Event()
+        self._over = ThreadEvent()
         self._work = self._connect()
 
     def _connect(self, *, publishes: bool = False) -> ClientConnection:

@@ -15,6 +15,7 @@ from warrenmq.amqp.wire.errors import PRECONDITION_FAILED
 from warrenmq.amqp.wire.frames import BODY, HEADER, METHOD
 from warrenmq.errors import ArgumentValueError, BrokerClosed, Error, PreconditionFailed
 from warrenmq.message.stored import StoredMessage
+from warrenmq.runtime.thread_event import ThreadEvent
 from warrenmq.shared.errors import error_of
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Answer:
 
     def __init__(self, *, rpc: bool = False) -> None:
         self.rpc = rpc
-        self.known = threading.Event()
+        self.known = ThreadEvent()
         self.value: Any = None
         self.give_back: Callable[[Any], None] | None = None
         """Called with the answer if its caller was interrupted and is gone."""
