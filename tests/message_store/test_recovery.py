@@ -259,6 +259,9 @@ def test_the_last_file_is_written_anew_without_garbage_and_torn_tail():
     assert places == {1: (0, 0), 2: (0, 29)}
     assert disk.read(f"{FOLDER}/0.rdq") == record(1) + record(2)
     assert recovered.damage == []
+    assert disk.read(f"{QUARANTINE}/store-0.rdq-87") == record(3)[:-2], (
+        "a disk may have lost what it had synced"
+    )
 
 
 def test_the_last_file_is_only_cut_when_there_is_no_space_to_write_it_anew():

@@ -17,8 +17,8 @@ The dirty way, one file after the other in ascending order:
 3. Bytes that are no record are damage, and are copied to the quarantine, if a message is missed that may have been there.
    Else they are of garbage: a power cut leaves half of the holes that a compaction was blanking, and of the copies in
    them, and no reader can tell these from bytes that rotted, as what lay there was no longer wanted.  A copy that our own
-   compaction did not finish is no damage either way, nor is a write at the end of the last file.  Nothing that is read
-   can make a start fail.
+   compaction did not finish is no damage either way, nor is a write that was cut off at the end of the last file, which is kept
+   all the same: a disk that lost what it had synced leaves the same.  Nothing that is read can make a start fail.
 4. The last file is written anew with what it holds of value.  The kernel may have failed to save it (after which it
    says so only once, and shows the lost bytes to readers until it needs the memory), and the store may have crashed for
    that very reason; and whatever was torn at its end must not stay in front of what is appended next.
@@ -203,17 +203,26 @@ class _Reader:
 
     def _set_aside_no_records(self) -> None:
         """Tell the bytes that are no record, and keep them: some message that is missed may have been there."""
+        kept = False
         for number, offset, length in self._no_records:
             path = f"{self._directory}/{rdq.file_name(number)}"
             file = self._disk.open_read(path)
             try:
-                if not self._is_unfinished(file, number, offset, length):
+                if self._is_unfinished_copy(file, number, offset, length):
+                    continue
+                kept = True
+                self._keep(file, number, offset, length)
+                if self._is_cut_off(file, number, offset):
+                    Log("warrenmq.store", store=self._kind).warning(
+                        "the last write was cut off, as a kill leaves it; its bytes were copied to the quarantine",
+                        path=path, offset=offset, bytes=length,
+                    )  # fmt: skip
+                else:
                     why = f"{length} bytes are no record; they were copied to the quarantine"
                     self._damage.append(CorruptFile(path, offset, why))
-                    self._keep(file, number, offset, length)
             finally:
                 file.close()
-        if self._damage:
+        if kept:
             with suppress(OSError):
                 self._disk.sync_dir(self._quarantine)
 
@@ -268,17 +277,14 @@ class _Reader:
         self._damage.append(error)
         keep_record(self._disk, self._quarantine, self._kind, number, error.offset, record)
 
-    def _is_unfinished(self, file: File, number: int, offset: int, length: int) -> bool:
-        if number == self._files.current and self._is_cut_off(file.pread(file.size() - offset, offset)):
-            return True
-        return self._is_unfinished_copy(file, number, offset, length)
-
-    def _is_cut_off(self, end: bytes) -> bool:
-        """True if the end of a file is the beginning of a record and perhaps zeros, as a killed process or a power cut leaves of a write.
+    def _is_cut_off(self, file: File, number: int, offset: int) -> bool:
+        """True if the end of the last file is the beginning of a record and perhaps zeros, as a killed process or a power cut leaves of a write.
 
         It was never synced, so nobody was promised the message.  A record whose size has a flipped bit ends in a marker.
         """
-        came = end.rstrip(b"\0")
+        if number != self._files.current:
+            return False
+        came = file.pread(file.size() - offset, offset).rstrip(b"\0")
         if len(came) < rdq.HEAD.size:
             return came.startswith(bytes(4))  # no size is as large as 4 GiB
         size, msg_id = rdq.HEAD.unpack_from(came)
