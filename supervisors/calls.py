@@ -68,7 +68,7 @@ class TryAgain:
 
     child: Any
     failed: Exception | None
-    """What it raised, so that the next one counts as a restart; None if the system lacked a thread, memory or the like."""
+    """The exception of its start, so that the next one counts as a restart; None if the system lacked a thread, memory or the like."""
 
 
 class Caller(Protocol):

@@ -14,7 +14,7 @@ from warrenmq.commit_log.disk import replay
 
 @pytest.mark.parametrize("seed", range(50))
 def test_a_shortage_of_descriptors_leaves_the_log_as_it_was(monkeypatch, seed):
-    """Whatever was to be opened meanwhile: as soon as there are descriptors everything is made durable."""
+    """As soon as there are descriptors everything is made durable, whatever was to be opened meanwhile."""
     monkeypatch.setattr(logged_disk, "FILE_SIZE", 8192)
     rng = Random(seed)
     raw = new_disk(seed)

@@ -246,7 +246,7 @@ def look_into(inbox):
 def test_a_message_that_meets_a_mailbox_which_closes_if_it_is_empty_is_with_one_of_both(
     mail, comes_late, is_open
 ):
-    """Whatever line either of them is at: one that comes to a mailbox which is opened again has not come too late."""
+    """A message that comes to a mailbox which is opened again has not come too late, whatever line either of them is at."""
     for number in range(1, 100):
         lost = []
         inbox = Mailbox(Threads(), Fence(), lost.append, flushes=True)

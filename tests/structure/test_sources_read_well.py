@@ -101,7 +101,7 @@ def test_a_table_of_attributes_in_the_docstring_of_a_class_has_their_names():
 
 
 def test_the_contents_of_a_room_name_each_of_its_modules_once():
-    """Where the docstring of a package is a table of contents, as in message_store."""
+    """In packages whose docstring is a table of contents, as message_store."""
     tables = 0
     for name, module in modules().items():
         named = re.findall(r"^ {4}([\w/]+) {2,}\S", ast.get_docstring(module.tree) or "", re.MULTILINE)

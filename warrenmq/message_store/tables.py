@@ -41,7 +41,7 @@ class StoreTables:
         self.disk_full = False
         """Writes wait for room, or for descriptors; written by the store alone, clients look at it before they take messages in."""
         self.lack = FULL
-        """What they wait for, as words of a sentence."""
+        """The want that writes wait for, as words of a sentence."""
 
 
 @dataclass(slots=True)
