@@ -7,12 +7,19 @@ refused with ResourceError, and everything that runs already goes on.
 from __future__ import annotations
 
 import errno
+from time import sleep
+from typing import TYPE_CHECKING
 
 from warrenmq.errors import ResourceError
 from warrenmq.seams.disk import is_full, is_short_of_descriptors
 from warrenmq.seams.memory import no_memory
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _ERRNOS = frozenset({errno.ENOMEM, errno.EAGAIN})
+_PATIENCE = 0.005
+"""Seconds after which a thread goes on where it had no memory."""
 
 
 def shortage(error: BaseException, what: str) -> ResourceError | None:
@@ -51,3 +58,18 @@ def no_thread(error: BaseException, what: str) -> ResourceError:
     return ResourceError(
         f"no thread could be started for {what!r} ({why}); stop something, or raise the limit of threads or memory, and try again"
     )
+
+
+def keep_on(step: Callable[[], bool]) -> None:
+    """Call `step` as long as it returns True, and again after a pause where it finds no memory: for threads whose place nobody else takes."""
+    again = False
+    while True:
+        try:
+            if again:
+                sleep(_PATIENCE)
+            again = True
+            if not step():
+                return
+            again = False
+        except MemoryError:  # here is nothing that needs any
+            continue

@@ -10,15 +10,14 @@ from __future__ import annotations
 import threading
 from heapq import heappop, heappush
 from itertools import count
-from time import monotonic_ns, sleep
+from time import monotonic_ns
 
+from warrenmq.runtime.shortage import keep_on
 from warrenmq.runtime.thread_event import ring
 from warrenmq.runtime.workers import Cell, Workers
 
 TICK_NS = 5_000_000
 HEARTBEAT_NS = 1_000_000_000
-_PATIENCE = 0.005
-"""Seconds after which it looks again where it had no memory."""
 QUIET_TICKS = 20
 """Ticks without work after which it stops ticking."""
 
@@ -83,20 +82,11 @@ class Wheel:
         self.workers.after_fork()
 
     def _run(self) -> None:
-        """The loop of its thread, which goes on where there was no memory for a moment: nobody else keeps the time."""
-        again = False
-        while True:
-            try:
-                if again:
-                    sleep(_PATIENCE)
-                again = True
-                self._look()
-            except MemoryError:  # here is nothing that needs any
-                continue
-            return
+        """The loop of its thread."""
+        keep_on(self._look)
 
-    def _look(self) -> None:
-        """Look after alarms and workers until it is no longer needed."""
+    def _look(self) -> bool:
+        """Look after alarms and workers until it is no longer needed; returns False then."""
         workers = self.workers
         quiet, turns = 0, -1
         while True:
@@ -113,7 +103,7 @@ class Wheel:
                 if not workers.is_needed and not workers.ready:
                     self._thread = None
                     workers.ticking = False
-                    return
+                    return False
                 now = monotonic_ns()
                 self._next_look = now + (self._tick_ns if workers.ticking else HEARTBEAT_NS)
                 if self._alarms:

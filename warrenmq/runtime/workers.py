@@ -25,13 +25,14 @@ import threading
 from collections import OrderedDict, deque
 from contextlib import suppress
 from contextvars import Context
-from time import monotonic, sleep
+from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 from warrenmq.log import Log
 from warrenmq.runtime.inbox import WAKE
 from warrenmq.runtime.messages import unwrapped
-from warrenmq.runtime.shortage import no_thread
+from warrenmq.runtime.shortage import keep_on, no_thread
 from warrenmq.runtime.thread_event import ring
 from warrenmq.seams.blocking import tell
 
@@ -52,8 +53,6 @@ BATCH = 256
 """Messages that an actor handles before others get their turn."""
 SLICE = 0.001
 """Seconds after which an actor gives others their turn, if there are any."""
-_PATIENCE = 0.005
-"""Seconds after which a worker goes on where it had no memory."""
 LINGER = 10.0
 """Seconds after which a worker that has nothing to do ends, if there is another."""
 STUCK = 1.0
@@ -242,6 +241,7 @@ class Worker(Runner):
 
     turn    counts its slices
     seen    `turn` at the wheel's last look
+    taken   the cell that it took out of the line
     blocks  how many `THIS_THREAD.blocking` it is in
     stuck   the wheel has taken it for blocked
     """
@@ -251,6 +251,7 @@ class Worker(Runner):
         self.workers = workers
         self.turn = self.seen = self.blocks = 0
         self.stuck = False
+        self.taken: Cell | None = None
         self.bell = threading.Lock()
         self.bell.acquire()
         self.thread = threading.Thread(target=workers.work, args=(self,), name="actors", daemon=True)
@@ -378,31 +379,23 @@ class Workers:
         """The loop of a worker."""
         here.runner = worker
         tell(worker)
-        cell: Cell | None = None
-        again = False
-        while True:
+        keep_on(partial(self._run_next, worker))
+
+    def _run_next(self, worker: Worker) -> bool:
+        """Run the first cell in the line, or wait to be called; False if the worker is no longer needed."""
+        if worker.taken is not None:  # there was no memory to run it
+            self.ready[worker.taken] = None
+            worker.taken = None
+        if len(self.computing) <= SIZE:  # else others came back from the disk: one too many
             try:
-                if again:
-                    sleep(_PATIENCE)
-                again = True
-                if cell is not None:  # there was no memory to run it
-                    self.ready[cell] = None
-                    cell = None
-                if len(self.computing) <= SIZE:  # else others came back from the disk: one too many
-                    try:
-                        cell = self.ready.popitem(last=False)[0]
-                    except KeyError:
-                        pass
-                if cell is not None:
-                    self.run(cell, worker, self._turns())
-                    cell = None
-                elif not self._park(worker):
-                    return
-                again = False
-            except (
-                MemoryError
-            ):  # a worker that ended would leave its place taken; here is nothing that needs any
-                continue
+                worker.taken = self.ready.popitem(last=False)[0]
+            except KeyError:
+                pass
+        if worker.taken is None:
+            return self._park(worker)
+        self.run(worker.taken, worker, self._turns())
+        worker.taken = None
+        return True
 
     def _park(self, worker: Worker) -> bool:
         """Wait to be called; False if it is no longer needed."""
