@@ -30,7 +30,6 @@ from warrenmq.broker.broker import Broker
 from warrenmq.errors import BrokerClosed, CallerError
 from warrenmq.log import Log
 from warrenmq.runtime.life import inbox_of
-from warrenmq.runtime.reasons import SHUTDOWN, in_words
 from warrenmq.supervisors import which_children
 
 if TYPE_CHECKING:
@@ -235,7 +234,7 @@ class AmqpServer:
             broker.check_open()
 
     def _sup_ended(self, reason: Any) -> None:
-        self._down = self._runtime.gave_up_after if reason == SHUTDOWN else in_words(reason)
+        self._down = self._runtime.why_down(reason)
 
     def __enter__(self) -> Self:
         return self

@@ -19,7 +19,6 @@ from warrenmq.node.resources import Resources
 from warrenmq.queue.messages import Drain
 from warrenmq.routing import Router
 from warrenmq.runtime.life import inbox_of
-from warrenmq.runtime.reasons import SHUTDOWN, in_words
 from warrenmq.supervisors.broker_sup import RABBIT_SUP, RabbitSup
 
 if TYPE_CHECKING:
@@ -146,7 +145,7 @@ class Engine:
         if not self.is_closed:
             restarts, period = self.settings.vhost_restart_intensity
             self.is_open = False
-            why = self.runtime.gave_up_after if reason == SHUTDOWN else in_words(reason)
+            why = self.runtime.why_down(reason)
             self._down = f"its supervisor gave up after {why} (it allows {restarts} restarts in {period} s)"
             self.resources.alarms.wake_all()
             self._end_consumers()

@@ -21,7 +21,7 @@ from warrenmq.runtime.calls import From
 from warrenmq.runtime.life import Boot, inbox_of
 from warrenmq.runtime.messages import Call, Exit, Traced
 from warrenmq.runtime.plain import supervised
-from warrenmq.runtime.reasons import NO_PROC, SHUTDOWN, CallFailed
+from warrenmq.runtime.reasons import NO_PROC, SHUTDOWN, CallFailed, in_words
 from warrenmq.runtime.seams import PerThread
 from warrenmq.runtime.shortage import shortage
 from warrenmq.trace.events import Send, Undelivered
@@ -71,7 +71,7 @@ class Runtime(ABC):
         """By name, of the system that runs now."""
         self._counting = threading.Lock()
         self.gave_up_after = ""
-        """What ended the last child over which a supervisor gave up, in words."""
+        """The reason, in words, with which the last child ended over which a supervisor gave up."""
 
     forked_from: int | None = None
     """The process in which the actors run, in a child that was forked from it."""
@@ -131,6 +131,10 @@ class Runtime(ABC):
     def run_callback(self, callback: Callable[[Any], object], argument: Any) -> None:
         """Run an application's callback that an actor came upon; a Pool may leave it to another thread."""
         callback(argument)
+
+    def why_down(self, reason: Any) -> str:
+        """The words for a supervision tree that ended with this reason: a supervisor that gave up says no more than "shutdown"."""
+        return self.gave_up_after if reason == SHUTDOWN else in_words(reason)
 
     def caught(self, error: BaseException) -> None:
         """Called with each exception that ends an actor, before the end; Simulation overrides it."""
