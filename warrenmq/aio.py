@@ -512,15 +512,20 @@ class Consumer:
         """Held by the task that subscribes or takes: several may wait for deliveries of one consumer."""
 
     async def _started(self) -> tuple[_Consumer, _WakingChannel]:
-        async with self._at_work:
-            if self._consumer is None or self._channel is None:
-                broker = self._broker.sync
-                channel = self._channel = _WakingChannel(broker.runtime.channel())
-                subscribe = partial(
-                    _Consumer, broker.inside.client, self._queue, **self._options, channel=channel
-                )
-                self._consumer = await in_thread(subscribe, _Consumer.cancel)
-            return self._consumer, self._channel
+        if self._consumer is None or self._channel is None:
+            async with self._at_work:
+                return await self._start()
+        return self._consumer, self._channel
+
+    async def _start(self) -> tuple[_Consumer, _WakingChannel]:
+        if self._consumer is None or self._channel is None:
+            broker = self._broker.sync
+            channel = self._channel = _WakingChannel(broker.runtime.channel())
+            subscribe = partial(
+                _Consumer, broker.inside.client, self._queue, **self._options, channel=channel
+            )
+            self._consumer = await in_thread(subscribe, _Consumer.cancel)
+        return self._consumer, self._channel
 
     def __aiter__(self) -> AsyncIterator[Delivery]:
         return self
