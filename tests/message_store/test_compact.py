@@ -282,7 +282,7 @@ def test_a_killed_compaction_leaves_no_damage_whatever_was_acked_meanwhile(kept)
 
 @pytest.mark.parametrize("kept", KEPT, ids=len)
 def test_a_compaction_that_a_power_cut_ended_leaves_no_damage(kept, monkeypatch) -> None:
-    """Nobody misses anything there, whatever became of its holes and copies."""
+    """All messages that are wanted are found, whatever became of its holes and copies."""
     for number in BODIES:
         monkeypatch.setitem(BODIES, number, sealed(number, 60 + 211 * number % 1600))
     operation, going_on = 1, True

@@ -41,7 +41,7 @@ class StoreRoom(Protocol):
 
     disk_full: bool
     lack: str
-    """What it lacks while `disk_full` is set, as words of a sentence."""
+    """The want of a store whose `disk_full` is set, as words of a sentence."""
 
 
 class IndexSync:
