@@ -7,15 +7,19 @@ import inspect
 import signal
 import sys
 import threading
+import time
 from contextvars import ContextVar
 from types import MappingProxyType
+from typing import NamedTuple
 
 import pytest
+from pykka import ActorRef
 
 from tests.support.schedulers import LIMIT, Worker, busy, do, take, until
 from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.errors import ResourceError
-from warrenmq.runtime import NO_REPLY, Pool, Server
+from warrenmq.runtime import NO_REPLY, Pool, Server, workers
+from warrenmq.runtime.waiting import Channel, Event
 from warrenmq.seams.blocking import THIS_THREAD
 
 MINUTE_NS = 60_000_000_000
@@ -317,6 +321,90 @@ def test_an_actor_that_blocks_unannounced_holds_the_others_up_for_a_tick_and_is_
     assert ticking.stuck() == ("stuck",)
     gate.set()
     until(ticking, lambda: ticking.stats().stuck == ())
+
+
+class Answering(NamedTuple):
+    """An actor, another one that stands in the line while it answers, and a thread that sleeps until it has answered."""
+
+    pool: Pool
+    notes: Channel
+    asked: ActorRef
+    other: ActorRef
+    answer: Event
+    waiting: threading.Thread
+
+    def run(self, then=None):
+        """Have it answer and, when it has told the other one to compute for a moment, do something more."""
+
+        def ask(server):
+            server.cast(self.other, lambda other: (time.sleep(0.05), other.note("other")))
+            self.answer.set()
+            if then is not None:
+                then(server)
+
+        self.pool.cast(self.asked, ask)
+
+    def order(self):
+        """The order in which the thread and the other one went on."""
+        return [self.notes.get(timeout=LIMIT)[0] for _ in range(2)]
+
+
+@pytest.fixture(params=["pool"])
+def answering(request):
+    pool = request.getfixturevalue(request.param)
+    notes, answer = pool.channel(), pool.event()
+    asked, other = pool.start(Worker), pool.start(Worker)
+    other._actor_weakref().notes = notes
+    waiting = threading.Thread(target=lambda: (answer.wait(LIMIT), notes.put(("woken",))))
+    waiting.start()
+    until(pool, lambda: answer.bells and not pool._workers.computing)
+    yield Answering(pool, notes, asked, other, answer, waiting)
+    waiting.join(LIMIT)
+
+
+def test_a_worker_that_has_other_actors_to_run_puts_off_waking_a_thread(answering, monkeypatch):
+    monkeypatch.setattr(workers, "LATE", 60.0)
+    answering.run()
+    assert answering.order() == ["other", "woken"]
+
+
+def test_a_thread_is_woken_between_two_actors_when_it_was_put_off_for_long(answering, monkeypatch):
+    monkeypatch.setattr(workers, "LATE", 0.0)
+    answering.run()
+    assert answering.order() == ["woken", "other"]
+
+
+@pytest.mark.parametrize("ends", ["blocks", "pauses", "waits"])
+def test_a_worker_wakes_whom_it_put_off_before_it_stands_still(answering, monkeypatch, ends):
+    monkeypatch.setattr(workers, "LATE", 60.0)
+    gate, event = threading.Event(), answering.pool.event()
+
+    def stand_still(server):
+        if ends == "blocks":
+            with THIS_THREAD.blocking:
+                gate.wait(2 * LIMIT)
+        elif ends == "pauses":
+            server.runtime.pause()
+            gate.wait(2 * LIMIT)
+        else:
+            event.wait(LIMIT)
+
+    answering.run(stand_still)
+    answering.waiting.join(LIMIT)
+    assert not answering.waiting.is_alive()
+    gate.set()
+    event.set()
+    assert sorted(answering.order()) == ["other", "woken"]
+
+
+@pytest.mark.parametrize("answering", ["ticking"], indirect=True)
+def test_the_wheel_wakes_whom_a_worker_put_off_that_stands_still_unannounced(answering, monkeypatch):
+    monkeypatch.setattr(workers, "LATE", 60.0)
+    gate = threading.Event()
+    answering.run(lambda _server: gate.wait(2 * LIMIT))
+    answering.waiting.join(LIMIT)
+    assert not answering.waiting.is_alive()
+    gate.set()
 
 
 def test_an_actor_that_says_that_it_blocks_holds_nobody_up(pool):

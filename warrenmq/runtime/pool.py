@@ -90,6 +90,11 @@ class Pool(Threads):
         else:
             callback(argument)
 
+    def pause(self) -> None:
+        if (runner := here.runner) is not None:
+            runner.wake_late()
+        super().pause()
+
     def suspension(self) -> PooledSuspension | None:
         runner = here.runner
         if runner is None or (cell := runner.cell) is None or not runner.has_others():

@@ -27,8 +27,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 from warrenmq.runtime.signals import PutOff
-from warrenmq.runtime.thread_event import ThreadEvent, ring
-from warrenmq.runtime.workers import BATCH, MISSING, Cell, Helper, Runner, here
+from warrenmq.runtime.thread_event import ThreadEvent
+from warrenmq.runtime.workers import BATCH, MISSING, Cell, Helper, Runner, here, wake
 from warrenmq.seams.blocking import tell
 
 if TYPE_CHECKING:
@@ -176,6 +176,11 @@ class Event(ThreadEvent):
 
     is_there = ThreadEvent.is_set
 
+    def set(self) -> None:
+        self._set = True
+        for bell in tuple(self.bells):
+            wake(bell)
+
     def wait(self, timeout: float | None = None) -> bool:
         return self._set or wait(self, timeout)
 
@@ -193,7 +198,7 @@ class Channel:
     def put(self, item: Any, /) -> None:
         self._items.append(item)
         for bell in tuple(self.bells):
-            ring(bell)
+            wake(bell)
 
     def get(self, *, timeout: float | None = None) -> Any:
         deadline = None if timeout is None else monotonic() + timeout

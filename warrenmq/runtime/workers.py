@@ -53,6 +53,8 @@ BATCH = 256
 """Messages that an actor handles before others get their turn."""
 SLICE = 0.001
 """Seconds after which an actor gives others their turn, if there are any."""
+LATE = 0.001
+"""Seconds for which a worker that has more actors to run puts off waking the threads that got an answer."""
 LINGER = 10.0
 """Seconds after which a worker that has nothing to do ends, if there is another."""
 STUCK = 1.0
@@ -174,6 +176,13 @@ class Runner:
         """True if it runs other actors next."""
         return False
 
+    def wake(self, bell: threading.Lock) -> None:
+        """Wake the thread that waits for a lock, now or soon."""
+        ring(bell)
+
+    def wake_late(self) -> None:
+        """Wake those that `wake` put off."""
+
     def __enter__(self) -> None:
         raise NotImplementedError
 
@@ -244,6 +253,9 @@ class Worker(Runner):
     taken   the cell that it took out of the line
     blocks  how many `THIS_THREAD.blocking` it is in
     stuck   the wheel has taken it for blocked
+    late    the bells of threads that it will wake when it comes to an end, blocks, or has made them wait for LATE seconds: they could
+            not run before that, and each change of thread at a write or read of it, which lets go of the GIL, costs more than the write
+    late_since  the time at which it put off the first of them
     """
 
     def __init__(self, workers: Workers) -> None:
@@ -252,6 +264,8 @@ class Worker(Runner):
         self.turn = self.seen = self.blocks = 0
         self.stuck = False
         self.taken: Cell | None = None
+        self.late: list[threading.Lock] = []
+        self.late_since = 0.0
         self.bell = threading.Lock()
         self.bell.acquire()
         self.thread = threading.Thread(target=workers.work, args=(self,), name="actors", daemon=True)
@@ -259,8 +273,23 @@ class Worker(Runner):
     def has_others(self) -> bool:
         return bool(self.workers.ready)
 
+    def wake(self, bell: threading.Lock) -> None:
+        if not self.workers.ready or self.blocks:
+            ring(bell)
+            return
+        if not self.late:
+            self.late_since = monotonic()
+        self.late.append(bell)
+
+    def wake_late(self) -> None:
+        with suppress(IndexError):  # the wheel may do this at the same time
+            while self.late:
+                ring(self.late.pop(0))
+
     def __enter__(self) -> None:
         self.blocks += 1
+        if self.late:
+            self.wake_late()
         workers = self.workers
         workers.computing.discard(self)
         if workers.ready:
@@ -280,6 +309,14 @@ class _Here(threading.local):
 
 here = _Here()
 """The Runner of the calling thread: a Worker, a Leader, a Helper once it has waited, else None."""
+
+
+def wake(bell: threading.Lock) -> None:
+    """Wake the thread that waits for a lock: as soon as a worker, if it is one that calls, lets it run."""
+    if (runner := here.runner) is None:
+        ring(bell)
+    else:
+        runner.wake(bell)
 
 
 class Clock(Protocol):
@@ -395,10 +432,13 @@ class Workers:
             return self._park(worker)
         self.run(worker.taken, worker, self._turns())
         worker.taken = None
+        if worker.late and (not self.ready or monotonic() - worker.late_since > LATE):
+            worker.wake_late()
         return True
 
     def _park(self, worker: Worker) -> bool:
         """Wait to be called; False if it is no longer needed."""
+        worker.wake_late()
         with self._lock:
             if not self._cells or self._closing:
                 self._forget(worker)
@@ -563,6 +603,7 @@ class Workers:
                     ring(worker.bell)  # it was called, and its caller was interrupted before it rang
                 else:
                     worker.stuck = True
+                    worker.wake_late()
                     self.computing.discard(worker)
             worker.seen = worker.turn
         for helper in list(self.helping):
