@@ -56,6 +56,14 @@ def a_frame(files: Files, rng: random.Random) -> None:
         files[name] = files[name][: gone.offset] + files[name][gone.end :]
 
 
+def a_header(files: Files, rng: random.Random) -> None:
+    """Nothing of the file can be read: it is empty, ends in its header, or begins with another program's bytes."""
+    name = rng.choice(sorted(files))
+    head = decode_header(memoryview(files[name])) or ({}, HEAD_BYTES)
+    cut = files[name][: rng.randrange(head[1])]
+    files[name] = rng.choice((b"", cut, b"remember the milk" * 300, bytes(head[1]) + files[name][head[1] :]))
+
+
 def names_in(files: Files) -> list[tuple[str, Frame]]:
     """The frames that name an actor, a kind of messages or a text, each with its file."""
     segments = sorted(name for name in files if name.endswith(".wtr"))
@@ -141,5 +149,5 @@ def _written(data: bytes) -> list[int]:
 
 
 DAMAGE: list[Callable[[Files, random.Random], None]] = [
-    a_file, a_run, a_tail, a_tail_of_whole_frames, a_frame, a_name, rows_of_a_frame, rows_of_a_slab, a_page, a_page, bits, bits, bits,
+    a_file, a_run, a_header, a_tail, a_tail_of_whole_frames, a_frame, a_name, rows_of_a_frame, rows_of_a_slab, a_page, a_page, bits, bits, bits,
 ]  # fmt: skip

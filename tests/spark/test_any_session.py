@@ -100,6 +100,23 @@ def test_a_trace_in_another_file_system_is_read_by_spark_alone(spark, small_trac
     assert "missing" in line
 
 
+def test_an_empty_file_in_another_file_system_is_told(spark, small_trace, tmp_path):
+    """Spark lists it and reads nothing of it."""
+    from warrenmq.replay.spark.engine import replay
+
+    odd = Path(shutil.copytree(small_trace, tmp_path / "trace %20 é"))
+    (odd / "last run.wtr").touch()
+    spark.conf.set("fs.viewfs.mounttable.far.link./bucket", tmp_path.as_uri())
+    found = replay(spark, f"viewfs://far/bucket/{odd.name}")
+    assert (found.verdict, found.violations) == ("indeterminate", [])
+    assert [row.file for row in found.missing] == [f"viewfs://far/bucket/{odd.name}/last run.wtr"]
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (empty / "last run.wtr").touch()
+    with pytest.raises(CallerError, match=r"there is no trace.*last run\.wtr"):
+        replay(spark, "viewfs://far/bucket/empty")
+
+
 def test_a_path_is_local_and_taken_by_the_letter(spark, small_trace, tmp_path):
     """A cluster's paths lead into another file system, and Hadoop has letters that are patterns to it."""
     from warrenmq.replay.spark.engine import replay

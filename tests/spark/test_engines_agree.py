@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from functools import cache
 
@@ -9,12 +10,14 @@ import pytest
 
 from tests.replay.hand_made import hand_made
 from tests.replay.planted_violations import PLANTS, a_plant_of_each_rule
+from tests.replay.test_unread_files import UNREAD
 from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_union import side_by_side, with_a_gap, write_directory
 from tests.support.trace_writer import write_trace
 from warrenmq.replay import replay
 from warrenmq.replay.drive import engine
 from warrenmq.replay.drive.levels import Kind
+from warrenmq.trace.reader import NotATrace
 from warrenmq.trace.segment import decode_header, encode_header
 
 pytest.importorskip("pyspark")
@@ -120,7 +123,10 @@ def test_they_agree_on_waits(spark, tmp_path):
     assert replay(folder, engine="spark").picture == replay(folder, engine="python").picture
 
 
-def test_they_agree_on_copies_missing_files_and_later_versions(spark, tmp_path):
+@pytest.mark.parametrize("indexed_by", ["the driver", "tasks"])
+def test_they_agree_on_copies_missing_files_and_later_versions(spark, tmp_path, monkeypatch, indexed_by):
+    if indexed_by == "tasks":
+        monkeypatch.setattr(source, "SHORT_BYTES", 0)
     folder = tmp_path / "trace"
     folder.mkdir()
     for name, content in write_trace(consistent_trace(3, 25), piece=20, a_file=8).items():
@@ -128,7 +134,10 @@ def test_they_agree_on_copies_missing_files_and_later_versions(spark, tmp_path):
     first, gone, *_, last = sorted(folder.glob("*.wtr"))
     (folder / "copy.wtr").write_bytes(first.read_bytes())
     gone.unlink()
-    (folder / "notes.wtr").write_text("remember the milk")
+    for harm in UNREAD:
+        (folder / f"{harm.__name__}.wtr").write_bytes(b"WTR1")
+        harm(folder / f"{harm.__name__}.wtr", random.Random(1))
+    (folder / "._hidden.wtr").write_text("remember the milk")
     header, end = decode_header(memoryview(last.read_bytes()))
     last.write_bytes(encode_header(header | {"v": 99}) + last.read_bytes()[end:])
     found = replay(folder, engine="spark", picture=False).result
@@ -142,3 +151,18 @@ def test_they_agree_on_copies_missing_files_and_later_versions(spark, tmp_path):
     }
     agree(found, in_one_process(str(folder)))
     assert found.missing == in_one_process(str(folder)).missing
+    assert len([row for row in found.missing if row.what == "no header"]) == len(UNREAD)
+
+
+def test_they_agree_on_a_path_with_nothing_to_be_read(spark, tmp_path):
+    folder = tmp_path / "trace"
+    folder.mkdir()
+    for harm in UNREAD:
+        (folder / f"{harm.__name__}.wtr").touch()
+        harm(folder / f"{harm.__name__}.wtr", random.Random(1))
+    with pytest.raises(NotATrace) as theirs:
+        replay(folder, engine="spark", picture=False)
+    with pytest.raises(NotATrace) as ours:
+        replay(folder, engine="python", picture=False)
+    assert str(theirs.value) == str(ours.value)
+    assert str(folder) in str(ours.value)

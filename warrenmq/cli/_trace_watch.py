@@ -102,5 +102,9 @@ def _in_spark(args: argparse.Namespace, checkpoint: str) -> int:
 
 
 def _end(args: argparse.Namespace, taken_by: Watch | StreamedWatch) -> int:
+    from warrenmq.replay.drive.watch import unread_lines
+
+    for line in unread_lines(args.trace, as_json=args.json):
+        print(line, flush=True)
     print(taken_by.summary(), file=sys.stdout if args.json else sys.stderr, flush=True)
     return 1 if taken_by.violations or (taken_by.losses and not args.allow_damage) else 0

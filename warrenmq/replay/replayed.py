@@ -163,4 +163,6 @@ def _queried(path: str, queries: Sequence[SqlRule]) -> Found | None:
 
 
 def _is_short(path: str) -> bool:
-    return not is_of_spark(path) and sum(os.path.getsize(name) for name in trace_files(path)) < SHORT_BYTES
+    if is_of_spark(path):
+        return False
+    return sum(os.path.getsize(name) for name in trace_files(path) if os.path.isfile(name)) < SHORT_BYTES

@@ -204,6 +204,8 @@ class Catalog:
     """Pieces of one actor that repeat a seq, or whose t does not rise from one to the next."""
     files: list[str] = field(default_factory=list)
     """Names of all files that were looked at."""
+    unread: dict[str, str] = field(default_factory=dict)
+    """Files of which nothing can be read, and why: any run may have had rows there."""
     copies: list[tuple[str, str]] = field(default_factory=list)
     """(file that was left out, the one that holds all of it): the same file under two names, or an earlier copy of it."""
 
@@ -214,14 +216,17 @@ class Catalog:
 
 
 def build_catalog(indexes: Iterable[FileIndex]) -> Catalog:
-    """Combine the files of a trace; files without a readable header count only as damage."""
+    """Combine the files of a trace; of those without a readable header only the names are kept."""
     groups: dict[tuple[str, str, int], list[FileIndex]] = {}
     damage: list[Damage] = []
     names: list[str] = []
-    for index in indexes:
+    unread: dict[str, str] = {}
+    for index in sorted(indexes, key=attrgetter("name")):
         names.append(index.name)
         damage += index.damage
-        if index.header is not None:
+        if index.header is None:
+            unread[index.name] = index.unread
+        else:
             key = (index.header["run"], index.header["node"], index.header["pid"])
             groups.setdefault(key, []).append(index)
     copies: list[tuple[str, str]] = []
@@ -231,7 +236,7 @@ def build_catalog(indexes: Iterable[FileIndex]) -> Catalog:
     left_out = {name for name, _ in copies}
     damage = [found for found in damage if found.file not in left_out]
     gathered.sort(key=lambda pair: order_of_boots(pair[0]))
-    catalog = Catalog([run for run, _ in gathered], [], {}, damage, 0, [], names, copies)
+    catalog = Catalog([run for run, _ in gathered], [], {}, damage, 0, [], names, unread, copies)
     find_missing_runs(catalog.runs)
     find_lost_pages(catalog.runs)
     for number, (run, files) in enumerate(gathered):

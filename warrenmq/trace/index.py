@@ -18,7 +18,7 @@ from warrenmq.trace.segment import decode_header
 from warrenmq.trace.slab import SLAB_SUFFIX, Progress, read_slabs
 
 __all__ = [
-    "BROKER", "ActorEntry", "Damage", "FileIndex", "FrameEntry", "Row", "index_file", "raw_rows", "rows_of", "run_starts",
+    "BROKER", "NO_HEADER", "ActorEntry", "Damage", "FileIndex", "FrameEntry", "Row", "index_file", "raw_rows", "rows_of", "run_starts",
 ]  # fmt: skip
 
 BROKER = "broker"
@@ -87,8 +87,10 @@ class FileIndex:
 
     name: str
     header: dict[str, Any] | None
-    """None if the file does not begin with a whole header; then the rest is empty."""
+    """None if nothing of the file can be read; then the rest is empty."""
     size: int = 0
+    unread: str = ""
+    """Why nothing of it can be read; empty if it has a header."""
     actors: dict[int, ActorEntry] = field(default_factory=dict)
     kinds: dict[int, str] = field(default_factory=dict)
     texts: dict[int, str] = field(default_factory=dict)
@@ -107,10 +109,7 @@ class FileIndex:
     """The place up to which the segment files were written, at least; of a slab file only."""
 
 
-_NEEDED = frozenset(
-    {"v", "run", "node", "pid", "boot", "wall_ns", "mono_ns", "n", "events", "actors", "kinds"}
-)
-"""The keys of a header in every version."""
+NO_HEADER = "it does not begin with a whole header of a trace"
 
 
 def index_file(name: str, data: memoryview) -> FileIndex:
@@ -118,10 +117,15 @@ def index_file(name: str, data: memoryview) -> FileIndex:
     return _index_slabs(name, data) if name.endswith(SLAB_SUFFIX) else _index_segment(name, data)
 
 
+def unread_file(name: str, why: str, size: int = 0) -> FileIndex:
+    """The index of a file of which nothing can be read."""
+    return FileIndex(name, None, size, why, damage=[Damage(name, 0, size, at_end=True)])
+
+
 def _index_slabs(name: str, data: memoryview) -> FileIndex:
     content = read_slabs(data)
     if content is None:
-        return FileIndex(name, None, len(data), damage=[Damage(name, 0, len(data), at_end=True)])
+        return unread_file(name, NO_HEADER, len(data))
     return FileIndex(
         name, content.header, len(data), slabs=content.rows, torn_rows=content.torn, lossy=content.lossy,
         damage=[Damage(name, at, size, at_end=False) for at, size in _stretches(content.bad)], progress=content.progress,
@@ -144,10 +148,8 @@ def _stretches(places: list[int]) -> Iterator[tuple[int, int]]:
 def _index_segment(name: str, data: memoryview) -> FileIndex:
     head = decode_header(data)
     if head is None:
-        return FileIndex(name, None, len(data), damage=[Damage(name, 0, len(data), at_end=True)])
+        return unread_file(name, NO_HEADER, len(data))
     header, offset = head
-    if not header.keys() >= _NEEDED:
-        return FileIndex(name, None, len(data), damage=[Damage(name, 0, len(data), at_end=True)])
     index = FileIndex(name, header, len(data))
     index.actors = {actor: ActorEntry(*entry) for actor, entry in header["actors"].items()}
     index.kinds = dict(header["kinds"])

@@ -9,21 +9,26 @@ Damage never raises an error, it is listed in the catalogue; only a path that ho
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import re
+import stat
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 from warrenmq.errors import CallerError
 from warrenmq.trace.block import Stored, columns_of, frame_at, raw_columns
 from warrenmq.trace.catalog import Catalog, Chunk, build_catalog
-from warrenmq.trace.index import FileIndex, Row, index_file, raw_rows, rows_of
+from warrenmq.trace.index import NO_HEADER, FileIndex, Row, index_file, raw_rows, rows_of, unread_file
 from warrenmq.trace.schema import COLUMNS
-from warrenmq.trace.segment import SEGMENT_SUFFIX, decode_header
+from warrenmq.trace.segment import OF_A_RUN, OF_A_SEGMENT, SEGMENT_SUFFIX, decode_header
 from warrenmq.trace.slab import HEAD_BYTES, SLAB_SUFFIX
+
+_NAMED = 3
+"""Files that a sentence names."""
 
 
 class NotATrace(CallerError):
@@ -39,16 +44,13 @@ class Trace:
         opened: ExitStack | None = None,
         indexes: Sequence[FileIndex] = (),
     ) -> None:
-        """`indexes`: of more files, whose rows are all in slabs."""
+        """`indexes`: of more files, whose rows are all in slabs, or cannot be read."""
         self._files = files
         self._opened = opened or ExitStack()
         self.catalog: Catalog = build_catalog(
             [*(index_file(name, data) for name, data in files.items()), *indexes]
         )
-        if not self.catalog.runs:
-            names = ", ".join(files)
-            msg = f"{names} cannot be read as a trace: no file begins with a whole header."
-            raise NotATrace(msg)
+        require_runs(self.catalog)
 
     def columns(self, chunk: Chunk, wanted: Collection[str] = COLUMNS) -> list[memoryview]:
         """The nine columns of a piece, as int64; those that are not wanted may be zeros."""
@@ -106,11 +108,16 @@ def trace_files(path: str) -> list[str]:
 
 
 def names_in(directory: str) -> list[str]:
-    """The trace files of a directory."""
-    names = (os.path.join(directory, name) for name in sorted(os.listdir(directory)))
+    """The trace files of a directory, also those that cannot be read."""
     return [
-        name for name in names if name.endswith((SEGMENT_SUFFIX, SLAB_SUFFIX)) and not os.path.isdir(name)
+        os.path.join(directory, name) for name in sorted(os.listdir(directory)) if is_named_as_trace(name)
     ]
+
+
+def is_named_as_trace(path: str) -> bool:
+    """True if a file that is found by this name is one of a trace; hidden ones are not, as Spark does not find them."""
+    name = os.path.basename(path)
+    return name.endswith((SEGMENT_SUFFIX, SLAB_SUFFIX)) and not name.startswith((".", "_"))
 
 
 def require_live(paths: Iterable[str]) -> None:
@@ -128,24 +135,50 @@ def require_header(names: Iterable[str]) -> None:
         raise NotATrace(f"{', '.join(names)}: no file there begins with a whole header of a trace.")
 
 
+def require_runs(catalog: Catalog, of: Iterable[str] = ()) -> None:
+    """Raise NotATrace if no file has a header."""
+    if not catalog.runs:
+        why = [f"{name}: {reason}" for name, reason in catalog.unread.items()]
+        why = why or [f"{name}: it holds no file of a trace" for name in of]
+        more = f"; and {len(why) - _NAMED} more" if len(why) > _NAMED else ""
+        raise NotATrace(f"there is no trace to be read ({'; '.join(why[:_NAMED])}{more}).")
+
+
 def header_of(name: str) -> dict[str, Any] | None:
-    """The header of a trace file; None if the file begins with none, or is gone."""
+    """The header of a trace file; None if the file begins with none, is gone, or cannot be read."""
     try:
-        with open(name, "rb") as file:
-            # Headers repeat the names of all actors, so they may be long: try a little first.
-            data = file.read(HEAD_BYTES)
-            head = decode_header(memoryview(data)) or decode_header(memoryview(data + file.read()))
-    except FileNotFoundError:
+        return _header(name)
+    except OSError:
         return None
+
+
+def why_unread(name: str) -> str:
+    """The reason why nothing of a file can be read; empty if it begins with a header."""
+    try:
+        return "" if _header(name) is not None else NO_HEADER
+    except OSError as error:
+        return _refused(error)
+
+
+def _header(name: str) -> dict[str, Any] | None:
+    keys = OF_A_RUN if name.endswith(SLAB_SUFFIX) else OF_A_SEGMENT
+    with opened_file(name) as file:
+        # Headers repeat the names of all actors, so they may be long: try a little first.
+        data = file.read(HEAD_BYTES)
+        head = decode_header(memoryview(data), keys) or decode_header(memoryview(data + file.read()), keys)
     return head[0] if head is not None else None
+
+
+def _refused(error: OSError) -> str:
+    return f"it cannot be read ({error.strerror})"
 
 
 def open_trace(*paths: str | os.PathLike[str]) -> Trace:
     """Open directories and files as one trace."""
     opened = ExitStack()
     try:
-        names = [name for path in paths for name in trace_files(os.fspath(path))]
-        return Trace({name: mapped(name, opened) for name in names}, opened)
+        files, unread = mapped([name for path in paths for name in trace_files(os.fspath(path))], opened)
+        return Trace(files, opened, unread)
     except BaseException:
         opened.close()
         raise
@@ -156,14 +189,29 @@ def open_memory(files: Mapping[str, bytes]) -> Trace:
     return Trace({name: memoryview(data) for name, data in files.items()})
 
 
-def mapped(path: str, opened: ExitStack) -> memoryview:
-    """The bytes of a file, mapped until `opened` is closed."""
-    with open(path, "rb") as file:
-        if os.fstat(file.fileno()).st_size == 0:
-            return memoryview(b"")
-        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    opened.callback(_unmap, data)
-    return memoryview(data)
+def mapped(names: Iterable[str], opened: ExitStack) -> tuple[dict[str, memoryview], list[FileIndex]]:
+    """The bytes of files, mapped until `opened` is closed, and the indexes of those that are empty or cannot be read."""
+    files: dict[str, memoryview] = {}
+    unread: list[FileIndex] = []
+    for name in names:
+        try:
+            with opened_file(name) as file:
+                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except OSError as error:
+            unread.append(unread_file(name, _refused(error)))
+        except ValueError:  # an empty file cannot be mapped
+            unread.append(unread_file(name, NO_HEADER))
+        else:
+            opened.callback(_unmap, data)
+            files[name] = memoryview(data)
+    return files, unread
+
+
+def opened_file(name: str) -> BinaryIO:
+    """A file that is open for reading: to open a pipe would wait for a writer, and a device may have no end."""
+    if not stat.S_ISREG(os.stat(name).st_mode):
+        raise OSError(errno.EINVAL, "it is no file", name)
+    return open(name, "rb")
 
 
 def _unmap(data: mmap.mmap) -> None:

@@ -27,6 +27,9 @@ from warrenmq.trace.block import encode_footer
 FILE_MAGIC = b"WTR1"
 FILE_HEAD = struct.Struct("<4sII")
 SEGMENT_SUFFIX = ".wtr"
+OF_A_RUN = frozenset({"v", "run", "node", "pid", "boot", "wall_ns", "mono_ns"})
+OF_A_SEGMENT = OF_A_RUN | {"n", "events", "actors", "kinds"}
+"""The keys of the headers of slab files and of segments, in every version."""
 
 
 class Output(Protocol):
@@ -84,15 +87,19 @@ def encode_header(header: dict[str, Any]) -> bytes:
     return FILE_HEAD.pack(FILE_MAGIC, len(body), zlib.crc32(body)) + body
 
 
-def decode_header(data: memoryview) -> tuple[dict[str, Any], int] | None:
-    """The header and its end; None if the bytes do not begin with a whole header."""
+def decode_header(data: memoryview, keys: frozenset[str] = OF_A_SEGMENT) -> tuple[dict[str, Any], int] | None:
+    """The header and its end; None if the bytes do not begin with a whole header that has these keys."""
     if len(data) < FILE_HEAD.size:
         return None
     magic, length, crc = FILE_HEAD.unpack_from(data)
     body = data[FILE_HEAD.size : FILE_HEAD.size + length]
     if magic != FILE_MAGIC or len(body) != length or zlib.crc32(body) != crc:
         return None
-    return msgpack.unpackb(body, strict_map_key=False), FILE_HEAD.size + length
+    try:
+        header = msgpack.unpackb(body, strict_map_key=False)
+    except ValueError:  # zeros behind the magic are a right check, of nothing
+        return None
+    return (header, FILE_HEAD.size + length) if isinstance(header, dict) and header.keys() >= keys else None
 
 
 class Segment:

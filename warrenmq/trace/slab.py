@@ -50,7 +50,7 @@ from warrenmq import forks
 from warrenmq.trace.block import CHECK_BYTES, ROW
 from warrenmq.trace.row_check import EVERYTHING, SLAB_ROW, is_whole, layout
 from warrenmq.trace.schema import EVENTS
-from warrenmq.trace.segment import decode_header, encode_header
+from warrenmq.trace.segment import OF_A_RUN, decode_header, encode_header
 
 SLAB_SUFFIX = ".slab"
 SIZES = (16, 128, 1024, 2048)
@@ -314,7 +314,7 @@ def damaged(blocks: Iterable[Block], progress: Progress | None) -> tuple[list[in
 
 def read_slabs(data: memoryview) -> SlabContent | None:
     """Read a slab file; None if it does not begin with a whole header."""
-    head = decode_header(data[:HEAD_BYTES])
+    head = decode_header(data[:HEAD_BYTES], OF_A_RUN)
     if head is None or len(data) < HEAD_BYTES:
         return None
     header, body = head[0], bytes(data[HEAD_BYTES:])

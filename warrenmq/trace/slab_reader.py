@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 
 from warrenmq.trace.block import ROW
-from warrenmq.trace.segment import decode_header
+from warrenmq.trace.segment import OF_A_RUN, decode_header
 from warrenmq.trace.slab import (
     BLOCK_BYTES,
     HEAD_BYTES,
@@ -62,7 +62,7 @@ class SlabReader:
         whole = file.readall()
         head, body = whole[:HEAD_BYTES], whole[HEAD_BYTES:]
         if self._blocks is None:
-            header = decode_header(memoryview(head))
+            header = decode_header(memoryview(head), OF_A_RUN)
             if header is None or len(head) < HEAD_BYTES:
                 return
             self._blocks = Blocks(header[0])

@@ -40,7 +40,7 @@ from typing import Any, NamedTuple
 from warrenmq.trace.block import ROW, Frame, Kind, decode_columns, decode_map, next_frame, raw_columns
 from warrenmq.trace.catalog import NEVER, Chunk, Run, branch_of, is_whole, order_of_boots, reaches
 from warrenmq.trace.index import ActorEntry, Damage, take_names
-from warrenmq.trace.reader import header_of, names_in
+from warrenmq.trace.reader import header_of, names_in, opened_file
 from warrenmq.trace.segment import decode_header
 from warrenmq.trace.slab import SLAB_SUFFIX
 from warrenmq.trace.slab_reader import SlabReader
@@ -156,7 +156,7 @@ class Tail:
         self._without_header.clear()
         fresh: list[tuple[Any, str, dict[str, Any]]] = []
         for path in self._paths:
-            for name in _trace_files(path):
+            for name in files_at(path):
                 if name in self._seen:
                     continue
                 header = header_of(name)
@@ -410,7 +410,7 @@ def _take_names(files: RunFiles, number: int, frame: Frame) -> None:
         take_names(frame, files.run)
 
 
-def _trace_files(path: str) -> list[str]:
+def files_at(path: str) -> list[str]:
     """The files of a path; none if it is not there yet, because the broker has not begun."""
     if not os.path.isdir(path):
         return [path] if os.path.exists(path) else []
@@ -424,8 +424,9 @@ def _run_of(name: str) -> str:
 
 
 def _mapped(name: str) -> mmap.mmap | None:
-    """Map a file read-only; None if it was deleted, as gaps in the row numbers will show what is missing."""
-    if not os.path.exists(name):
+    """Map a file read-only; None if it was deleted or emptied, as gaps in the row numbers will show what is missing."""
+    try:
+        with opened_file(name) as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError):
         return None
-    with open(name, "rb") as file:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -3,7 +3,7 @@
     what           one row for each
     copy           a file that is there under another name, too, or an earlier copy of it: left out
     clock jump     a run that began, by the wall clock, before the one before it
-    no header      a file that does not begin with a whole header: nothing of it was read
+    no header      a file that does not begin with a whole header, or that cannot be read: nothing is known of it
     missing file   a number that is missing among a run's segments
     damaged        bytes of a segment that are no whole frame, with whole frames after them
     torn tail      the same at its end: the writer was killed, or is writing
@@ -49,11 +49,8 @@ class Row(NamedTuple):
 def damage_rows(catalog: Catalog, files: Iterable[str]) -> Iterator[Row]:
     """The damage rows of a trace, given the names of all its files."""
     for found in catalog.damage:
-        whole = found.offset == 0
-        what = "no header" if whole else "torn tail" if found.at_end else "damaged"
-        text = f"{found.size} bytes from {found.offset} on are no whole frame"
-        if whole:
-            text = "the file does not begin with a whole header of a trace"
+        what = "no header" if found.file in catalog.unread else "torn tail" if found.at_end else "damaged"
+        text = catalog.unread.get(found.file, f"{found.size} bytes from {found.offset} on are no whole frame")
         yield Row(what, found.file, None, None, None, None, found.offset, found.size, text)
     for copy, original in catalog.copies:
         yield Row("copy", copy, None, None, None, None, None, None, f"{original} holds all of it")

@@ -2,11 +2,13 @@
 
 A finding stands if every row that could have changed it is here: each actor it needs is known up to the finding's t
 (trace/catalog.py).  Otherwise it is indeterminate.  And where rows of an actor are missing, each rule that reads such
-rows is indeterminate for that actor, whether or not something was found: never violated, never fine.
+rows is indeterminate for that actor, whether or not something was found: never violated, never fine.  A file that cannot
+be read may have been a run of any broker, so of each of them all rules are indeterminate for it.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -44,7 +46,7 @@ def judge(found: Found, catalog: Catalog, context: TraceContext, rules: Collecti
     """Add what only the sums of all keys decide, and what missing rows leave open."""
     for finding in (*broken_chains(catalog), *disagreements(context, found)):
         found.judge(finding, context)
-    for finding in _undecided(catalog, context, rules):
+    for finding in (*_undecided(catalog, context, rules), *_unread(catalog, rules)):
         found.judge(finding, context)
     counts: dict[str, Counter[str]] = {"violations": Counter(), "indeterminate": Counter()}
     kinds: dict[str, set[str]] = {run.scope: set() for run in catalog.runs}
@@ -82,6 +84,17 @@ def _undecided(catalog: Catalog, context: TraceContext, rules: Collection[Rule])
             if not events or rule.reads(events):
                 subject = f"run {run.name}" if who[1] == STRANGER else f"actor {context.name(who)}"
                 yield Finding(rule.id, subject, missing, (), FOREVER, (who,))
+
+
+def _unread(catalog: Catalog, rules: Collection[Rule]) -> Iterator[Finding]:
+    """Findings that files leave open of which nothing can be read, for the last run of each broker."""
+    lasts = {run.scope: number for number, run in enumerate(catalog.runs)}
+    for name, why in catalog.unread.items():
+        text = f"{why}: there may have been rows, or runs, of which nothing is known"
+        for rule in rules:
+            for number in lasts.values():
+                unknown = (number, STRANGER)
+                yield Finding(rule.id, f"file {os.path.basename(name)}", text, (), FOREVER, (unknown,))
 
 
 def _events_of_kinds(context: TraceContext) -> dict[str, frozenset[int]]:

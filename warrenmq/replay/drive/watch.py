@@ -27,8 +27,8 @@ from warrenmq.replay.drive.trace_context import Who
 from warrenmq.trace.catalog import Catalog
 from warrenmq.trace.index import Damage
 from warrenmq.trace.machine import has_ended
-from warrenmq.trace.reader import require_live
-from warrenmq.trace.tail import Place, Tail
+from warrenmq.trace.reader import require_live, why_unread
+from warrenmq.trace.tail import Place, Tail, files_at
 
 INTERVAL = 0.5
 """Seconds between two looks."""
@@ -79,6 +79,14 @@ class JsonWords:
 def words(*, as_json: bool) -> Words:
     """The lines of a watch, for programs or for people."""
     return JsonWords() if as_json else TextWords()
+
+
+def unread_lines(paths: Iterable[str], *, as_json: bool) -> list[str]:
+    """Lines for the end about files of which nothing can be read: any run may have had rows there.  Before, one may just be begun."""
+    found = [(name, why) for path in paths for name in files_at(path) if (why := why_unread(name))]
+    if as_json:
+        return [json.dumps({"event": "unread", "file": name, "text": why}) for name, why in found]
+    return [f"unread {name}: {why}" for name, why in found]
 
 
 def last_line(standings: Collection[Standing], *, as_json: bool) -> str:

@@ -230,7 +230,7 @@ def _catalog(rows: DataFrame) -> Catalog:
             files[name] = FileIndex(name, header)
         files[name].actors[actor["actor_id"]] = ActorEntry(actor["actor"], actor["kind"], actor["parent_id"])
         files[name].starts += [Row._make(start) for start in actor["starts"]]
-    catalog = build_catalog(files[name] for name in sorted(files))
+    catalog = build_catalog(files.values())
     numbers = {run.name: number for number, run in enumerate(catalog.runs)}
     for actor in found:
         number = numbers[actor["run"]]

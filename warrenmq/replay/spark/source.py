@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
@@ -29,8 +30,8 @@ from warrenmq.replay.spark.jobs import described
 from warrenmq.replay.spark.partitions import ROWS_OF_PIECES, partitions
 from warrenmq.trace.block import Kind, next_frame, raw_columns
 from warrenmq.trace.catalog import Catalog, Chunk, build_catalog
-from warrenmq.trace.index import FileIndex, index_file, joined
-from warrenmq.trace.reader import NotATrace, mapped, trace_files
+from warrenmq.trace.index import NO_HEADER, FileIndex, index_file, joined, unread_file
+from warrenmq.trace.reader import is_named_as_trace, mapped, require_runs, trace_files
 from warrenmq.trace.segment import SEGMENT_SUFFIX, decode_header
 from warrenmq.trace.slab import SLAB_SUFFIX
 
@@ -68,44 +69,43 @@ class TraceIndex:
 def index_trace(spark: SparkSession, *paths: str | os.PathLike[str]) -> TraceIndex:
     """Index every file; raises NotATrace when there is nothing to read."""
     names = [_checked(os.fspath(path)) for path in paths]
-    files = _short_files(names)
-    if files is not None:
-        with ExitStack() as opened:
-            trace = trace_index(names, [index_file(name, mapped(name, opened)) for name in files])
-    else:
-        trace = _index(spark, names, by_piece=False)
-        if trace.catalog.overlaps:  # they are named piece by piece
-            trace = _index(spark, names, by_piece=True)
-    if not trace.catalog.runs:
-        raise NotATrace(f"{', '.join(names)}: no file there begins with a whole header of a trace.")
+    of_spark = [name for name in names if is_of_spark(name)]
+    local = [file for name in names if name not in of_spark for file in trace_files(name)]
+    with ExitStack() as opened:
+        files, unread = mapped(filter(is_named_as_trace, local), opened)
+        unread += [
+            unread_file(name, "Spark reads no file of this name")
+            for name in local
+            if not is_named_as_trace(name)
+        ]
+        if unread:  # Spark would fail at them
+            names = [*of_spark, *files]
+        if not of_spark and sum(map(len, files.values())) <= SHORT_BYTES:
+            trace = trace_index(names, [*(index_file(*file) for file in files.items()), *unread])
+        else:
+            trace = _index(spark, names, unread, by_piece=False)
+            if trace.catalog.overlaps:  # they are named piece by piece
+                trace = _index(spark, names, unread, by_piece=True)
+    require_runs(trace.catalog, names)
     return trace
 
 
-def _short_files(names: list[str]) -> list[str] | None:
-    """The files that Spark finds at these addresses; None unless all are local, and short together."""
-    if any(is_of_spark(name) for name in names):
-        return None
-    found = [file for name in names for file in trace_files(name)]
-    if sum(os.path.getsize(file) for file in found) > SHORT_BYTES:
-        return None
-    return [
-        file
-        for file in found
-        if file.endswith((SEGMENT_SUFFIX, SLAB_SUFFIX)) and not os.path.basename(file).startswith((".", "_"))
-    ]
-
-
-def _index(spark: SparkSession, names: list[str], *, by_piece: bool) -> TraceIndex:
-    entries = _files(spark, names).mapInArrow(IndexFiles(by_piece=by_piece), INDEX_DDL)
-    whole = entries.repartition(1).mapInArrow(Catalogue(names), CATALOGUE_DDL)
+def _index(
+    spark: SparkSession, names: list[str], unread: Sequence[FileIndex], *, by_piece: bool
+) -> TraceIndex:
+    files = _files(spark, names)
+    listed = [local_name(unquote(name)) for name in files.inputFiles()]
+    together = Catalogue(names, listed, unread)
+    entries = files.mapInArrow(IndexFiles(by_piece=by_piece), INDEX_DDL)
+    whole = entries.repartition(1).mapInArrow(together, CATALOGUE_DDL)
     with described(spark, "index the files of the trace"):
         found = whole.collect()
-    return pickle.loads(bytes(found[0]["trace"])) if found else trace_index(names, [])  # noqa: S301 - our own task's
+    return pickle.loads(bytes(found[0]["trace"])) if found else together.of([])  # noqa: S301 - our own task's
 
 
 def trace_index(names: list[str], indexes: Sequence[FileIndex]) -> TraceIndex:
     """The files of a trace put together."""
-    catalog = build_catalog(sorted(indexes, key=lambda index: index.name))
+    catalog = build_catalog(indexes)
     copies = {name for name, _ in catalog.copies}
     sizes = {index.name: index.size for index in indexes if index.name not in copies}
     rows: Counter[str] = Counter()
@@ -233,8 +233,11 @@ class IndexFiles:
 class Catalogue:
     """Puts the indexes of all files together, as one row: what the driver collects grows with the actors, not with pieces."""
 
-    def __init__(self, names: list[str]) -> None:
+    def __init__(self, names: list[str], listed: list[str], unread: Sequence[FileIndex]) -> None:
+        """`listed`: what Spark finds, though it reads no empty file."""
         self._names = names
+        self._listed = listed
+        self._unread = unread
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         indexes = [
@@ -243,8 +246,14 @@ class Catalogue:
             for index in batch.column("index")
         ]
         if indexes:
-            trace = pickle.dumps(trace_index(self._names, indexes))
+            trace = pickle.dumps(self.of(indexes))
             yield pa.RecordBatch.from_arrays([pa.array([trace], pa.binary())], names=["trace"])
+
+    def of(self, indexes: Sequence[FileIndex]) -> TraceIndex:
+        """The trace of these files and of those that were not read."""
+        read = {index.name for index in indexes}
+        empty = [unread_file(name, NO_HEADER) for name in self._listed if name not in read]
+        return trace_index(self._names, [*indexes, *empty, *self._unread])
 
 
 def _checked(path: str) -> str:
