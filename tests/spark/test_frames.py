@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from functools import cache
+
 import pytest
 
-from warrenmq.errors import CallerError
+from tests.support.simulated_trace import consistent_trace
+from tests.support.trace_writer import write_trace
+from warrenmq.errors import CallerError, Error
 from warrenmq.replay import (
     Exercised,
     Finding,
@@ -21,14 +26,15 @@ from warrenmq.replay import (
 )
 from warrenmq.replay.rules.registry import RULES
 from warrenmq.trace.events import Ev
-from warrenmq.trace.reader import open_trace
+from warrenmq.trace.reader import open_memory, open_trace
 
 pytest.importorskip("pyspark")
 
+import pyarrow as pa
 from pyspark.sql import functions as sf
 
 from warrenmq.replay.spark import check as spark_check
-from warrenmq.replay.spark.arrow_rows import named_batches, names_of
+from warrenmq.replay.spark.arrow_rows import SCHEMA, TYPES, named_batches, names_of
 from warrenmq.replay.spark.own_rules import check_own
 
 pytestmark = pytest.mark.spark
@@ -37,7 +43,6 @@ pytestmark = pytest.mark.spark
 @pytest.fixture(scope="module")
 def rows(spark, broken_trace, tmp_path_factory):
     """The rows that `read` gives, without a task for each of a hundred files, or a plan that holds them all."""
-    import pyarrow as pa
     from pyarrow import parquet
 
     file = str(tmp_path_factory.mktemp("rows") / "rows.parquet")
@@ -123,10 +128,65 @@ def test_rows_in_any_order_come_to_what_the_files_come_to(rows, found, expected,
     assert "own" in {rule for rule, *_ in told}
 
 
-def test_a_filter_takes_rows_away_and_never_makes_a_violation(spark, clean_trace):
-    part = spark_check.check_rows(read(spark, clean_trace).where("ev <> 'SEND' and seq < 60"))
+PARTS = {
+    "rows": lambda row, chance: chance(row["run"], row["actor_id"], row["seq"]),
+    "stretches": lambda row, chance: chance(row["run"], row["actor_id"], row["seq"] // 20),
+    "actors": lambda row, chance: chance(row["run"], row["actor_id"]),
+    "kinds": lambda row, chance: chance(row["kind"]),
+    "events": lambda row, chance: chance(row["ev"]),
+    "no stores": lambda row, _: row["kind"] != "MsgStore",
+    "no clients": lambda row, _: not row["actor"].startswith("client"),
+    "the beginning": lambda row, _: row["t"] < 2 * 10**9,
+}
+"""Conditions of users: which rows stay; `chance` says the same of the same things."""
+
+
+def test_a_filter_takes_rows_away_and_never_makes_a_violation(spark):
+    """Each trace has a filter of its own, and all are checked at once, as brokers of their own; of the last nobody said how many actors it had."""
+    rng, parts, cut = random.Random(8), [], {"unsaid"}
+    for number, stays in enumerate(PARTS.values()):
+        chance = cache(lambda *_: rng.random() < 0.85)
+        for row in rows_of(consistent_trace(number, 20)).to_pylist():
+            row |= {"run": f"{number}{row['run']}", "directory": f"{number}"}
+            if stays(row, chance):
+                parts.append(row)
+            else:
+                cut.add(row["directory"])
+    parts += [
+        row | {"run": f"x{row['run']}", "directory": "unsaid", "run_actors": None}
+        for row in rows_of(consistent_trace(1, 5)).to_pylist()
+    ]
+    part = spark_check.check_rows(spark.createDataFrame(pa.Table.from_pylist(parts, SCHEMA)))
     assert part.violations == []
-    assert part.verdict == "indeterminate"
+    assert len(cut) == len(PARTS) + 1
+    assert {each["verdict"] for each in part.figures["brokers"]} == {"indeterminate"}
+
+
+def rows_of(runs):
+    trace = open_memory(write_trace(runs))
+    pieces = ((piece, trace.columns(piece)) for piece in trace.catalog.chunks)
+    return pa.Table.from_batches(named_batches(names_of(trace.catalog), pieces))
+
+
+def test_a_union_a_table_and_more_columns_change_nothing(spark):
+    """The same rows twice, behind each other and as other pieces; as text; with a column of the user's."""
+    rows = spark.createDataFrame(rows_of(consistent_trace(0, 20)))
+    twice = rows.union(rows.where("seq > 7 or actor like 'queue%'"))
+    text = twice.select(
+        "*", sf.lit("mine").alias("note"), *(sf.col(name).cast("string").alias(f"{name}_") for name in TYPES)
+    )
+    as_text = text.drop(*TYPES).withColumnsRenamed({f"{name}_": name for name in TYPES})
+    found = spark_check.check_rows(as_text.drop("directory", "vhost"))
+    assert (found.verdict, found.violations) == ("ok", [])
+    assert found.figures["events"] == rows.count()
+
+
+def test_rows_that_lack_what_every_row_has_are_refused_in_a_sentence(spark):
+    rows = spark.createDataFrame(rows_of(consistent_trace(0, 5)))
+    with pytest.raises(Error, match="these are no rows of a trace: one has no seq"):
+        check(rows.withColumn("seq", sf.expr("nullif(seq, 3)")))
+    with pytest.raises(CallerError, match="have no column seq"):
+        verdicts(rows.drop("seq"))
 
 
 def test_a_path_without_a_trace_is_the_callers_mistake(spark, tmp_path):

@@ -1,7 +1,7 @@
 """A whole trace as Parquet, for DuckDB, pandas, or Spark far from here: the public rows, as `read` gives them.
 
 One file for each ROWS_PER_FILE rows; zstd.  `check(spark.read.parquet(folder))` comes to the verdict of the trace
-itself, because `actor_rows` says how many rows there should be.
+itself, because `actor_rows` and `run_actors` say how many rows and actors there should be.
 """
 
 from __future__ import annotations

@@ -3,15 +3,17 @@
     run, actor, kind, ev, flag, t, seq, msg, peer, pseq, a, b, c      what one reads and queries
     actor_id, parent_id, peer_id, ev_id, flag_id                      the numbers behind the names
     actor_rows                                                        how many rows the actor wrote, where that is known
+    run_actors                                                        how many actors wrote rows in the run, where that is known
     epoch                                                             the wall clock when t was 0, ns since 1970
     directory, vhost                                                  whose run it is: the data directory's id, the virtual host
 
-`actor_rows` is what makes a filtered or stored DataFrame safe to check: if fewer rows of an actor are there, what
-is missing counts as missing, and rules that need it do not convict.
+`actor_rows` and `run_actors` are what makes a filtered or stored DataFrame safe to check: if fewer rows of an actor are there,
+or fewer actors of a run, what is missing counts as missing, and rules that need it do not convict.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
@@ -34,12 +36,12 @@ Piece = tuple[Chunk, Stored]
 
 _STRINGS = ("run", "actor", "kind", "ev", "flag", "peer", "directory", "vhost")
 COLUMNS = ("run", "actor", "kind", "ev", "flag", "t", "seq", "msg", "peer", "pseq", "a", "b", "c", "actor_id", "parent_id",
-           "peer_id", "ev_id", "flag_id", "actor_rows", "epoch", "directory", "vhost")  # fmt: skip
+           "peer_id", "ev_id", "flag_id", "actor_rows", "run_actors", "epoch", "directory", "vhost")  # fmt: skip
 TYPES = {name: "string" if name in _STRINGS else "long" for name in COLUMNS}
 DDL = ", ".join(f"{name} {kind}" for name, kind in TYPES.items())
 SCHEMA = pa.schema([(name, pa.string() if name in _STRINGS else pa.int64()) for name in COLUMNS])
 
-_FROM = {"run": (), "epoch": (), "directory": (), "vhost": (), "t": ("t",), "seq": ("seq",), "msg": ("msg",), "peer": ("peer", "who"), "peer_id": ("peer",),
+_FROM = {"run": (), "run_actors": (), "epoch": (), "directory": (), "vhost": (), "t": ("t",), "seq": ("seq",), "msg": ("msg",), "peer": ("peer", "who"), "peer_id": ("peer",),
          "pseq": ("pseq",), "a": ("a",), "b": ("b",), "c": ("c",)}  # fmt: skip
 """The stored columns that each column is made of; those that are not here are made of `who`."""
 
@@ -56,15 +58,22 @@ class Names:
     run: Run
     rows: dict[int, int]
     """Actor -> how many rows it wrote, where that is known."""
+    actors: int | None = None
+    """The number of actors that wrote rows; None = not known."""
 
 
 def names_of(catalog: Catalog) -> list[Names]:
     """The Names of each run."""
     known: list[dict[int, int]] = [{} for _ in catalog.runs]
+    actors: Counter[int] = Counter()
     for (run, actor), coverage in catalog.coverage.items():
+        actors[run] += coverage.rows > 0 or not coverage.complete
         if coverage.end_known:
             known[run][actor] = coverage.last_seq
-    return [Names(run, rows) for run, rows in zip(catalog.runs, known, strict=True)]
+    return [
+        Names(run, rows, None if run.has_strangers else actors[number])
+        for number, (run, rows) in enumerate(zip(catalog.runs, known, strict=True))
+    ]
 
 
 class Naming:
@@ -76,6 +85,7 @@ class Naming:
         entries = [run.actors.get(actor) for actor in ids]
         flags = flag_names(run.kinds)
         self._run = pa.scalar(run.name)
+        self._actors = pa.scalar(names.actors, pa.int64())
         self._directory, self._vhost = pa.scalar(run.directory), pa.scalar(run.vhost)
         self._epoch = pa.scalar(run.wall_ns - run.mono_ns, pa.int64())
         self._names = pa.array([entry.name if entry else None for entry in entries], pa.string())
@@ -107,7 +117,7 @@ class Naming:
             "peer": lambda: self._peers(event, peer), "pseq": lambda: pseq, "a": lambda: a, "b": lambda: b,
             "c": lambda: c, "actor_id": lambda: actor, "parent_id": lambda: _look_up(self._parents, actor),
             "peer_id": lambda: peer, "ev_id": lambda: event, "flag_id": lambda: pc.bit_wise_and(word, 0xFF),
-            "actor_rows": lambda: _look_up(self._rows, actor), "epoch": lambda: pa.repeat(self._epoch, rows),
+            "actor_rows": lambda: _look_up(self._rows, actor), "run_actors": lambda: pa.repeat(self._actors, rows), "epoch": lambda: pa.repeat(self._epoch, rows),
             "directory": lambda: pa.repeat(self._directory, rows), "vhost": lambda: pa.repeat(self._vhost, rows),
         }  # fmt: skip
         schema = SCHEMA if columns is COLUMNS else pa.schema([SCHEMA.field(name) for name in columns])

@@ -9,6 +9,7 @@ without a gap to `actor_rows`.  All rows of a trace, as `read` gave them, are ch
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -26,7 +27,7 @@ from warrenmq.replay.drive.columns import Ints
 from warrenmq.replay.drive.driver import drive
 from warrenmq.replay.drive.result import Result
 from warrenmq.replay.rules.rule import Rule
-from warrenmq.replay.spark.arrow_rows import Piece
+from warrenmq.replay.spark.arrow_rows import TYPES, Piece
 from warrenmq.replay.spark.engine import InSpark, Job
 from warrenmq.replay.spark.failures import told_in_a_sentence
 from warrenmq.replay.spark.frames import narrowed, whole_trace
@@ -34,13 +35,15 @@ from warrenmq.replay.spark.jobs import described
 from warrenmq.replay.spark.partitions import ROWS_OF_PIECES, partitions
 from warrenmq.replay.spark.source import Batches, index_trace, map_pieces
 from warrenmq.replay.spark.stage_columns import batches, rows_in
-from warrenmq.trace.catalog import Catalog, Chunk, Coverage, build_catalog
+from warrenmq.trace.catalog import STRANGER, Catalog, Chunk, Coverage, build_catalog
 from warrenmq.trace.events import SCHEMA_VERSION
 from warrenmq.trace.index import BROKER, ActorEntry, FileIndex, FrameEntry, run_starts
 from warrenmq.trace.schema import COLUMNS as STORED
 from warrenmq.trace.schema import Row
 
 _WHOSE = ("directory", "vhost")
+_LATER = {"run_actors": "null", "directory": "''", "vhost": "''"}
+"""Columns that older rows do not have, and what stands for them: one broker, and any number of actors."""
 _GIVEN = (
     "run",
     "actor",
@@ -57,6 +60,8 @@ _GIVEN = (
     "c",
 )
 _NEEDED = (*_GIVEN, "actor_id", "ev_id", "flag_id")
+_WHO = "shiftleft(actor_id, 16) | shiftleft(ev_id, 8) | flag_id as who"
+_NULLABLE = {"actor", "kind", "parent_id", "actor_rows"}
 _COLUMNS = ("t", "seq", "msg", "peer_id", "pseq", "a", "b", "c", "who")
 INCIDENTS_DDL = "what string, count long"
 VIOLATIONS_DDL = (
@@ -107,22 +112,16 @@ def check_rows(rows: DataFrame, own: Sequence[Rule] = ()) -> Result:
         trace = index_trace(spark, *paths)
         with InSpark(spark, trace.catalog, partial(map_pieces, spark, trace), own) as in_files:
             return drive(in_files, explained=False)
-    # rows that were stored before there were such columns have one broker
-    whose = [name if name in rows.columns else f"'' as {name}" for name in _WHOSE]
-    stored = narrowed(rows, {*_NEEDED, *(name for name in _WHOSE if name in rows.columns)})
-    needed = stored.selectExpr(
-        *whose, *_GIVEN,
-        "shiftleft(actor_id, 16) | shiftleft(ev_id, 8) | flag_id as who",
-    )  # fmt: skip
+    stored = narrowed(rows, {*_NEEDED, *(name for name in _LATER if name in rows.columns)})
+    typed = stored.selectExpr(*(_typed(name, stored) for name in (*_NEEDED, *_LATER)))
+    needed = typed.selectExpr(*_GIVEN, *_LATER, _WHO)
     with ExitStack() as kept:
-        pieces = _kept(needed.mapInArrow(_cut_pieces, from_arrow_schema(_PIECES)), kept)
-        with described(spark, "cut the rows into pieces, and count them"):
-            rows_in_all = pieces.agg(sf.sum(sf.size("t"))).collect()[0][0] or 0
-        number = partitions(rows_in_all, ROWS_OF_PIECES)
-        sent = pieces.repartitionByRange(number, "run", _first("t")) if number > 1 else pieces.repartition(1)
-        ordered = sent.sortWithinPartitions("run", _first("who"), _first("seq"))
-        together = _kept(ordered.mapInArrow(_join_pieces, from_arrow_schema(_PIECES)), kept)
+        together = _joined(needed, kept)
         catalog = _catalog(together)
+        if catalog.overlaps:  # a union, or a table that was written twice, may have the same rows twice
+            by_row = needed.repartition(partitions(catalog.rows, ROWS_OF_PIECES), "run", "seq")
+            together = _joined(by_row.distinct(), kept)
+            catalog = _catalog(together)
         numbers = {run.name: number for number, run in enumerate(catalog.runs)}
 
         def over_pieces(job: Job, schema: StructType) -> DataFrame:
@@ -130,6 +129,26 @@ def check_rows(rows: DataFrame, own: Sequence[Rule] = ()) -> Result:
 
         setting = kept.enter_context(InSpark(spark, catalog, over_pieces, own))
         return drive(setting, explained=False)
+
+
+def _typed(name: str, rows: DataFrame) -> str:
+    """A column as check needs it, whatever a table made of its type; rows that lack what every row has are refused."""
+    given = name if name in rows.columns else "null"
+    lacking = (
+        "null" if name in _NULLABLE else f"raise_error('these are no rows of a trace: one has no {name}.')"
+    )
+    return f"coalesce(cast({given} as {TYPES[name]}), {_LATER.get(name, lacking)}) as {name}"
+
+
+def _joined(needed: DataFrame, kept: ExitStack) -> DataFrame:
+    """The rows as pieces that are as long as can be, those that are near in time together."""
+    pieces = _kept(needed.mapInArrow(_cut_pieces, from_arrow_schema(_PIECES)), kept)
+    with described(needed.sparkSession, "cut the rows into pieces, and count them"):
+        rows_in_all = pieces.agg(sf.sum(sf.size("t"))).collect()[0][0] or 0
+    number = partitions(rows_in_all, ROWS_OF_PIECES)
+    sent = pieces.repartitionByRange(number, "run", _first("t")) if number > 1 else pieces.repartition(1)
+    ordered = sent.sortWithinPartitions("run", _first("who"), _first("seq"))
+    return _kept(ordered.mapInArrow(_join_pieces, from_arrow_schema(_PIECES)), kept)
 
 
 def _kept(rows: DataFrame, until: ExitStack) -> DataFrame:
@@ -232,8 +251,11 @@ def _catalog(rows: DataFrame) -> Catalog:
         files[name].starts += [Row._make(start) for start in actor["starts"]]
     catalog = build_catalog(files.values())
     numbers = {run.name: number for number, run in enumerate(catalog.runs)}
+    with_rows = Counter(actor["run"] for actor in found)
     for actor in found:
         number = numbers[actor["run"]]
+        if actor["run_actors"] != with_rows[actor["run"]]:
+            catalog.coverage[number, STRANGER] = Coverage(number, STRANGER)
         coverage = Coverage(number, actor["actor_id"], **{name: actor[name] for name in _COVERED})
         coverage.missing = [(gap["first"], gap["last"]) for gap in actor["missing"]]
         coverage.close(catalog.runs[number], at_end=actor["at_end"])
@@ -262,11 +284,11 @@ def _chunk(run: int, entry: dict[str, int]) -> Chunk:
 _ENTRY = pa.struct([(name, pa.int64()) for name in FrameEntry._fields])
 _NAMED = [
     ("run", pa.string()), ("actor_id", pa.int64()), ("actor", pa.string()), ("kind", pa.string()), ("parent_id", pa.int64()),
-    *((name, pa.string()) for name in _WHOSE),
+    ("run_actors", pa.int64()), *((name, pa.string()) for name in _WHOSE),
 ]  # fmt: skip
-_SAME = ["run", "actor", "kind", "parent_id", "actor_rows", *_WHOSE]
+_SAME = ["run", "actor", "kind", "parent_id", "actor_rows", *_LATER]
 _PIECES = pa.schema([
-    *((name, pa.int64() if name in {"parent_id", "actor_rows"} else pa.string()) for name in _SAME),
+    *((name, pa.int64() if TYPES[name] == "long" else pa.string()) for name in _SAME),
     *((name, pa.list_(pa.int64())) for name in _COLUMNS),
 ])  # fmt: skip
 """A row a piece: consecutive rows of one actor, as columns."""
@@ -305,7 +327,7 @@ def _entries(given: Batches) -> Iterator[pa.RecordBatch]:
             if entry.seq_first + entry.rows - 1 == same["actor_rows"]:
                 entry = entry._replace(offset=-1)
             starts = run_starts(columns) if same["kind"] == BROKER else []
-            named = (same[name] for name in ("run", "actor", "kind", "parent_id", *_WHOSE))
+            named = (same[name] for name in ("run", "actor", "kind", "parent_id", *_LATER))
             run, *names = named
             yield run, entry.who >> 16, *names, *entry, starts
 
