@@ -5,8 +5,9 @@ In the order of reading; v1 and v2 are RabbitMQ's two formats:
     protocol           what a backing queue asks of an index
     record             a message as one bytes object
     v1/journal         version 1: every action, appended
-    v1/segment         segment files, which take over from the journal
-    v1/index           both together
+    v1/segment         the entries of segment files, which take over from the journal
+    v1/segment_files   those files: read, appended to, deleted
+    v1/index           journal and segments together
     v1/reader          whole records, and damage, in any bytes
     v1/merge           what journal and segment mean together
     v1/walk            what a folder holds, before it is opened

@@ -32,12 +32,11 @@ from warrenmq.directory.torn import Damage
 from warrenmq.queue_index.live_segments import LiveSegments
 from warrenmq.queue_index.record import all_whole, message_number, record_problem
 from warrenmq.queue_index.v1.journal import WRITE_BUFFER, Journal
-from warrenmq.queue_index.v1.reader import read_segment
 from warrenmq.queue_index.v1.recovery import Found, Recovery
-from warrenmq.queue_index.v1.segment import EXTENSION, Segment, append_some, next_boundary, split
-from warrenmq.queue_index.v1.walk import segment_path
+from warrenmq.queue_index.v1.segment import EXTENSION, Segment, next_boundary, split
+from warrenmq.queue_index.v1.segment_files import SegmentFiles
 from warrenmq.seams.disk import is_full
-from warrenmq.trace.events import QiFlush, QiSync, QiWrite, SegmentDelete, Trigger
+from warrenmq.trace.events import QiFlush, QiSync, QiWrite, Trigger
 from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
@@ -47,9 +46,7 @@ if TYPE_CHECKING:
     from warrenmq.settings import Settings
     from warrenmq.trace.recorder import ActorTrace
 
-_write_written, _write_synced = writer(QiWrite), writer(QiSync)
-_write_flushed, _write_deleted = writer(QiFlush), writer(SegmentDelete)
-
+_write_written, _write_synced, _write_flushed = writer(QiWrite), writer(QiSync), writer(QiFlush)
 
 FLUSH_BYTES = 1 << 20
 """Bytes that one step of a journal flush appends and syncs, in one to two milliseconds."""
@@ -69,7 +66,7 @@ class _Flush:
     next_seq_id: int
     """The index's, when the flush began."""
     waiting: list[Segment]
-    """Segments that are still to be appended to, the next one last."""
+    """Segments that are still to be appended to, or deleted if nothing in them is unacked; the next one last."""
     positions: list[int] = field(default_factory=list)
     """Positions of that segment that are still to be appended; empty = not begun."""
 
@@ -96,11 +93,10 @@ class QueueIndex(LiveSegments[Segment]):
         self._max_journal_entries = settings.queue_index_max_journal_entries
         self._trace = trace
         self._journal = Journal(disk, directory)
+        self._files = SegmentFiles(disk, directory, self.segment_entry_count, trace)
         self.dirty_count = 0
         self._unsynced_bytes = self._unsynced_actions = 0
         self._flush: _Flush | None = None
-        self._folder_changed = True
-        """Files were made or deleted, by us or by a process before us, and the folder was not synced since."""
         self._write_failed = False
         self._never_written = False
         """Messages were acked before they were written since the last sync, or are safe in segment files: the next sync covers them."""
@@ -204,21 +200,12 @@ class QueueIndex(LiveSegments[Segment]):
         for number in self._live(first, last):
             base = number * self.segment_entry_count
             segment = self._segments[number]
-            records, transient = self._load(segment)
+            records, transient = self._files.live(segment)
             near = range(max(start - base, 0), min(end - base, self.segment_entry_count))
             if segment.on_disk:
-                in_memory = segment.published
-                read = {
-                    base + each: records[each] for each in near if each in records and each not in in_memory
-                }
-                if not all_whole([*read.values()], [*read]):
-                    damaged = [
-                        (seq_id, records.pop(seq_id - base), problem)
-                        for seq_id, record in read.items()
-                        if (problem := record_problem(record, seq_id)) is not None
-                    ]
-                    if damaged:
-                        self._lose(number, damaged)
+                from_file = [each for each in near if each in records and each not in segment.published]
+                for seq_id in self._lose_damaged(number, {base + each: records[each] for each in from_file}):
+                    del records[seq_id - base]
             found += [(base + each, records[each], each not in transient) for each in near if each in records]
         return found
 
@@ -226,15 +213,26 @@ class QueueIndex(LiveSegments[Segment]):
         """Read entries whose bodies are not needed; the same as `read`, since a segment is one file read as a whole."""
         return self.read(start, end)
 
-    def _lose(self, number: int, damaged: list[tuple[int, bytes, str]]) -> None:
-        """Set aside and ack damaged messages: (sequence id, record, problem)."""
-        name = f"{number}{EXTENSION}"
-        data = self._disk.read(f"{self._directory}/{name}")
-        pieces = [(name, Damage(data.find(record), len(record), problem)) for _, record, problem in damaged]
-        set_aside_lost(self._disk, self._quarantine, self._directory, pieces, self._damage)
-        lost = [seq_id for seq_id, _, _ in damaged]
-        self._lost += lost
-        self.ack(lost)
+    def _lose_damaged(self, number: int, read: dict[int, bytes]) -> list[int]:
+        """Set aside and ack the damaged ones of these records of a segment's file; returns their sequence ids."""
+        if all_whole([*read.values()], [*read]):
+            return []
+        problems = {
+            seq_id: problem
+            for seq_id, record in read.items()
+            if (problem := record_problem(record, seq_id)) is not None
+        }
+        lost = [*problems]
+        if lost:
+            name, data = f"{number}{EXTENSION}", self._files.read(number)
+            pieces = [
+                (name, Damage(data.find(read[seq_id]), len(read[seq_id]), problem))
+                for seq_id, problem in problems.items()
+            ]
+            set_aside_lost(self._disk, self._quarantine, self._directory, pieces, self._damage)
+            self._lost += lost
+            self.ack(lost)
+        return lost
 
     def tune_read(self, start: int, end: int) -> int:
         """The best end of a read from `start`: that of the segment, as its file is parsed whole."""
@@ -242,26 +240,11 @@ class QueueIndex(LiveSegments[Segment]):
         whole = start + MOST_AT_ONCE if segment is not None and segment.on_disk else end
         return min(whole, next_boundary(start, self.segment_entry_count))
 
-    def _load(self, segment: Segment) -> tuple[dict[int, bytes], set[int]]:
-        """A segment's live records, and which of them are transient: the file and memory together."""
-        if not segment.on_disk:
-            return segment.published, segment.transient
-        facts, _ = read_segment(
-            self._disk.read(segment_path(self._directory, segment.number)), self.segment_entry_count
-        )
-        records = facts.published
-        for relative in facts.acked:
-            del records[relative]
-        for relative in segment.acked:
-            records.pop(relative, None)
-        records.update(segment.published)
-        return records, facts.transient | segment.transient
-
     def live_messages(self) -> Iterator[tuple[int, int]]:
         """See Index; reads every segment."""
         for number in sorted(self._segments):
             base = number * self.segment_entry_count
-            for relative, record in sorted(self._load(self._segments[number])[0].items()):
+            for relative, record in sorted(self._files.live(self._segments[number])[0].items()):
                 yield base + relative, message_number(record)
 
     # -- to disk
@@ -376,16 +359,17 @@ class QueueIndex(LiveSegments[Segment]):
         self._flush = None
         self._journal.make_room()
         flush = self._begin_flush()
-        for segment in [each for each in flush.waiting if not each.unacked]:
-            self._delete(segment)
-        waiting = [each for each in flush.waiting if each.unacked]
-        size = sum(len(record) for segment in waiting for record in segment.published.values())
+        flush.waiting.sort(
+            key=lambda each: not each.unacked
+        )  # those that are deleted make room for the others
+        while flush.waiting and not flush.waiting[-1].unacked:
+            self._flush_some(flush, NO_LIMIT)
+        size = sum(len(record) for segment in flush.waiting for record in segment.published.values())
         if size > self._disk.free_space(self._directory):
             raise full
-        for segment in waiting:
-            if positions := segment.to_append():
-                self._append(segment, positions, NO_LIMIT)
-        self._sync_folder()
+        while flush.waiting:
+            self._flush_some(flush, NO_LIMIT)
+        self._files.sync_folder()
         self._journal.begin_anew(self._last_seq_id_to_keep(flush))
         self.dirty_count = self._unsynced_bytes = self._unsynced_actions = 0
         self._never_written = True
@@ -401,6 +385,7 @@ class QueueIndex(LiveSegments[Segment]):
         return _Flush(self._journal.size, self.dirty_count, self.next_seq_id, waiting)
 
     def _flush_some(self, flush: _Flush, most: int) -> None:
+        """Go on with the next segment: delete its file, or append `most` bytes to it."""
         segment = flush.waiting[-1]
         if not segment.unacked:
             self._delete(segment)
@@ -409,37 +394,21 @@ class QueueIndex(LiveSegments[Segment]):
             # positions are listed once, so that a segment which is still being published to comes to an end
             flush.positions = flush.positions or segment.to_append()
             if flush.positions:
-                self._append(segment, flush.positions, most)
+                self._files.append(segment, flush.positions, most)
         if not flush.positions:
             flush.waiting.pop()
 
-    def _append(self, segment: Segment, positions: list[int], most: int) -> None:
-        self._folder_changed = self._folder_changed or not segment.on_disk
-        path = segment_path(self._directory, segment.number)
-        size = append_some(self._disk, path, segment, positions, most)
-        if self._trace is not None:
-            _write_flushed(self._trace, segments=1, size=size)
-
     def _delete(self, segment: Segment) -> None:
-        if segment.on_disk:
-            self._disk.unlink(segment_path(self._directory, segment.number))
-            self._folder_changed = True
-            if self._trace is not None:
-                _write_deleted(self._trace, segment.number)
+        self._files.delete(segment)
         self._segments.pop(segment.number, None)
 
     def _finish_flush(self, flush: _Flush) -> None:
         """Truncate the journal: everything below the mark is in segment files."""
-        self._sync_folder()
+        self._files.sync_folder()
         self._journal.restart(flush.mark, self._last_seq_id_to_keep(flush))
         self.dirty_count -= flush.actions
         if self._trace is not None:
             _write_flushed(self._trace, restarted=True)
-
-    def _sync_folder(self) -> None:
-        if self._folder_changed:
-            self._disk.sync_dir(self._directory)
-            self._folder_changed = False
 
     def _last_seq_id_to_keep(self, flush: _Flush) -> int | None:
         """The last sequence id, if a recovery would find it neither in a segment file nor in the journal's rest."""

@@ -26,8 +26,6 @@ from warrenmq.directory.torn import in_doubt
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warrenmq.seams.disk import Disk
-
 EXTENSION = ".idx"
 
 PUBLISH = 0x8000
@@ -129,25 +127,6 @@ class Segment:
             pop(relative, None)
         for each in (self.transient, self.delivered, self.acked):
             each.difference_update(positions)
-
-
-def append_some(disk: Disk, path: str, segment: Segment, positions: list[int], most: int) -> int:
-    """Append `most` bytes of entries to the segment's file, and sync it; takes what was appended off `positions`.
-
-    Returns the bytes appended.  After an error everything is as before, but for bytes that say nothing new.
-    """
-    file = disk.open(path, create=True)
-    try:
-        segment.on_disk = True
-        rest = list(positions)
-        data, taken = segment.entries(rest, most, file.size())
-        file.append(data)
-        file.datasync()
-    finally:
-        file.close()
-    segment.flushed(taken)
-    positions[:] = rest
-    return len(data)
 
 
 def split(first_seq_id: int, count: int, entry_count: int) -> Iterator[tuple[int, int, int]]:
