@@ -164,11 +164,12 @@ NUMBERS = [
     NUMBERS,
     ids=lambda each: getattr(each, "dest", " ".join(each) if isinstance(each, tuple) else None),
 )
-@pytest.mark.parametrize("absurd", ["-1", "nan", "inf", "-inf", "1e400", "9" * 40, "x", "", "1 2", "\x00"])
-def test_no_option_takes_an_absurd_number(path, action, absurd):
-    with pytest.raises(argparse.ArgumentTypeError) as raised:
-        action.type(absurd)
-    assert str(raised.value)
+def test_no_option_takes_an_absurd_number(path, action):
+    for absurd in ("-1", "nan", "inf", "-inf", "1e400", "9" * 40, "x", "", "1 2", "\x00"):
+        with pytest.raises(argparse.ArgumentTypeError) as raised:
+            action.type(absurd)
+            pytest.fail(f"{absurd!r} was taken")
+        assert str(raised.value), absurd
 
 
 def test_no_option_is_a_bare_int_or_float():

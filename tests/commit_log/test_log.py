@@ -337,25 +337,6 @@ def test_a_removed_folder_leaves_nothing_to_sync_and_its_files_can_be_made_again
         assert raw.read(f"{ROOT}/Q/0.qi") == b"new"
 
 
-class _NoDescriptors:
-    """Refuses to open what it is asked to, as a process does that has no descriptor left; counts how often."""
-
-    def __init__(self, disk: SimulatedDisk, *operations: str) -> None:
-        self.refuses = False
-        self.refused = 0
-        for name in operations:
-            setattr(disk, name, self._limited(getattr(disk, name)))
-
-    def _limited(self, operation):
-        def limited(*args, **options):
-            if self.refuses:
-                self.refused += 1
-                raise OSError(errno.EMFILE, "Too many open files")
-            return operation(*args, **options)
-
-        return limited
-
-
 def test_a_log_whose_folder_could_not_be_synced_is_not_taken_for_a_safe_one():
     raw = new_disk()
     disk = begin(raw)
@@ -370,31 +351,32 @@ def test_a_log_whose_folder_could_not_be_synced_is_not_taken_for_a_safe_one():
     assert raw.read(f"{ROOT}/Q/0.qs") == b"a"
 
 
-@pytest.mark.parametrize("operations", [("open",), ("sync_many", "open", "sync_dir")])
-def test_a_log_that_finds_no_descriptors_goes_on_when_there_are_some(monkeypatch, operations):
-    """Files that cannot be opened to be synced are no files whose sync failed."""
-    monkeypatch.setattr("warrenmq.commit_log.log._FULL", 4096)
-    monkeypatch.setattr("warrenmq.commit_log.log._FULL_PER_FILE", 0)
-    raw = new_disk()
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("cut_often", [False, True])
+def test_a_shortage_of_descriptors_leaves_the_log_as_it_was(monkeypatch, cut_often, seed):
+    """As soon as there are descriptors everything is made durable: files that cannot be opened to be synced are none whose sync failed."""
+    monkeypatch.setattr(logged_disk, "FILE_SIZE", 8192)
+    if cut_often:
+        monkeypatch.setattr("warrenmq.commit_log.log._FULL", 4096)
+        monkeypatch.setattr("warrenmq.commit_log.log._FULL_PER_FILE", 0)
+    rng = Random(seed)
+    raw = new_disk(seed)
     disk = begin(raw)
     files = [new_file(disk, f"{number}.qs") for number in range(6)]
-    files[0].append(b"1")
-    files[0].datasync()  # the log's own files are open from now on
-    limit = _NoDescriptors(raw, *operations)
-    written = [b"1", *[b""] * 5]
-    for number in range(200):
-        limit.refuses = number % 20 > 9
-        data = b"%d " % number * 60
-        files[number % 6].append(data)
-        written[number % 6] += data
-        with contextlib.suppress(OSError):
-            files[number % 6].datasync()
-    assert limit.refused
-    limit.refuses = False
+    written = [b""] * len(files)
+    for _ in range(200):
+        raw.no_descriptors = rng.random() < 0.5
+        which = rng.randrange(len(files))
+        data = rng.randbytes(rng.randrange(1, 700))
+        files[which].append(data)
+        written[which] += data
+        with contextlib.suppress(OSError) if raw.no_descriptors else contextlib.nullcontext():
+            files[which].datasync()
+    raw.no_descriptors = False
     for file in files:
         file.datasync()
     raw.power_cut()
-    replay(raw, ROOT)
+    assert not replay(raw, ROOT).damage
     assert [raw.read(f"{ROOT}/Q/{number}.qs") for number in range(6)] == written
 
 

@@ -47,7 +47,7 @@ def agree(monkeypatch) -> Callable[..., Result]:
     return compare
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_they_agree_on_consistent_traces(agree, seed):
     smallest = 1 if seed < 2 else SIZES[0]
     assert agree(consistent_trace(seed, STEPS), sizes=[smallest, *SIZES[1:]]).verdict == "ok"
@@ -61,7 +61,7 @@ def test_they_agree_on_every_planted_violation(agree, at):
         assert rule in {finding.rule for finding in found.violations}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_they_agree_where_rows_are_missing(agree, seed):
     assert agree(with_a_gap(seed, STEPS)).verdict != "violated"
 
@@ -73,7 +73,7 @@ def test_they_agree_on_mutations(agree, event):
             agree(runs, sizes=[LARGE[number % 2]], piece=64)
 
 
-@pytest.mark.parametrize("seed", range(0, 40, 4))
+@pytest.mark.parametrize("seed", range(0, 24, 4))
 def test_they_agree_on_what_no_broker_would_ever_write(agree, seed):
     for each in range(seed, seed + 4):
         agree(jumbled(each), sizes=[(1, 10, 40, 1 << 17)[each % 4]], piece=(3, 16, 64)[each % 3])

@@ -1,6 +1,7 @@
 """Directions of imports between packages (docs/architecture.md), and no circles."""
 
 from collections import defaultdict
+from functools import cache
 
 import pytest
 
@@ -99,6 +100,7 @@ def module_of(name):
     return name
 
 
+@cache
 def edges():
     """Each module with those that it imports, also for types alone and inside functions."""
     return {

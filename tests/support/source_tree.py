@@ -53,6 +53,7 @@ def modules():
     return found
 
 
+@functools.cache
 def imports(module):
     """The names that a module imports, anywhere in the file."""
     return list(_imports(module.tree, for_types_only=False, deferred=False))
