@@ -57,8 +57,8 @@ class ActorInfo(NamedTuple):
 class Runtime(ABC):
     """One system of actors.  All methods may be called from any thread, and from outside actors."""
 
-    def __init__(self, recorder: Recorder | None = None) -> None:
-        self.recorder = recorder
+    def __init__(self) -> None:
+        self.recorder: Recorder | None = None
         """The recorder of the actors' trace; None = tracing is off.  Counts for actors that start later."""
         self.tick = count(1).__next__
         self._names: dict[Name, ActorRef[Any]] = {}

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pykka import ActorRef
 
     from warrenmq.runtime.base import Name
-    from warrenmq.trace.recorder import Recorder
 
 
 class PoolStats(NamedTuple):
@@ -44,9 +43,9 @@ class PoolStats(NamedTuple):
 class Pool(Threads):
     """Servers share a few threads; an actor without mail costs no thread."""
 
-    def __init__(self, recorder: Recorder | None = None, *, tick_ns: int = TICK_NS) -> None:
+    def __init__(self, *, tick_ns: int = TICK_NS) -> None:
         """`tick_ns`: how long an actor may block undeclared before others go on."""
-        super().__init__(recorder)
+        super().__init__()
         self._wheel = Wheel(tick_ns)
         self._workers = self._wheel.workers
         self.channel = Channel  # type: ignore[assignment,method-assign]

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from warrenmq.runtime.base import Name
     from warrenmq.runtime.scheduler import Task
-    from warrenmq.trace.recorder import Recorder
 
 T = TypeVar("T")
 EPOCH_NS = 1_700_000_000_000_000_000
@@ -141,7 +140,7 @@ class Simulation(Runtime):
     Calls, waits and starts made outside of `run` work, too: the code that made the simulation is a task of it.
     """
 
-    def __init__(self, seed: int = 0, recorder: Recorder | None = None) -> None:
+    def __init__(self, seed: int = 0) -> None:
         self._scheduler = Scheduler(seed)
         self.seed = seed
         self._tokens = Random(f"tokens {seed}")
@@ -152,7 +151,7 @@ class Simulation(Runtime):
         self._application: Task | None = None
         self._classes: _Classes | None = None
         self.checkpoint = self._scheduler.checkpoint  # type: ignore[method-assign]
-        super().__init__(recorder)
+        super().__init__()
 
     # -- what a scheduler is
 

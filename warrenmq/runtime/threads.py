@@ -21,14 +21,12 @@ if TYPE_CHECKING:
 
     from pykka import ActorRef
 
-    from warrenmq.trace.recorder import Recorder
-
 
 class Threads(Runtime):
     """Each actor has a daemon thread of its own; blocking blocks that thread."""
 
-    def __init__(self, recorder: Recorder | None = None) -> None:
-        super().__init__(recorder)
+    def __init__(self) -> None:
+        super().__init__()
         self._pid = os.getpid()
         forks.register(self)
         self._threads: set[threading.Thread] = set()
