@@ -304,6 +304,25 @@ class QueueModel:
         anew, so what is here is on disk.  `may_lose`: data was damaged, so losses are returned and not raised.
         """
         back = [self._known(body) for body, _ in deliveries]
+        self._check_found(back, sent, clean=clean)
+        for copy, (_, is_redelivered) in zip(back, deliveries, strict=True):
+            self._check_flag(copy, is_redelivered=is_redelivered)
+        there = {copy.message.number for copy in back}
+        lost = [
+            number
+            for number, copy in self.copies.items()
+            if number in sent
+            and number not in there
+            and copy.state is not State.SETTLED
+            and self._must_survive(copy, clean=clean)
+        ]
+        if lost and not may_lose:
+            raise PromiseBroken("lost", f"queue {self.name} lost messages {lost}, which were confirmed")
+        self._go_on_with(back, sent, clean=clean, is_safe=is_safe)
+        return lost
+
+    def _check_found(self, back: list[Copy], sent: set[int], *, clean: bool) -> None:
+        """Check that nothing is there that should not be, and that the order is right."""
         times = Counter(copy.message.number for copy in back)
         if doubled := [number for number, n in times.items() if n > 1 and number not in self.repeated]:
             raise PromiseBroken("recovered twice", f"queue {self.name} has messages {doubled} more than once")
@@ -319,23 +338,15 @@ class QueueModel:
                 f"queue {self.name} has messages {settled} after a clean stop, which were settled",
             )
         self._check_order(back)
-        for copy, (_, is_redelivered) in zip(back, deliveries, strict=True):
-            self._check_flag(copy, is_redelivered=is_redelivered)
-        lost = [
-            number
-            for number, copy in self.copies.items()
-            if number in sent
-            and number not in times
-            and copy.state is not State.SETTLED
-            and self._must_survive(copy, clean=clean)
-        ]
-        if lost and not may_lose:
-            raise PromiseBroken("lost", f"queue {self.name} lost messages {lost}, which were confirmed")
+
+    def _go_on_with(self, back: list[Copy], sent: set[int], *, clean: bool, is_safe: bool) -> None:
+        """Take what was found for the queue's messages, and expect what may be on its way."""
+        there = {copy.message.number for copy in back}
         # what has expired may come back once more, and with it what was settled: that it was dropped was perhaps not on disk yet
         on_their_way = {
             number: copy
             for number, copy in self.copies.items()
-            if number not in times
+            if number not in there
             and (number not in sent or (self.may_drop and not (clean and copy.state is State.SETTLED)))
         }
         for copy in on_their_way.values():
@@ -351,7 +362,6 @@ class QueueModel:
             copy.is_safe |= is_safe and copy.message.number in sent
             copy.state, copy.is_certain, copy.is_redelivered = State.READY, not self.may_drop, None
             copy.settled_at = inf
-        return lost
 
     def _check_flag(self, copy: Copy, *, is_redelivered: bool) -> None:
         """Check that a message that was delivered before its queue ended says so; of others it cannot be known after a crash."""

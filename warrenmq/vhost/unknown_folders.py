@@ -104,6 +104,15 @@ def sort_out(
             Log("warrenmq.definitions").info(
                 "a queue whose declaration was cut off by a crash is declared", queue=each.name
             )
+    _look_for_known(disk, directory, definitions, known, found)
+    return found
+
+
+def _look_for_known(
+    disk: Disk, directory: VhostDirectory, definitions: Definitions, known: Mapping[str, QueueRecord],
+    found: UnknownContents,
+) -> None:  # fmt: skip
+    """Note which durable queues have their folder, and report those that had one."""
     folders = {*disk.listdir(directory.queues)}
     for path, record in known.items():
         if not record.durable:
@@ -112,7 +121,6 @@ def sort_out(
             found.with_folder.append(record.name)
         elif record.name in definitions.with_folder:
             found.damage.append(CorruptFile(directory.definitions, 0, FOLDER_GONE.format(record.name)))
-    return found
 
 
 def clear(disk: Disk, path: str, quarantine: str, settings: Settings) -> list[CorruptFile]:
