@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.trace_damage import Files, a_file, a_frame, a_header, a_run, a_tail, names_in, without
-from tests.replay.planted_violations import PLANTS
+from tests.replay.planted_violations import PLANTS, planted
 from tests.support.simulated import EVERY_KIND, SimulatedHost
 from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_writer import RunRows, write_trace
@@ -95,26 +95,14 @@ def test_a_consistent_trace_with_something_gone_is_indeterminate(
 def test_a_violated_trace_with_something_gone_shows_no_other_violation(
     number: int, what: list[int], dice: int
 ) -> None:
-    if (seed := first_seed(number)) is None:
-        return  # these traces are too short for it
-    result = damaged(violated(number, seed), what, random.Random(dice))
+    result = damaged(planted(PLANTS[number][1]), what, random.Random(dice))
     if result is not None:
         assert {(finding.rule, finding.subject) for finding in result.violations} <= of_the_whole(number)
 
 
-def violated(number: int, seed: int) -> list[RunRows] | None:
-    runs = consistent_trace(seed, STEPS)
-    return runs if PLANTS[number][1](runs) else None
-
-
-@cache
-def first_seed(number: int) -> int | None:
-    return next((seed for seed in range(60) if violated(number, seed)), None)
-
-
 @cache
 def of_the_whole(number: int) -> set[tuple[str, str]]:
-    found = replay_memory(write_trace(violated(number, first_seed(number)))).violations
+    found = replay_memory(write_trace(planted(PLANTS[number][1]))).violations
     return {(finding.rule, finding.subject) for finding in found}
 
 
