@@ -229,8 +229,8 @@ class Delivery:
         subscription = self._subscription
         subscription.check(self.tag)
         confirm = subscription.copy(self._stored(), seconds, self._policy)
-        self._settled = True
         confirm.on_settled(partial(subscription.follow, self.tag, confirm))
+        self._settled = True
 
     def _settle(self, message: Ack | Reject, how: str) -> None:
         self._check_unsettled(how)
