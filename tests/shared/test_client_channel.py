@@ -31,14 +31,16 @@ class Owner:
     def is_own_thread(self) -> bool:
         return False
 
-    def add(self, channel: ClientChannel) -> int:
+    def add(self, channel: ClientChannel) -> None:
         self.channel = channel
-        return 1
+        channel.number = 1
 
     def remove(self, _number: int) -> None:
         self.removed += 1
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes, channel: ClientChannel | None = None) -> None:
+        if channel is not None:
+            channel.written += 1
         for frame in self.cutter.feed(data):
             self.sent.append(decode_method(frame.payload))
             if isinstance(self.sent[-1], Channel.Open):
@@ -52,7 +54,7 @@ class Owner:
 @given(st.lists(st.sampled_from(OPS), max_size=30))
 def test_every_call_is_told_once_and_nothing_follows_close_ok(ops: list[str]) -> None:
     owner = Owner()
-    channel = ClientChannel(owner)  # type: ignore[arg-type]
+    channel = ClientChannel(owner).open()  # type: ignore[arg-type]
     calls: list[Answer] = []
     answers: dict[int, int] = {}
     waiting: deque[int] = deque()
@@ -62,7 +64,7 @@ def test_every_call_is_told_once_and_nothing_follows_close_ok(ops: list[str]) ->
     for op in ops:
         if op == "call":
             try:
-                calls.append(channel.ask_with(channel._encoded(Queue.Purge, {"queue": "q"})))
+                calls.append(channel.ask_with(channel._encoded(Queue.Purge, {"queue": "q"}), Answer()))
             except Error:
                 assert closed or closing
             else:
@@ -75,7 +77,9 @@ def test_every_call_is_told_once_and_nothing_follows_close_ok(ops: list[str]) ->
             owner.say(Queue.PurgeOk, message_count=number)
         elif op == "interrupt" and waiting and waiting[0] not in interrupted:
             interrupted.add(waiting[0])
-            calls[waiting[0]].give_back = lambda value: dropped.append(getattr(value, "message_count", -1))
+            channel.hand_over(
+                calls[waiting[0]], lambda value: dropped.append(getattr(value, "message_count", -1))
+            )
         elif op == "ack":
             try:
                 channel.send(Basic.Ack, delivery_tag=1)

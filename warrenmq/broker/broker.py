@@ -509,13 +509,18 @@ class QueueHandle(Named):
         """
         patience = seconds("timeout", timeout) or 0.0
         request = Get(self._getter, flag("no_ack", no_ack), patience, ack_deadline=self._ack_deadline)
-        reply, ref = self._broker.inside.client.calls.call_queue(self.name, request)
-        if not isinstance(reply, Got):
-            return None
-        subscription = Subscription(
-            self._broker.inside.client, self.name, ref, self._getter, no_ack=request.no_ack
-        )
-        return Delivery(subscription, reply.tag, reply.message)
+        client = self._broker.inside.client
+        try:
+            reply, ref = client.calls.call_queue(self.name, request)
+            if not isinstance(reply, Got):
+                return None
+            subscription = Subscription(client, self.name, ref, self._getter, no_ack=request.no_ack)
+            return Delivery(subscription, reply.tag, reply.message)
+        except Error:
+            raise
+        except BaseException:  # of a signal's handler: KeyboardInterrupt, a timeout
+            client.calls.give_up(self.name, request)
+            raise
 
     def consume(self, prefetch: int = DEFAULT_PREFETCH, no_ack: bool = False, *,
                 exclusive: bool = False, priority: int = 0) -> Consumer:  # fmt: skip

@@ -14,9 +14,9 @@ from pykka import ActorDeadError
 
 from warrenmq.actors.vhost.messages import Wake
 from warrenmq.actors.vhost.vhost import queue_name
-from warrenmq.errors import BrokerClosed, Error, ProcessDied
+from warrenmq.errors import BrokerClosed, ProcessDied
 from warrenmq.queue.asleep import NEEDS_PROCESS
-from warrenmq.queue.messages import Consume, Get, GiveUp
+from warrenmq.queue.messages import GiveUp
 from warrenmq.runtime import CallFailed
 from warrenmq.runtime.life import inbox_of
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pykka import ActorRef
 
     from warrenmq.actors.vhost.vhost import Vhost
+    from warrenmq.queue.messages import Consume, Get
     from warrenmq.runtime import Runtime
     from warrenmq.trace.recorder import ActorTrace
 
@@ -94,12 +95,11 @@ class ActorCalls:
                 self._check_open()
                 if inbox_of(ref).gives_back:
                     self._runtime.event().wait(RESTART_POLL)  # it is falling asleep
-            except Error:
-                raise
-            except BaseException:  # of a signal's handler: KeyboardInterrupt, a timeout
-                if isinstance(request, Get | Consume):
-                    self._runtime.cast(ref, GiveUp(request))
-                raise
+
+    def give_up(self, queue: str, request: Get | Consume) -> None:
+        """Have the queue take back what a request took whose caller was interrupted."""
+        with suppress(ActorDeadError):  # then it took nothing
+            self._runtime.cast(self._runtime.whereis(queue_name(queue)), GiveUp(request))
 
     def call_actor(self, ref: ActorRef[Any], request: Any) -> Any:
         """Call one actor; raises what it refuses with, ProcessDied, ActorDeadError when it ends before it begins."""

@@ -139,20 +139,21 @@ class Consumer:
             if not self._next_batch(timeout):
                 return None
             position = 0
-        self._position = position + 1
-        return Delivery(self._subscription, self._first_tag + position, self._batch[position])
+        delivery = Delivery(self._subscription, self._first_tag + position, self._batch[position])
+        self._position = position + 1  # behind all that a signal's handler may interrupt, here and in `take`
+        return delivery
 
     def take(self, most: int, timeout: float | None = None) -> list[Delivery]:
         """Up to `most` deliveries that are there; waits for the first as `get` does."""
         most = whole("most", most, 1, sys.maxsize)
-        first = self.get(timeout)
-        if first is None:
+        if (first := self.get(timeout)) is None:
             return []
+        self._position -= 1
         position = self._position
-        rest = self._batch[position : position + most - 1]
-        self._position = position + len(rest)
-        subscription, tag = self._subscription, self._first_tag + position
-        return [first, *map(Delivery, repeat(subscription), count(tag), rest)]
+        batch = self._batch[position : position + most]
+        deliveries = [*map(Delivery, repeat(self._subscription), count(first.tag), batch)]
+        self._position = position + len(batch)
+        return deliveries
 
     def ahead(self, n: int) -> list[Message]:
         """The next deliveries that are here already, up to `n`, without taking them; for the thread that takes."""
@@ -245,12 +246,18 @@ class Consumer:
         self._first_tag = 1
         request = Consume(consumer_id, channel, self._prefetch, self._no_ack, self._exclusive, priority=self._priority,
                           ack_deadline=self._ack_deadline)  # fmt: skip
-        _, ref = self._client.calls.call_queue(self.queue, request)
-        self._death_notice = self._client.on_end(ref, lambda _reason: channel.put(DOWN))
-        if not self._client.engine.is_open:
-            msg = "the broker is closed"
-            raise BrokerClosed(msg)
-        return Subscription(self._client, self.queue, ref, consumer_id, no_ack=self._no_ack)
+        try:
+            _, ref = self._client.calls.call_queue(self.queue, request)
+            self._death_notice = self._client.on_end(ref, lambda _reason: channel.put(DOWN))
+            if not self._client.engine.is_open:
+                msg = "the broker is closed"
+                raise BrokerClosed(msg)
+            return Subscription(self._client, self.queue, ref, consumer_id, no_ack=self._no_ack)
+        except Error:
+            raise
+        except BaseException:  # of a signal's handler, as in QueueHandle.get
+            self._client.calls.give_up(self.queue, request)
+            raise
 
 
 def ack_deadline(settings: Settings, holder: _Holder | None = None) -> AckDeadline | None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from warrenmq.message.stored import StoredMessage
     from warrenmq.node.alarms import Alarm, BlockedPublisher
     from warrenmq.queue.collected import OpenAcks
+    from warrenmq.queue.messages import Consume, Get
     from warrenmq.runtime import Channel, Runtime
     from warrenmq.runtime.seams import Own
     from warrenmq.settings import Settings
@@ -47,6 +48,7 @@ class Calls(Protocol):
     def call_queue(self, queue: str, request: Any) -> tuple[Any, Any]: ...
     def call_actor(self, ref: Any, request: Any) -> Any: ...
     def call_named(self, name: str, request: Any) -> Any: ...
+    def give_up(self, queue: str, request: Get | Consume) -> None: ...
 
 
 class Transacted(Protocol):

@@ -190,6 +190,8 @@ class Consume:
     """The consumer's arguments as the client gave them, for ListConsumers."""
     ack_deadline: AckDeadline | None = None
     """None for a channel's consumers, whose deadline the channel keeps, and without consumer_timeout."""
+    undo: Callable[[], object] | None = None
+    """As in Get."""
 
 
 @dataclass(slots=True)
@@ -218,6 +220,8 @@ class Get:
     """As in Consume."""
     taken: int | None = None
     """Set by the queue: the sequence id of the message with which it answered."""
+    undo: Callable[[], object] | None = None
+    """Set where the owner is another process: takes back what the request took, as GiveUp does."""
 
 
 @dataclass(slots=True)

@@ -1,12 +1,17 @@
-"""ThreadEvent: an event between threads which survives the exceptions of signal handlers.
+"""ThreadEvent and News: what threads wait for, which survives the exceptions of signal handlers.
 
-threading.Event takes its lock in Python code.  An exception that a handler raises there (KeyboardInterrupt, a test's timeout) may leave the lock taken, and
+threading.Event and Condition take their lock in Python code.  An exception that a handler raises there (KeyboardInterrupt, a test's timeout) may leave the lock taken, and
 then whoever sets the event, the process of a queue, waits for ever.  Here a waiter has a lock of its own, a bell, which only C code takes.
 """
 
 from __future__ import annotations
 
 import threading
+from time import monotonic
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def ring(bell: threading.Lock) -> None:
@@ -49,3 +54,30 @@ class ThreadEvent:
         finally:
             self.bells.remove(bell)
         return self._set
+
+
+class News:
+    """Wakes those who wait for a condition, whenever what it depends on has changed (a Condition without a lock)."""
+
+    def __init__(self) -> None:
+        self._waiting: list[ThreadEvent] = []
+
+    def tell(self) -> None:
+        """Something has changed; called behind the change."""
+        for each in tuple(self._waiting):
+            each.set()
+
+    def wait_for(self, condition: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Wait until the condition holds; False if it does not after `timeout` seconds."""
+        end = None if timeout is None else monotonic() + timeout
+        while not condition():
+            change = ThreadEvent()
+            self._waiting.append(change)
+            try:
+                if condition():
+                    return True
+                if not change.wait(None if end is None else end - monotonic()):
+                    return condition()
+            finally:
+                self._waiting.remove(change)
+        return True

@@ -53,6 +53,7 @@ class Attachment:
         self._getters: dict[int, GetChannel] = {}
         self._connections: list[ClientConnection] = []
         self._publish: PublishChannel | None = None
+        self._publishing: ClientConnection | None = None
         self._over = ThreadEvent()
         self._work = self._connect()
 
@@ -61,12 +62,15 @@ class Attachment:
         connection = ClientConnection(
             self._directory, self._vhost, self._ended, self._blocked, publishes=publishes
         )
-        with self._lock:
-            if not (over := self._over.is_set()):
+        try:
+            connection.open()
+            with self._lock:
+                if self._over.is_set():
+                    raise LinkLost("the owner ended")
                 self._connections = [each for each in self._connections if each.ended is None] + [connection]
-        if over:
-            connection.close()
-            raise LinkLost("the owner ended")
+        except BaseException:
+            connection.close_soon()
+            raise
         return connection
 
     @property
@@ -91,17 +95,25 @@ class Attachment:
 
     @contextmanager
     def calling(self) -> Iterator[CallChannel]:
-        """Context manager that lends a channel for synchronous calls."""
-        with self._lock:
-            channel = self._idle.pop() if self._idle else None
-        if channel is None:
-            channel = CallChannel(self._work)
+        """Context manager that lends a channel for synchronous calls; it is closed if a signal's handler interrupts one."""
+        channel = None
         try:
+            with self._lock:
+                if self._idle:
+                    channel = self._idle[-1]
+                    del self._idle[-1]
+            if channel is None:
+                channel = CallChannel(self._work).open()
             yield channel
+        except Error:
+            raise
+        except BaseException:
+            if channel is not None:
+                channel.close_soon()
+            raise
         finally:
-            if channel.error is None:
-                with self._lock:
-                    self._idle.append(channel)
+            if channel is not None and channel.error is None:
+                self._idle.append(channel)
 
     def sync(self) -> None:
         """Wait until the owner has processed everything that this process sent it."""
@@ -112,10 +124,13 @@ class Attachment:
     # -- consuming
 
     def _consume(self, queue: str, request: Consume) -> ConsumerChannel:
-        if request.prefetch and not request.no_ack:
-            return ConsumerChannel(self._work, request, queue, None)
-        own = self._connect()
-        return ConsumerChannel(own, request, queue, own)
+        own = None if request.prefetch and not request.no_ack else self._connect()
+        try:
+            return ConsumerChannel(own or self._work, request, queue, own).open()
+        except BaseException:
+            if own is not None:
+                own.close_soon()
+            raise
 
     def _get(self, queue: str, request: Get) -> tuple[Got | None, GetChannel]:
         deadline = self._runtime.monotonic_ns() + round(request.timeout * 1e9)
@@ -137,23 +152,16 @@ class Attachment:
 
     def _getter(self, getter: int) -> GetChannel:
         """The channel of a handle, which has one more user now."""
-        with self._lock:
-            channel = self._getters.get(getter)
-            if channel is None or channel.error is not None:
-                channel = self._idle_getters.pop() if self._idle_getters else None
-            if channel is not None and channel.error is None:
-                self._getters[getter] = channel
-                channel.users += 1
-                return channel
-        made = GetChannel(self._work, self._put_back)
-        with self._lock:
-            channel = self._getters.get(getter)
-            if channel is None or channel.error is not None:
-                channel = self._getters[getter] = made
-            else:  # another thread got with the same handle meanwhile
-                self._idle_getters.append(made)
-            channel.users += 1
-        return channel
+        while True:
+            with self._lock:
+                channel = self._getters.get(getter)
+                if (channel is None or channel.error is not None) and self._idle_getters:
+                    channel = self._getters[getter] = self._idle_getters[-1]
+                    del self._idle_getters[-1]
+                if channel is not None and channel.error is None:
+                    channel.users += 1
+                    return channel
+            self._idle_getters.append(GetChannel(self._work, self._put_back).open())
 
     def _put_back(self, channel: GetChannel) -> None:
         """Return the channel to the pool unless it has unacked messages; drop it if it is closed."""
@@ -207,13 +215,9 @@ class Attachment:
             with self._opening:
                 channel = self._publish
                 if channel is None or channel.error is not None:
-                    usable = channel is not None and channel.connection.ended is None
-                    connection = (
-                        channel.connection
-                        if channel is not None and usable
-                        else self._connect(publishes=True)
-                    )
-                    channel = self._publish = PublishChannel(connection, self._give_up)
+                    if self._publishing is None or self._publishing.ended is not None:
+                        self._publishing = self._connect(publishes=True)
+                    channel = self._publish = PublishChannel(self._publishing, self._give_up).open()
         return channel
 
     # -- the end

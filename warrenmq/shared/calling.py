@@ -24,7 +24,7 @@ from warrenmq.errors import CommandInvalid, NotFound
 from warrenmq.message.properties import Properties
 from warrenmq.queue.messages import Get, Info, Peek, Purge, QueueInfo
 from warrenmq.routing import TYPES
-from warrenmq.shared.channel import ClientChannel, Content, Received
+from warrenmq.shared.channel import Answer, ClientChannel, Content, Received
 from warrenmq.shared.errors import error_called
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class CallChannel(ClientChannel):
         publish = encode_method(self.number, make(Basic.Publish, exchange="", routing_key=RPC))
         body = msgpack.packb({"call": name, **arguments})
         frames = encode_content(self.number, publish, _PROPERTIES, body, self.connection.frame_max)
-        answer = self.wait_for(self.ask_with(b"".join(frames), rpc=True))
+        answer = self.wait_for(self.ask_with(b"".join(frames), Answer(rpc=True)))
         said: dict[str, Any] = msgpack.unpackb(answer.body)
         if "error" in said:
             raise error_called(said["error"], said["text"])

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from contextlib import suppress
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from pamqp.commands import Basic, Channel
 
@@ -66,21 +66,24 @@ class Answer:
     The owner answers the methods of a channel in their order, and the calls of amqp/channel/rpc.py in theirs.
     """
 
-    __slots__ = ("give_back", "known", "rpc", "value")
+    __slots__ = ("known", "rpc", "taker", "value")
 
     def __init__(self, *, rpc: bool = False) -> None:
         self.rpc = rpc
         self.known = ThreadEvent()
         self.value: Any = None
-        self.give_back: Callable[[Any], None] | None = None
-        """Called with the answer if its caller was interrupted and is gone."""
+        self.taker: Callable[[Any], None] | None = None
+        """Called with the answer in place of its caller, who was interrupted."""
 
 
 class ClientChannel:
-    """The client side of one channel, open once constructed; all calls are for any thread."""
+    """The client side of one channel; `open` comes first, all other calls are for any thread."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self.connection = connection
+        self.number = 0
+        self.written = 0
+        """See connection.Receiver."""
         self.error: Error | None = None
         """The reason why the channel is closed."""
         self._mark = self._synced = object()
@@ -96,52 +99,63 @@ class ClientChannel:
         self._content: tuple[bytes, bytes, int] | None = None
         self._pieces: list[bytes] = []
         self._have = 0
-        self.number = connection.add(self)
-        self.call(Channel.Open)
+
+    def open(self) -> Self:
+        """Open it at the owner; closed again if that fails or is interrupted."""
+        try:
+            self.connection.add(self)
+            self.call(Channel.Open)
+            self._prepare()
+        except BaseException:
+            self.close_soon()
+            raise
+        return self
+
+    def _prepare(self) -> None:
+        """Say what the channel is for, once it is open."""
 
     # -- for everyone
 
-    def call(
-        self, kind: type[Method], give_back: Callable[[Any], None] | None = None, /, **values: Any
-    ) -> Any:
+    def call(self, kind: type[Method], answer: Answer | None = None, /, **values: Any) -> Any:
         """Send a method, and return its answer: a decoded method, or Content.
 
-        Raises what the owner refuses with (the channel is closed then), LinkLost when the connection is gone.  `give_back` gets
-        the answer if the wait for it is interrupted, as by KeyboardInterrupt.
+        Raises what the owner refuses with (the channel is closed then), LinkLost when the connection is gone.
         """
         mark = self._mark
-        answer = self.wait_for(self.ask_with(self._encoded(kind, values)), give_back)
+        value = self.wait_for(self.ask_with(self._encoded(kind, values), answer or Answer()))
         self._synced = mark
-        return answer
+        return value
 
-    def ask_with(self, data: bytes, *, rpc: bool = False) -> Answer:
+    def ask_with(self, data: bytes, answer: Answer) -> Answer:
         """Send what has one answer."""
-        answer = Answer(rpc=rpc)
         with self._lock:
             self._check_open()
-            self._due.append(answer)
+            before = self.written
             try:
-                self.connection.write(data)
-            except Error:
-                self._due.pop()
+                self._due.append(answer)
+                self.connection.write(data, self)
+            except BaseException:
+                if self.written == before:
+                    with suppress(ValueError):
+                        self._due.remove(answer)
                 raise
         return answer
 
-    def wait_for(self, answer: Answer, give_back: Callable[[Any], None] | None = None) -> Any:
+    def hand_over(self, answer: Answer, taker: Callable[[Any], None]) -> None:
+        """Have `taker` called with an answer, now or when it comes, whose caller was interrupted."""
+        with self._lock:
+            answer.taker = taker
+            if answer.known.is_set():
+                taker(answer.value)
+
+    def wait_for(self, answer: Answer) -> Any:
         """Wait for an answer; raises it if it is an error."""
         if self.connection.is_own_thread():
             raise PreconditionFailed(
                 "a callback of a confirm cannot wait for the owner of the directory, whose answers its thread reads; "
                 "make the call in another thread"
             )
-        try:
-            answer.known.wait()
-        except BaseException:
-            with self._lock:
-                answer.give_back = give_back or _ignore
-                if answer.known.is_set():
-                    answer.give_back(answer.value)
-            raise
+        answer.known.wait()
         if isinstance(answer.value, Error):
             raise answer.value
         return answer.value
@@ -155,7 +169,7 @@ class ClientChannel:
         data = self._encoded(kind, values)
         with self._lock:
             self._check_open()
-            self.connection.write(data)
+            self.connection.write(data, self)
 
     def _encoded(self, kind: type[Method], values: dict[str, Any]) -> bytes:
         try:
@@ -205,11 +219,19 @@ class ClientChannel:
     def close_soon(self) -> None:
         """Close the channel without waiting for the answer; for a finalizer."""
         with self._lock:
-            if self.error is None:
-                with suppress(Error):
-                    self.send(Channel.Close, reply_code=200, reply_text="", class_id=0, method_id=0)
-                    self._goodbye = Answer()
-                self.error = BrokerClosed("the channel is closed")
+            if self.error is not None:
+                return
+            before, goodbye, closed = self.written, Answer(), BrokerClosed("the channel is closed")
+            try:
+                if before:
+                    with suppress(Error):
+                        self.send(Channel.Close, reply_code=200, reply_text="", class_id=0, method_id=0)
+            finally:
+                if self.written != before:
+                    self._goodbye, self.error = goodbye, closed
+            if self.error is None:  # the owner does not know of it, or is gone
+                self.connection.remove(self.number)
+                self.error = closed
 
     # -- in the connection's thread
 
@@ -265,8 +287,8 @@ class ClientChannel:
     def _told(self, answer: Answer, value: Any) -> None:
         answer.value = value
         answer.known.set()
-        if answer.give_back is not None:
-            answer.give_back(value)
+        if answer.taker is not None:
+            answer.taker(value)
 
     def blocked(self) -> None:
         """See connection.Receiver."""
@@ -313,10 +335,6 @@ class ClientChannel:
 
     def ended(self, error: Error, *, lost: bool, timed_out: bool = False) -> None:
         """Called when the channel is closed: with its connection (`lost`), by the owner for consumer_timeout, or for an error."""
-
-
-def _ignore(_answer: object) -> None:
-    """Ignore an answer that no caller needs."""
 
 
 def delivered(content: Content) -> tuple[int, Received]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from warrenmq.broker.retry import RetryPolicy
     from warrenmq.message.stored import StoredMessage
     from warrenmq.queue.collected import OpenAcks
+    from warrenmq.queue.messages import Consume, Get
     from warrenmq.runtime import Channel, Runtime
     from warrenmq.settings import Settings
     from warrenmq.shared.attachment import Attachment
@@ -125,6 +126,13 @@ class SharedCalls:
             except LinkLost as why:
                 if not may_repeat(request):
                     raise _unknown(request) from why
+
+    def give_up(self, queue: str, request: Get | Consume) -> None:
+        """Have the owner take back what a request took whose caller was interrupted."""
+        if request.undo is not None:
+            request.undo()
+        if isinstance(link := self._links.current, Owned):
+            link.client.calls.give_up(queue, request)
 
     def ask(
         self, here: Callable[[Broker], Any], name: str, there: Callable[[Any], Any] = _same, **arguments: Any

@@ -5,7 +5,9 @@
     kernel ──► the thread ──frames──► channels, in its thread
 
 Guarantees.  Bytes are sent in the order of the calls of `write`, which never waits; `wait_for_room` is for who may.  The end is
-told once: every channel gets the reason, then `on_end` is called.  Nothing here takes a lock while it calls a channel.
+told once: every channel gets the reason, then `on_end` is called.  Nothing here takes a lock while it calls a channel.  The handler of
+a signal may raise between any two calls in the main thread, and leaves the stream and the counts of it whole: what belongs
+together has no call in between.
 
 After a fork a child's copy is closed without a word to the owner (`abandon`).
 """
@@ -33,6 +35,7 @@ from warrenmq.amqp.wire.frames import METHOD, FrameCutter
 from warrenmq.errors import BrokerClosed, Error, ResourceError
 from warrenmq.log import Log
 from warrenmq.runtime.shortage import no_thread
+from warrenmq.runtime.thread_event import News
 from warrenmq.shared.errors import LinkLost, NobodyServes, error_of
 
 if TYPE_CHECKING:
@@ -66,6 +69,11 @@ _CAPABILITIES = {
 class Receiver(Protocol):
     """The callbacks of a connection to its channels; all but `sync` are called in the connection's thread."""
 
+    number: int
+    """Set by `ClientConnection.add`."""
+    written: int
+    """The number of `write`s for it that were not refused, and so have been sent or will be."""
+
     def frames(self, frames: list[Frame]) -> None:
         """Handle frames of this channel, from one read."""
 
@@ -80,21 +88,14 @@ class Receiver(Protocol):
 
 
 class ClientConnection:
-    """The client side of one AMQP connection, open once constructed.
-
-    LinkLost when nobody serves the socket, AccessRefused and others when the owner refuses.
-    """
+    """The client side of one AMQP connection; `open` comes first."""
 
     def __init__(self, directory: str, vhost: str, on_end: Callable[[ClientConnection], None],
                  on_blocked: Callable[[str | None], None], *, publishes: bool = False) -> None:  # fmt: skip
-        """Connect and open; the callbacks are called in the connection's thread.
-
-        `on_blocked` gets the reason of connection.blocked (an alarm), and None on connection.unblocked.
+        """The callbacks are called in the connection's thread; `on_blocked` gets the reason of connection.blocked (an alarm), and None on
+        connection.unblocked.
         """
-        try:
-            self._socket = local_socket.connect(directory)
-        except (FileNotFoundError, ConnectionRefusedError) as why:
-            raise NobodyServes(f"nobody serves {directory}: {why.strerror}") from why
+        self._directory, self._vhost = directory, vhost
         self._publishes = publishes
         self._on_end = on_end
         self._on_blocked = on_blocked
@@ -104,29 +105,45 @@ class ClientConnection:
         self._lock = threading.RLock()
         """An RLock, as a finalizer that cancels a consumer may run at any point and writes, too."""
         self._pending: deque[bytes | memoryview] = deque()
+        self._sent: list[int] = []
+        """Bytes that the kernel took and `_pending` still has."""
         self._sending = False
         self.blocked = False
         """True while the owner does not read from here, because of an alarm."""
         self._waiting = 0
-        self._room = threading.Condition(self._lock)
+        self._room = News()
         self._ended: Error | None = None
         self._closing = False
+        self._runs = False
+        """The thread runs, which closes the descriptors at its end."""
         self._paused = False
         self._cutter = FrameCutter()
         self._early: list[Frame] = []
-        self._wake_read, self._wake_write = os.pipe()
-        for each in (self._wake_read, self._wake_write):
-            os.set_blocking(each, False)
+        self._thread = threading.Thread(target=self._run, name="warrenmq-attached", daemon=True)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._wake_read, self._wake_write = socket.socketpair()
+
+    def open(self) -> None:
+        """Connect.  LinkLost when nobody serves the socket, AccessRefused and others when the owner refuses."""
         try:
-            self._shake_hands(vhost)
+            for each in (self._wake_read, self._wake_write):
+                each.setblocking(False)
+            try:
+                local_socket.connect(self._socket, self._directory)
+            except (FileNotFoundError, ConnectionRefusedError) as why:
+                raise NobodyServes(f"nobody serves {self._directory}: {why.strerror}") from why
+            self._shake_hands(self._vhost)
             self._socket.setblocking(False)
-            self._thread = threading.Thread(target=self._run, name="warrenmq-attached", daemon=True)
             try:
                 self._thread.start()
             except (RuntimeError, MemoryError) as why:
                 raise no_thread(why, self._thread.name) from why
         except BaseException:
-            self.abandon()
+            self._closing = True
+            with self._lock:
+                if not self._runs:
+                    self.abandon()
+            self._end(LinkLost("it was never open"))
             raise
 
     # -- the handshake, in the thread that connects
@@ -181,7 +198,7 @@ class ClientConnection:
         """The error that ended the connection; None while it is open."""
         return self._ended
 
-    def add(self, channel: Receiver) -> int:
+    def add(self, channel: Receiver) -> None:
         """Register a channel and assign its number; ResourceError when all are taken."""
         with self._lock:
             if self._ended is not None:
@@ -192,8 +209,8 @@ class ClientConnection:
                     f"all {self.channel_max} channels of this process are in use; cancel consumers, settle deliveries, "
                     "or raise the owner's channel_max"
                 )
+            channel.number = number
             self.channels[number] = channel
-        return number
 
     def remove(self, number: int) -> None:
         """Release the number of a channel that is closed on both sides."""
@@ -201,29 +218,38 @@ class ClientConnection:
             if self.channels.pop(number, None) is not None:
                 self._free.append(number)
 
-    def write(self, data: bytes) -> None:
-        """Send bytes after those already queued, without waiting.  LinkLost, and nothing is sent, once the connection is gone."""
+    def write(self, data: bytes, channel: Receiver | None = None) -> None:
+        """Send bytes after those already queued, without waiting; counts them for their channel.
+
+        LinkLost, and nothing is sent, once the connection is gone.
+        """
+        size = len(data)
         with self._lock:
             if self._ended is not None:
                 raise self._ended
             others = bool(self._pending)
-            self._pending.append(data)
-            self._waiting += len(data)
-            if self._sending or (others and len(data) < _LARGE):
-                return  # sent by the connection's thread, or by the thread that is in `write` now
-            with suppress(OSError):  # the connection's thread sees the end of file and tells all channels
-                self._send_pending()
+            try:
+                if channel is not None:
+                    channel.written += 1
+                self._waiting += size
+                self._pending.append(data)
+                if self._sending or (others and size < _LARGE):
+                    return  # sent by the connection's thread, or by the thread that is in `write` now
+                with suppress(OSError):  # the connection's thread sees the end of file and tells all channels
+                    self._send_pending()
+            except BaseException:  # of a signal's handler
+                self._wake()
+                raise
             if self._pending and not others:
                 self._wake()
 
     def has_room(self) -> bool:
         """True if a publisher need not wait."""
-        return self._waiting <= HIGH
+        return self._waiting <= HIGH or self._ended is not None
 
     def wait_for_room(self, timeout: float | None = None) -> bool:
         """Wait until `has_room`, or the end; False after `timeout` seconds."""
-        with self._room:
-            return self._room.wait_for(lambda: self._waiting <= HIGH or self._ended is not None, timeout)
+        return self._room.wait_for(self.has_room, timeout)
 
     def pause_reading(self) -> None:
         """Stop reading from the socket; further frames wait in the owner."""
@@ -242,6 +268,8 @@ class ClientConnection:
 
     def close_soon(self) -> None:
         """Close the connection without waiting."""
+        if self._closing:
+            return
         self._closing = True
         self.resume_reading()
         with suppress(Error):
@@ -262,11 +290,8 @@ class ClientConnection:
         a descriptor that is closed while it is used may be another file's by then.
         """
         self._ended = self._ended or LinkLost("it belongs to another process")
-        with suppress(OSError):
-            self._socket.close()
-        for each in (self._wake_read, self._wake_write):
-            with suppress(OSError):
-                os.close(each)
+        for each in (self._socket, self._wake_read, self._wake_write):
+            each.close()
 
     # -- in the thread
 
@@ -274,9 +299,13 @@ class ClientConnection:
         """Wake the thread to look at what there is to do; the caller holds the lock."""
         if self._ended is None:
             with suppress(OSError):
-                os.write(self._wake_write, b"\0")
+                self._wake_write.send(b"\0")
 
     def _run(self) -> None:
+        with self._lock:
+            if self._ended is not None:
+                return
+            self._runs = True
         try:
             self._dispatch(self._early)
             self._loop()
@@ -295,8 +324,8 @@ class ClientConnection:
 
     def _loop(self) -> None:
         poll = select.poll()
-        descriptor = self._socket.fileno()
-        poll.register(self._wake_read, select.POLLIN)
+        descriptor, bell = self._socket.fileno(), self._wake_read.fileno()
+        poll.register(bell, select.POLLIN)
         watched = select.POLLIN
         poll.register(descriptor, watched)
         while True:
@@ -305,8 +334,9 @@ class ClientConnection:
                 poll.modify(descriptor, wanted)
                 watched = wanted
             for ready, events in poll.poll():
-                if ready == self._wake_read:
-                    os.read(self._wake_read, 4096)
+                if ready == bell:
+                    self._wake_read.recv(4096)
+                    self._room.tell()  # who sent last may have been interrupted before
                     continue
                 if events & select.POLLOUT:
                     self._flush()
@@ -321,24 +351,36 @@ class ClientConnection:
     def _send_pending(self) -> None:
         """Send until the kernel takes no more.  A finalizer that writes meanwhile, in this thread, leaves it to this."""
         self._sending = True
-        pending = self._pending
         try:
-            while pending:
-                try:
-                    sent = self._socket.sendmsg(list(islice(pending, _PARTS)))
+            self._drop_sent()
+            while self._pending:
+                try:  # `extend` notes what was sent before a signal's handler can run
+                    self._sent.extend(map(self._socket.sendmsg, [list(islice(self._pending, _PARTS))]))
                 except BlockingIOError:
                     return
-                self._waiting -= sent
-                if self._waiting <= HIGH:
-                    self._room.notify_all()
-                while sent and (size := len(pending[0])) <= sent:
-                    pending.popleft()
-                    sent -= size
-                if sent:  # the kernel is full; what is left is not copied
-                    pending[0] = memoryview(pending[0])[sent:]
+                if not self._drop_sent():
                     return
         finally:
             self._sending = False
+
+    def _drop_sent(self) -> bool:
+        """Forget the bytes that were sent; False if the kernel took no more."""
+        pending, sent, took_all = self._pending, self._sent, True
+        while sent:
+            while sent[0] and (size := len(pending[0])) <= sent[0]:
+                sent[0] -= size
+                self._waiting -= size
+                pending.popleft()
+            if sent[0]:  # what is left is not copied
+                rest = memoryview(pending[0])[sent[0] :]
+                self._waiting -= sent[0]
+                sent[0] = 0
+                pending[0] = rest
+                took_all = False
+            del sent[0]
+        if self._waiting <= HIGH:
+            self._room.tell()
+        return took_all
 
     def _read(self) -> None:
         try:
@@ -392,11 +434,12 @@ class ClientConnection:
                 return
             self._ended = error if isinstance(error, LinkLost) else LinkLost(str(error))
             self._pending.clear()
+            self._sent.clear()
             self._waiting = 0
-            self._room.notify_all()
             channels, self.channels = list(self.channels.values()), {}
             with suppress(OSError):  # the thread, if it is not this one, sees the end of file
                 self._socket.shutdown(socket.SHUT_RDWR)
+        self._room.tell()
         for channel in channels:
             channel.lost(error)
         if not self._closing:

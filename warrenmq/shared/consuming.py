@@ -7,6 +7,7 @@ send it their acks and cancels, and watch it.  It ends with its channel; the Con
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,12 @@ from pamqp.commands import Basic
 
 from warrenmq.errors import ArgumentValueError, Error, PreconditionFailed
 from warrenmq.queue.messages import Ack, Cancel, Deliveries, Get, Got, Reject, Taken
-from warrenmq.shared.channel import CANCEL, DELIVER, ClientChannel, Content, delivered
+from warrenmq.shared.channel import CANCEL, DELIVER, Answer, ClientChannel, Content, delivered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from warrenmq.queue.messages import Consume
-    from warrenmq.shared.channel import Answer
     from warrenmq.shared.connection import ClientConnection
 
 MOST_PREFETCH = 65_535
@@ -31,7 +31,17 @@ FIRST_WAIT, LONGEST_WAIT = 0.001, 0.025
 """Seconds between two looks of a `get` that waits."""
 
 
-class ConsumerChannel(ClientChannel):
+class _SettlingChannel(ClientChannel):
+    def _send_settled(self, message: Ack | Reject) -> None:
+        self.mark()
+        tag, multiple = message.tag, message.multiple
+        if isinstance(message, Ack):
+            self.send(Basic.Ack, delivery_tag=tag, multiple=multiple)
+        else:
+            self.send(Basic.Nack, delivery_tag=tag, multiple=multiple, requeue=message.requeue)
+
+
+class ConsumerChannel(_SettlingChannel):
     """The channel of one consumer; it stands for the queue's process in the owner."""
 
     def __init__(
@@ -63,21 +73,31 @@ class ConsumerChannel(ClientChannel):
         self._keys = count(1)
         self._is_over = False
         self._tag = f"consumer-{request.consumer}"
+        self._request, self._queue = request, queue
         super().__init__(connection)
-        try:
-            if request.prefetch:
-                self.call(Basic.Qos, prefetch_count=request.prefetch)
-            arguments = {"x-priority": request.priority} if request.priority else {}
-            self.call(Basic.Consume, queue=queue, consumer_tag=self._tag, no_ack=request.no_ack,
-                      exclusive=request.exclusive, arguments=arguments)  # fmt: skip
-        except BaseException:
-            self._give_back()
-            raise
+        request.undo = self._undo
+
+    def _prepare(self) -> None:
+        request = self._request
+        if request.prefetch:
+            self.call(Basic.Qos, prefetch_count=request.prefetch)
+        arguments = {"x-priority": request.priority} if request.priority else {}
+        self.call(Basic.Consume, queue=self._queue, consumer_tag=self._tag, no_ack=request.no_ack,
+                  exclusive=request.exclusive, arguments=arguments)  # fmt: skip
+
+    def _undo(self) -> None:
+        """Give all back, without waiting: a call of the consumer was interrupted."""
+        self._watchers.clear()
+        self.close_soon()
+        if self._own is not None:
+            self._own.close_soon()
 
     # -- what Consumer and QueueHandle send to a queue's process
 
     def settle(self, message: Ack | Reject | Taken | Cancel) -> None:
         """Send the consumer's ack, reject, cancel or count of taken deliveries; ignored once the channel is closed."""
+        if isinstance(message, Cancel) and self._handed_out is not None:
+            self._undo()  # `cancel` was interrupted
         if self.error is not None:
             return
         try:
@@ -94,19 +114,15 @@ class ConsumerChannel(ClientChannel):
                     self._own.resume_reading()
             case Cancel():
                 self._cancel_soon(message)
-            case Ack():
-                self.mark()
-                self.send(Basic.Ack, delivery_tag=message.tag, multiple=message.multiple)
-                self._count(message.tag, multiple=message.multiple)
-            case Reject():
-                self.mark()
-                self.send(
-                    Basic.Nack,
-                    delivery_tag=message.tag,
-                    multiple=message.multiple,
-                    requeue=message.requeue,
-                )
-                self._count(message.tag, multiple=message.multiple)
+            case _ if message.tag <= self._settled_up_to or message.tag in self._settled:
+                pass  # once more, as the call was interrupted behind it
+            case _:
+                before = self.written
+                try:
+                    self._send_settled(message)
+                finally:
+                    if self.written != before:
+                        self._count(message.tag, multiple=message.multiple)
 
     def cancel(self, message: Cancel) -> None:
         """Cancel the consumer: deliveries beyond `handed_out` are requeued, the others may still be settled.  Waits for the owner."""
@@ -116,15 +132,15 @@ class ConsumerChannel(ClientChannel):
         if not self._outstanding:
             self._give_back()
 
-    def wait_for(self, answer: Answer, give_back: Callable[[Any], None] | None = None) -> Any:
+    def wait_for(self, answer: Answer) -> Any:
         """Wait for an answer; meanwhile the consumer's own connection is read, however much is unread."""
         if self._own is None:
-            return super().wait_for(answer, give_back)
+            return super().wait_for(answer)
         with self._lock:
             self._callers += 1
             self._own.resume_reading()
         try:
-            return super().wait_for(answer, give_back)
+            return super().wait_for(answer)
         finally:
             with self._lock:
                 self._callers -= 1
@@ -173,10 +189,7 @@ class ConsumerChannel(ClientChannel):
 
     def _close_if_done(self) -> None:
         if not self._outstanding:
-            self._watchers.clear()
-            self.close_soon()
-            if self._own is not None:
-                self._own.close_soon()
+            self._undo()
 
     def _give_back(self) -> None:
         self._watchers.clear()
@@ -249,7 +262,7 @@ class ConsumerChannel(ClientChannel):
                 watcher(self.error)
 
 
-class GetChannel(ClientChannel):
+class GetChannel(_SettlingChannel):
     """A channel for basic.get; one handle has it alone while any of its messages is unacked."""
 
     def __init__(self, connection: ClientConnection, done: Callable[[GetChannel], None]) -> None:
@@ -262,12 +275,13 @@ class GetChannel(ClientChannel):
 
     def get(self, queue: str, request: Get) -> Got | None:
         """Fetch one message with basic.get."""
-        answer = self.call(
-            Basic.Get, None if request.no_ack else self._give_back, queue=queue, no_ack=request.no_ack
-        )
-        if not isinstance(answer, Content):
+        answer = Answer()
+        if not request.no_ack:
+            request.undo = partial(self.hand_over, answer, self._give_back)
+        content = self.call(Basic.Get, answer, queue=queue, no_ack=request.no_ack)
+        if not isinstance(content, Content):
             return None
-        tag, message = delivered(answer)
+        tag, message = delivered(content)
         if not request.no_ack:
             with self._lock:
                 self._held.add(tag)
@@ -276,9 +290,11 @@ class GetChannel(ClientChannel):
     def _give_back(self, answer: object) -> None:
         """Requeue what a caller that was interrupted does not know of."""
         if isinstance(answer, Content):
+            tag, _ = delivered(answer)
+            self._held.discard(tag)
             with suppress(Error):
                 self.mark()
-                self.send(Basic.Nack, delivery_tag=delivered(answer)[0], multiple=False, requeue=True)
+                self.send(Basic.Nack, delivery_tag=tag, multiple=False, requeue=True)
 
     @property
     def is_idle(self) -> bool:
@@ -297,13 +313,11 @@ class GetChannel(ClientChannel):
             }
             if not tags:
                 return
-            self._held -= tags
-            self.mark()
-            if isinstance(message, Ack):
-                self.send(Basic.Ack, delivery_tag=message.tag, multiple=message.multiple)
-            else:
-                self.send(
-                    Basic.Nack, delivery_tag=message.tag, multiple=message.multiple, requeue=message.requeue
-                )
+            before = self.written
+            try:
+                self._send_settled(message)
+            finally:
+                if self.written != before:
+                    self._held -= tags
         if not self._held:
             self._done(self)

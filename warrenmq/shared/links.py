@@ -32,6 +32,7 @@ from warrenmq.errors import AccessRefused, BrokerClosed, DirectoryInUse, Error, 
 from warrenmq.log import Log
 from warrenmq.node.alarms import SOURCES, Alarm, Alarms
 from warrenmq.runtime import Threads
+from warrenmq.runtime.thread_event import News
 from warrenmq.seams.disk import RealDisk
 from warrenmq.seams.memory import RealMemory
 from warrenmq.shared.attachment import Attachment
@@ -129,7 +130,8 @@ class Links:
         """The runtime of waiting threads in this process, whoever owns the directory."""
         self.current: Owned | Attachment | None = None
         """None while the next owner is looked for."""
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = News()
         self._broken: Owned | None = None
         """The owner's broker of this process whose supervision tree gave up, until it is closed."""
         self._owns_from = 0
@@ -153,18 +155,23 @@ class Links:
 
     def wait(self, timeout: float | None = None) -> Owned | Attachment | None:
         """Wait for the link; None after `timeout` seconds.  BrokerClosed when no owner can be found."""
-        with self._changed:
-            if self.current is None and not self._looking and self._failure is None and not self.is_closed:
+        with self._lock:
+            if self.current is None and self._failure is None and not self.is_closed:
                 self._look_in_background()  # this process has been forked
-            self._changed.wait_for(
-                lambda: self.current is not None or self.is_closed or self._failure is not None, timeout
-            )
-            self.check_open()
-            if self._failure is not None:
-                raise BrokerClosed(
-                    f"{self.arguments.path} could not be taken over from its last owner: {self._failure}"
-                ) from self._failure
-            return self.current
+        found = None
+
+        def is_known() -> bool:
+            nonlocal found
+            found = self.current
+            return found is not None or self.is_closed or self._failure is not None
+
+        self._changed.wait_for(is_known, timeout)
+        self.check_open()
+        if self._failure is not None:
+            raise BrokerClosed(
+                f"{self.arguments.path} could not be taken over from its last owner: {self._failure}"
+            ) from self._failure
+        return found
 
     def link(self) -> Owned | Attachment:
         """Wait for the link without a limit."""
@@ -235,24 +242,24 @@ class Links:
     def _take(self, link: Owned | Attachment) -> bool:
         """Make this the current link unless it is lost already; unanswered publishes of the previous link are repeated first."""
         while True:
-            with self._changed:
+            with self._lock:
                 again, self._unanswered = self._unanswered, []
                 if not again:
                     if self.is_closed or (isinstance(link, Attachment) and link.is_over):
                         return False
                     self.current = link
                     self._looking = False
-                    self._changed.notify_all()
                     break
             for number, item in enumerate(again):
                 try:
                     publish_again(link, item)
                 except LinkLost:
-                    with self._changed:
+                    with self._lock:
                         self._unanswered = again[number:] + self._unanswered
                     return False
                 except (Error, OSError) as why:
                     item.confirm.fail(why)
+        self._changed.tell()
         if isinstance(link, Owned):
             link.client.engine.on_end(lambda _reason: self._gave_up(link))
         return True
@@ -275,11 +282,11 @@ class Links:
                     link.close()
                 link = self._look()
         except (Error, OSError) as why:
-            with self._changed:
+            with self._lock:
                 left, self._unanswered = self._unanswered, []
                 self._failure = why
                 self._looking = False
-                self._changed.notify_all()
+            self._changed.tell()
             for item in left:
                 item.confirm.fail(Nacked(NO_ANSWER))
 
@@ -290,13 +297,13 @@ class Links:
             broken.close(_STOP)
         finally:
             self._owns_from = self.runtime.monotonic_ns() + round(HAND_OVER * 1e9)
-            with self._changed:
+            with self._lock:
                 self._broken = None
-                self._changed.notify_all()
+            self._changed.tell()
 
     def _gave_up(self, link: Owned) -> None:
         """The supervision tree of this process gave up: let go of the directory, and look for the next owner."""
-        with self._changed:
+        with self._lock:
             if self.is_closed or self.current is not link:
                 return
             self.current, self._broken = None, link
@@ -308,7 +315,7 @@ class Links:
     def _lost(self, link: Attachment, why: Error) -> None:
         for alarm in self.alarms.active:
             self.alarms.clear(alarm.source)
-        with self._changed:
+        with self._lock:
             if self.is_closed or self.current is not link:
                 return
             self.current = None
@@ -327,7 +334,7 @@ class Links:
             for item in items:
                 item.closures += 1
         others = [item for item in items if item not in refused]
-        with self._changed:
+        with self._lock:
             if self.arguments.unconfirmed == "repeat" and not self.is_closed and self._failure is None:
                 self._unanswered += others
                 others = []
@@ -351,14 +358,14 @@ class Links:
 
     def close(self, timeout: float | None) -> tuple[str, ...]:
         """Release the directory, or disconnect from its owner; returns what could not be written (Broker.close)."""
-        with self._changed:
+        with self._lock:
             if self.is_closed:
                 return ()
             self.is_closed = True
             link, self.current = self.current, None
             left, self._unanswered = self._unanswered, []
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: self._broken is None, timeout)
+        self._changed.tell()
+        self._changed.wait_for(lambda: self._broken is None, timeout)
         self.alarms.wake_all()
         unwritten: tuple[str, ...] = ()
         if isinstance(link, Owned):

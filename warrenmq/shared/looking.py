@@ -25,7 +25,8 @@ class OwnerConnection:
         """Connect; LinkLost when no owner serves the directory's socket, AccessRefused for another virtual host."""
         self.vhost = vhost
         self._connection = ClientConnection(directory, vhost, lambda _ended: None, lambda _blocked: None)
-        self._channel = CallChannel(self._connection)
+        self._connection.open()
+        self._channel = CallChannel(self._connection).open()
 
     def ask(self, call: str, **arguments: Any) -> Any:
         """Make a call; raises the error that the owner answers with."""

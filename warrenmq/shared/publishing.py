@@ -90,6 +90,8 @@ class PublishChannel(ClientChannel):
         self._flows: deque[Answer] = deque(maxlen=_REMEMBERED)
         """Flows of the callers of `sync`."""
         super().__init__(connection)
+
+    def _prepare(self) -> None:
         self.call(ConfirmMode.Select)
 
     def knows(self, exchange: str) -> bool:
@@ -106,22 +108,24 @@ class PublishChannel(ClientChannel):
         raw = self._raw(item.properties, persistent=item.persistent)
         with self._lock:
             self._check_open()
-            first, count = self._next, len(item.bodies)
+            first, count, before = self._next, len(item.bodies), self.written
             item.first, item.left = first, count
-            self._unconfirmed.update(dict.fromkeys(range(first, first + count), item))
-            if item.mandatory:
-                self._mandatory[item] = None
             try:
+                self._unconfirmed.update(dict.fromkeys(range(first, first + count), item))
+                if item.mandatory:
+                    self._mandatory[item] = None
+                self._next = first + count
+                self.mark()
                 self.connection.write(
-                    _encoded(self.number, publish, raw, item.bodies, self.connection.frame_max)
+                    _encoded(self.number, publish, raw, item.bodies, self.connection.frame_max), self
                 )
             except BaseException:
-                for number in range(first, first + count):
-                    self._unconfirmed.pop(number, None)
-                self._mandatory.pop(item, None)
+                if self.written == before:
+                    self._next = first
+                    for number in range(first, first + count):
+                        self._unconfirmed.pop(number, None)
+                    self._mandatory.pop(item, None)
                 raise
-            self._next = first + count
-            self.mark()
 
     def check(self, exchange: str, routing_key: str, properties: Properties | None) -> None:
         """ArgumentValueError for what AMQP cannot say."""
@@ -139,7 +143,7 @@ class PublishChannel(ClientChannel):
         with self._lock:
             if self.connection.blocked:
                 raise Blocked("an alarm of the directory's owner is set")
-            answer = self.ask_with(encode_method(self.number, make(Channel.Flow, active=True)))
+            answer = self.ask_with(encode_method(self.number, make(Channel.Flow, active=True)), Answer())
             self._flows.append(answer)
         self.wait_for(answer)
 

@@ -71,16 +71,10 @@ def remove(directory: str) -> None:
         os.unlink(os.path.join(directory, SOCKET))
 
 
-def connect(directory: str) -> socket.socket:
-    """A connection to the owner.  FileNotFoundError or ConnectionRefusedError when none listens; other OSErrors."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        with usable_path(directory) as path:
-            connection.connect(path)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+def connect(connection: socket.socket, directory: str) -> None:
+    """Connect to the owner.  FileNotFoundError or ConnectionRefusedError when none listens; other OSErrors."""
+    with usable_path(directory) as path:
+        connection.connect(path)
 
 
 def process_of(connection: socket.socket) -> int:
