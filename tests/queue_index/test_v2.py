@@ -369,3 +369,29 @@ def test_a_segment_whose_deletion_could_not_be_finished_goes_later_or_goes_on() 
         disk.power_cut()
         again, found = kit.recover(disk, kit.v2())
         assert (list(kit.everything(again)), found.damage) == ([3, 4] if is_used_again else [], [])
+
+
+@pytest.mark.parametrize(("at", "first", "end"), [(512, 14, 30), (0, 0, 14)])
+def test_entries_that_make_no_sense_and_had_been_acked_take_no_other_message_along(
+    at: int, first: int, end: int
+) -> None:
+    disk = kit.disk()
+    index, _ = kit.recover(disk, kit.v2(64))
+    index.publish_many(0, kit.records(64), persistent=True)
+    index.sync(Trigger.TIMER)
+    index.ack([*range(1, 64, 2)])
+    index.sync(Trigger.TIMER)
+    again, found = kit.recover(disk, kit.v2(64))
+    assert found.count == 32
+    file = disk.open(f"{kit.DIRECTORY}/0.qi")
+    file.pwrite(b"\xf7" * 512, at)
+    left = [seq for seq in range(0, 64, 2) if not first <= seq < end]
+    assert [seq for seq, _, _ in again.read(0, 64)] == left
+    again.publish_many(64, kit.records(1, first=64), persistent=True)
+    again.ack(left[:-2])
+    again.sync(Trigger.TIMER)
+    again.begin_flush()
+    assert [seq for seq, _, _ in again.read(0, 64)] == [60, 62]
+    again.ack([60, 62])
+    again.begin_flush()
+    assert not disk.exists(f"{kit.DIRECTORY}/0.qi")

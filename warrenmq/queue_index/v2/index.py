@@ -219,14 +219,22 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
             messages, lost = self._files.read(number, start, end, skip, bodies=bodies)
             found = messages | found
             if lost:
-                self._lose(lost)
+                self._lose(number, lost)
         return [found[seq_id] for seq_id in sorted(found)]
 
-    def _lose(self, lost: dict[int, tuple[str, Damage]]) -> None:
-        """Set aside and ack damaged messages."""
+    def _lose(self, number: int, lost: dict[int, tuple[str, Damage]]) -> None:
+        """Set aside and ack damaged messages of a segment.
+
+        Nobody knows whether an entry that makes no sense was acked before, so what is left in the segment is counted anew.
+        """
         set_aside_lost(self._disk, self._quarantine, self._directory, lost.values(), self._damage)
         self._lost += lost
-        self.ack(list(lost))
+        self._forget([*lost])
+        base = number * self.segment_entry_count
+        segment = range(base, base + self.segment_entry_count)
+        left = {seq_id for seq_id in self._files.not_acked(number) if seq_id not in self._acks}
+        self._segments[number].unacked = len(left.union(filter(self._buffer.__contains__, segment)))
+        self._note_done([number])
 
     def tune_read(self, start: int, end: int) -> int:
         """The best end of a read from `start` to `end`."""

@@ -227,6 +227,15 @@ class SegmentFiles:
         entries = qi.parse(self._disk.read(self._path(number, qi.EXTENSION))).entries
         return [(base + relative, message_number(entry.msg_id or NO_ID)) for relative, entry in entries]
 
+    def not_acked(self, number: int) -> list[int]:
+        """The sequence ids of a segment's entries that are live, or make no sense."""
+        base = number * self._entry_count
+        data = self._disk.read(self._path(number, qi.EXTENSION))
+        entries, damage = qi.parse_entries(data[qi.HEADER_BYTES :])
+        positions = [relative for relative, _ in entries]
+        positions += [(each.offset - qi.HEADER_BYTES) // qi.ENTRY_BYTES for each in damage]
+        return [base + each for each in positions if each < self._entry_count]
+
     def delete(self, segment: SegmentV2) -> None:
         """Remove the .qi file of a segment; `delete_bodies` follows."""
         self._close(segment.number)
