@@ -79,7 +79,7 @@ from warrenmq.runtime.closable import ALIVE
 from warrenmq.runtime.life import inbox_of
 from warrenmq.runtime.reasons import NORMAL, SHUTDOWN, Killed
 from warrenmq.runtime.shortage import may_pass
-from warrenmq.seams.disk import is_full, is_short_of_descriptors
+from warrenmq.seams.disk import is_full, is_short_of_descriptors, lack_of
 from warrenmq.seams.fenced_disk import FencedDisk
 from warrenmq.trace.events import Nacks, Trigger
 from warrenmq.trace.writers import writer
@@ -409,7 +409,7 @@ class QueueProcess(Server):
         except OSError as error:
             if not is_full(error):
                 raise
-            msg = f"the disk is full, so queue {name!r} was not deleted; make room and try again"
+            msg = f"{lack_of(error)}, so queue {name!r} was not deleted; make room and try again"
             raise Blocked(msg) from error
         ready = state.delete()
         self._effects.clear()
@@ -422,6 +422,7 @@ class QueueProcess(Server):
         """A clean stop leaves everything on disk, with terms that say so; anything else leaves the files to recovery."""
         if reason != "shutdown":
             return
+        lack = self._state.index_sync.lack_now
         try:
             if not self._state.index_sync.is_full:
                 self._stop_cleanly()
@@ -429,7 +430,8 @@ class QueueProcess(Server):
         except OSError as error:
             if not is_full(error):
                 raise
-        sentence = unwritten(self.spec.name, self._state.unconfirmed.messages())
+            lack = lack_of(error) or lack
+        sentence = unwritten(lack, self.spec.name, self._state.unconfirmed.messages())
         self.log.warning(sentence)
         self.spec.unwritten(sentence)
 
@@ -458,7 +460,7 @@ class QueueProcess(Server):
             try:
                 self._save_terms(terms)
             except OSError as error:
-                if not is_short_of_descriptors(error):
+                if is_full(error) or not may_pass(error):
                     raise
                 self.log.warning(
                     "the next start reads the queue's files, as after a crash: no terms were written",

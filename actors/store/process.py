@@ -273,7 +273,8 @@ class MsgStore(Server):
                 if peer is not None and peer.on_disk is not None:
                     peer.on_disk(effect.msg_ids, effect.reason)
             elif isinstance(effect, Reply):
-                effect.sender.reply(effect.body)
+                answer = effect.sender.refuse if isinstance(effect.body, OSError) else effect.sender.reply
+                answer(effect.body)
             else:
                 self.cast(self._gc, effect)
         self._state.effects.clear()

@@ -41,7 +41,7 @@ from warrenmq.routing.delayed import is_store
 from warrenmq.runtime import NO_REPLY, CallFailed
 from warrenmq.runtime.reasons import KILLED
 from warrenmq.runtime.shortage import shortage
-from warrenmq.seams.disk import is_full
+from warrenmq.seams.disk import is_full, lack_of
 from warrenmq.supervisors import start_child, stop_child
 from warrenmq.vhost.queue_folders import keep_definition
 
@@ -68,7 +68,7 @@ DELETE_AGAIN = 1.0
 def refusal_of(error: Exception, what: str) -> Blocked | ResourceError | None:
     """The refusal of a request that met a full disk or a limit of the system; None for another error."""
     if isinstance(error, OSError) and is_full(error):
-        return Blocked("the disk is full, so nothing was changed; make room and try again")
+        return Blocked(f"{lack_of(error)}, so nothing was changed; make room and try again")
     return shortage(error, what)
 
 
@@ -219,12 +219,17 @@ class QueueDeclarations:
                 runtime.stop_actor(runtime.whereis(queue_name(name)))  # it may still be closing its files
             runtime.retire(queue_name(name))  # no restart
             self.make_room()
-            terms = stored_terms(self._disk, vhost.folders(record)) if record.durable else {}
+            terms: dict[str, bytes] = {}
             try:
+                if record.durable:
+                    terms = stored_terms(self._disk, vhost.folders(record))
                 self._start(record)
-            except (OSError, ResourceError):
+            except (OSError, ResourceError) as error:
                 restore_terms(self._disk, terms)  # it sleeps on, and did not crash
-                raise
+                if refusal_of(error, name) is not None:
+                    raise
+                msg = f"queue {name!r} cannot be opened ({error}); see to the disk, and try again"
+                raise ResourceError(msg) from error
             if vhost.asleep[name] is asleep:  # else it sleeps again
                 del vhost.asleep[name]  # last: who does not find it here finds its process
 

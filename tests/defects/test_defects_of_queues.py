@@ -325,8 +325,6 @@ def test_a_read_that_fails_once_costs_no_message(host: SimulatedHost) -> None:
     host.crash(power_cut=False)
     broker = host.open()
     host.disk.fail_next("pread", "/0.rdq", errno.EIO)
-    with pytest.raises(warrenmq.ProcessDied):
-        broker.queue("q").get()  # not sent again: it might take a second message
     assert take_all(broker.queue("q")) == [b"%d" % number + LARGE for number in range(12)]
 
 

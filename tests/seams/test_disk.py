@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from warrenmq.errors import Fenced
 from warrenmq.runtime import Fence
-from warrenmq.seams.disk import Disk, RealDisk
+from warrenmq.seams import disk as disk_seam
+from warrenmq.seams.disk import Disk, RealDisk, SyncFailed, is_full
 from warrenmq.seams.fenced_disk import FencedDisk
 from warrenmq.testing import PowerCut, SimulatedDisk
 
@@ -364,3 +365,17 @@ def test_a_folder_whose_entry_could_not_be_synced_is_made_anew(tmp_path, monkeyp
         disk.mkdir(f"{tmp_path}/d/e")
     disk.mkdir(f"{tmp_path}/d/e")
     assert synced[1:] == [f"{tmp_path}", f"{tmp_path}/d"]
+
+
+def test_a_sync_that_fails_names_its_file_and_is_no_full_disk(tmp_path, monkeypatch):
+    def fail(_fd: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    disk = RealDisk()
+    file = disk.open(str(tmp_path / "f"), create=True)
+    monkeypatch.setattr(disk_seam, "_datasync", fail)
+    monkeypatch.setattr(disk_seam.os, "fsync", fail)
+    for sync in (file.datasync, lambda: disk.sync_files([file]), lambda: disk.sync_many([file.path])):
+        with pytest.raises(SyncFailed, match=r"No space left on device: '.*/f'") as failed:
+            sync()
+        assert not is_full(failed.value)

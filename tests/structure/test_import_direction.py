@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "supervision": {"checks", "errors", "log", "seams", "trace", "runtime"},  # nor does this
     # states and formats: no process, no thread, no clock
     "directory": BASE | {"seams", "commit_log"},
-    "message": BASE | {"erlang"},  # AMQP's tables are read where RabbitMQ's terms are
+    "message": BASE | {"erlang", "seams"},  # AMQP's tables are read where RabbitMQ's terms are
     "message_store": STATES,  # knows no queue_index
     "queue_index": STATES,  # knows no message_store
     "backing_queue": STATES | {"queue_index"},

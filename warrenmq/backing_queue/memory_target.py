@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -141,7 +142,12 @@ class MemoryTargetQueue(VariableQueue):
             return False
         self.q4.extend(_popleft(self.q3, most))
         if not self.q3:
-            self._maybe_deltas_to_betas(wanted)
+            try:
+                self._maybe_deltas_to_betas(wanted)
+            except (MemoryError, OSError):
+                self.q3.append(self.q4.pop())  # were q3 empty, nothing would be behind it
+                if not self.q4:
+                    raise
         return True
 
     def _maybe_deltas_to_betas(self, wanted: Wanted) -> None:
@@ -198,7 +204,9 @@ class MemoryTargetQueue(VariableQueue):
         """Read the bodies that are not in memory; one that the store has lost is missed when it is to be sent."""
         absent = [message for message in messages if message[2] & APART and message[3] is None]
         if absent:
-            bodies = self._read_bodies(absent)
+            bodies: dict[bytes, bytes] = {}
+            with suppress(MemoryError, OSError):  # else they are read when they are to be sent
+                bodies = self._read_bodies(absent)
             messages = [
                 (*message[:3], bodies.get(message[1][:16]))
                 if message[2] & APART and message[3] is None

@@ -173,6 +173,8 @@ class LoggedDisk:
         self.free_space = disk.free_space
         self.room = disk.room
         self.descriptors = disk.descriptors
+        self.salvage = disk.salvage
+        self.pause = disk.pause
         self.write_files = write_in_turn
         self.unsynced: dict[str, LoggedFile] = {}
         self._disk = disk

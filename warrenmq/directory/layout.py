@@ -35,6 +35,7 @@ from warrenmq.directory.quarantine import set_aside
 from warrenmq.errors import CorruptFile
 from warrenmq.log import Log
 from warrenmq.seams.disk import RealDisk
+from warrenmq.seams.salvage import Salvage
 from warrenmq.settings import MAX_SEGMENT_ENTRIES
 
 if TYPE_CHECKING:
@@ -103,6 +104,11 @@ def _queue_name(queue: str | bytes, priority: int | None) -> bytes:
     return name if priority is None else name + bytes((0, priority))
 
 
+def _tell_unreadable(path: str, offset: int, size: int, error: OSError) -> None:
+    what = {"path": path, "offset": offset, "bytes": size, "error": str(error)}
+    log.warning("bytes cannot be read and are taken for damaged", **what)
+
+
 class DataDirectory:
     """An open data directory, locked for others until `close`.
 
@@ -139,6 +145,7 @@ class DataDirectory:
         # a simulated disk belongs to the test that made it
         lock = OwnerLock(path, shares=shares) if isinstance(disk, RealDisk) else None
         directory = cls(disk, path, settings, lock)
+        disk.salvage = Salvage(disk, f"{path}/quarantine", _tell_unreadable)
         try:
             directory._replay(runtime)
         except BaseException:

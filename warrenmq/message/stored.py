@@ -42,6 +42,7 @@ from warrenmq.errors import CorruptFile, PreconditionFailed
 from warrenmq.message.plain_properties import properties_of_plain
 from warrenmq.message.properties import Properties
 from warrenmq.message.typed_headers import TypedHeaders
+from warrenmq.seams.salvage import UNREADABLE
 
 VERSION = 1
 """The version of a message without a checksum, which `encode` writes."""
@@ -149,8 +150,8 @@ def problem_of(stored: bytes, bound: int, size: int | None = None) -> str | None
     | begins with | is checked                                                        |
     | ----------- | ----------------------------------------------------------------- |
     | SEALED      | all of it, that it is `bound` to its place, and the body's `size` |
-    | UNSEALED    | nothing: it has no checksum                                       |
-    | 131         | nothing: it is RabbitMQ's                                         |
+    | UNSEALED    | whether all of it could be read: it has no checksum               |
+    | 131         | the same: it is RabbitMQ's                                        |
     | else        | it is no stored message                                           |
 
     One changed byte makes no kind another: neither version 1 nor a term goes on as SEALED does.  `size` is that of the
@@ -163,6 +164,8 @@ def problem_of(stored: bytes, bound: int, size: int | None = None) -> str | None
         if size is not None and size != of_body:
             return f"a message's body has {of_body} bytes, its index record says {size}"
         return None
+    if UNREADABLE in stored:
+        return "a part of it could not be read"
     if stored.startswith(UNSEALED) and stored[2:3] != SEALED[2:3]:
         return None
     if stored[:1] == bytes([ERLANG_TERM]) and stored[1:3] != SEALED[1:3]:

@@ -22,10 +22,10 @@ class Confirm:
 
 @dataclass(slots=True)
 class Reply:
-    """Answer a read: the body, or None when the store does not have the message."""
+    """Answer a read: the body, None when the store does not have the message, or the error that the disk gave."""
 
     sender: Any
-    body: bytes | None
+    body: bytes | OSError | None
 
 
 @dataclass(slots=True, frozen=True)

@@ -331,12 +331,15 @@ class MsgStoreState:
             self.effects.append(Reply(sender, None))
             return
         _, file, offset, total = entry
-        body = self.tables.cache.get(msg_id)
+        body: bytes | OSError | None = self.tables.cache.get(msg_id)
         if body is None:
             if self.gc.keeps_readers_out(file):
                 self.gc.defer(file, DeferredRead(msg_id, sender))
                 return
-            body = self._read_file(msg_id, file, offset, total)
+            try:
+                body = self._read_file(msg_id, file, offset, total)
+            except OSError as error:  # who asks tries again
+                body = error
         self.effects.append(Reply(sender, body))
 
     def _read_file(self, msg_id: bytes, file: int, offset: int, total: int) -> bytes | None:

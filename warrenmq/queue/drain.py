@@ -21,17 +21,17 @@ LOOK_EVERY = 0.1
 """Seconds between checks of whether the disk has become full."""
 
 
-def unwritten(queue: str, messages: int) -> str:
-    """The sentence on `messages` without a confirm that a full disk kept from being written when the broker was closed.
+def unwritten(lack: str, queue: str, messages: int) -> str:
+    """The sentence on `messages` without a confirm that a want of room kept from being written when the broker was closed.
 
-    >>> unwritten("q", 0)
+    >>> unwritten("the disk is full", "q", 0)
     "the disk is full: the state of queue 'q' was not written; nothing confirmed is lost, and the next start recovers it"
-    >>> unwritten("q", 3)
+    >>> unwritten("the disk is full", "q", 3)
     "the disk is full: 3 messages of queue 'q' that were not confirmed were not written; publish them again"
     """
     if not messages:
-        return f"the disk is full: the state of queue {queue!r} was not written; nothing confirmed is lost, and the next start recovers it"
-    return f"the disk is full: {messages:,} messages of queue {queue!r} that were not confirmed were not written; publish them again"
+        return f"{lack}: the state of queue {queue!r} was not written; nothing confirmed is lost, and the next start recovers it"
+    return f"{lack}: {messages:,} messages of queue {queue!r} that were not confirmed were not written; publish them again"
 
 
 class QueueDrain:

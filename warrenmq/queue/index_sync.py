@@ -4,10 +4,10 @@
     no confirm waits  Idle after 200 ms: acks, and messages whose publishers want no confirm
     the disk is full  publishes are refused; Idle every second tries again
     no descriptors    the same, ten times a second; other queues are asked to sleep
-    nothing can be    for want of memory or descriptors: a get is refused, deliveries wait for DeliverAgain, ten times a second
-      read
+    nothing can be    whatever the reason: a get is refused, deliveries wait for DeliverAgain, ten times a second for want of memory or
+      read              descriptors, once a second when the disk fails
 
-Any other failure of the disk is raised, and ends the queue process.
+Any other failure of a write is raised, and ends the queue process.
 
 The disk counts as full after a write to the index failed for want of room, while a message store has no room for the bodies
 it was given, and when less is free than the publishes at hand need (DiskRoom in queue/publish_buffer.py).
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from warrenmq.queue.effects import Effect
     from warrenmq.settings import Settings
 
-DISK_FULL_RETRY = 1.0
-"""Seconds between attempts to write while the disk is full."""
+DISK_RETRY = 1.0
+"""Seconds between attempts to write while the disk is full, or to read while it fails."""
 SHORTAGE_RETRY = 0.1
 """Seconds between attempts while descriptors are short."""
 
@@ -73,6 +73,11 @@ class IndexSync:
         """True if messages that were taken in cannot be written."""
         return self.disk_full or any(store.disk_full for store in self.stores)
 
+    @property
+    def lack_now(self) -> str:
+        """The want of room or the like, here or in a store, as words of a sentence."""
+        return next((each.lack for each in (self, *self.stores) if each.disk_full), FULL)
+
     def confirms_wait(self) -> None:
         """A publisher waits for a sync: start SyncTimeout unless it runs."""
         if not self._sync_timer:
@@ -110,7 +115,7 @@ class IndexSync:
         if not full:
             self._effects.append(AskForRoom())
         self.idle_timer = True
-        self._effects.append(StartTimer(DISK_FULL_RETRY if full else SHORTAGE_RETRY, Idle()))
+        self._effects.append(StartTimer(DISK_RETRY if full else SHORTAGE_RETRY, Idle()))
 
     def succeeded(self) -> None:
         """A write succeeded: the disk is not full, or no longer."""
@@ -119,23 +124,24 @@ class IndexSync:
             self._log.info("there is room again: what was taken is written")
 
     def cannot_read(self, what: str, error: MemoryError | OSError) -> ResourceError:
-        """The refusal of what cannot be read for want of memory or descriptors; every other error is raised again."""
+        """The refusal of what cannot be read now."""
         if isinstance(error, MemoryError):
             return no_memory(what)
         if not is_short_of_descriptors(error):
-            raise error
+            return ResourceError(f"{what} cannot be read ({error}); see to the disk, and try again")
         self._effects.append(AskForRoom())
         return ResourceError(
             f"{lack_of(error)}, so that {what} cannot be read; close something, or raise that limit, and try again"
         )
 
     def deliveries_wait(self, error: MemoryError | OSError) -> None:
-        """Have deliveries tried again that cannot be read for want of memory or descriptors; every other error is raised again."""
+        """Have deliveries tried again that cannot be read now."""
         refusal = self.cannot_read("the next messages", error)
         if not self._reads_wait:
             self._reads_wait = True
             self._log.warning("deliveries wait until they can be read", error=str(refusal))
-        self._effects.append(StartTimer(SHORTAGE_RETRY, DeliverAgain()))
+        passes = isinstance(error, MemoryError) or is_short_of_descriptors(error)
+        self._effects.append(StartTimer(SHORTAGE_RETRY if passes else DISK_RETRY, DeliverAgain()))
 
     def delivered(self) -> None:
         """Messages were read for delivery."""

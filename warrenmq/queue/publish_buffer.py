@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from warrenmq.errors import Blocked
 from warrenmq.queue.effects import AskForRoom, GrantCredit, Refuse, Settle
 from warrenmq.queue.unconfirmed import UNANSWERED, Promises
-from warrenmq.seams.disk import FULL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,7 +90,7 @@ class DiskRoom:
     @property
     def lack(self) -> str:
         """The reason of a refusal."""
-        return next((each.lack for each in (self._index_sync, *self._stores) if each.disk_full), FULL)
+        return self._index_sync.lack_now
 
     def _has(self, size: int) -> bool:
         room = self._disk.room(self._directory)

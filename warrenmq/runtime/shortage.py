@@ -11,7 +11,7 @@ from time import sleep
 from typing import TYPE_CHECKING
 
 from warrenmq.errors import ResourceError
-from warrenmq.seams.disk import is_full, is_short_of_descriptors
+from warrenmq.seams.disk import is_short_of_descriptors, lack_of
 from warrenmq.seams.memory import no_memory
 
 if TYPE_CHECKING:
@@ -44,12 +44,12 @@ def shortage(error: BaseException, what: str) -> ResourceError | None:
 
 
 def may_pass(error: BaseException) -> bool:
-    """True if what failed may succeed later as it is: the system is out of something, or the disk is full.
+    """True if what failed may succeed later as it is: the system is out of something, the disk is full, or a file could not be read.
 
     >>> may_pass(OSError(errno.ENOSPC, "No space left on device")), may_pass(OSError(errno.EIO, "Input/output error"))
     (True, False)
     """
-    return shortage(error, "") is not None or (isinstance(error, OSError) and is_full(error))
+    return shortage(error, "") is not None or (isinstance(error, OSError) and lack_of(error) is not None)
 
 
 def no_thread(error: BaseException, what: str) -> ResourceError:

@@ -19,6 +19,7 @@ import errno
 import os
 from contextlib import suppress
 from operator import attrgetter
+from time import sleep
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from warrenmq import forks
@@ -45,7 +46,7 @@ _FOR_BLOCKS = 256 << 10
 
 def is_full(error: OSError) -> bool:
     """True if there was no space, or a file would have become larger than it may: there may be room later, and nothing else is wrong."""
-    return error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+    return error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG} and not isinstance(error, SyncFailed)
 
 
 def is_short_of_descriptors(error: OSError) -> bool:
@@ -55,6 +56,14 @@ def is_short_of_descriptors(error: OSError) -> bool:
 
 class NoRoomToSync(OSError):
     """A sync had no room for what it has to write along: nothing has failed that could not be tried again."""
+
+
+class SyncFailed(OSError):
+    """A sync of a file failed, whatever for: the system may have dropped what it should have saved, and the next sync does not tell."""
+
+
+class ReadFailed(OSError):
+    """Bytes of a file could not be read for now; nothing was changed."""
 
 
 FULL = "the disk is full"
@@ -69,6 +78,8 @@ def lack_of(error: OSError) -> str | None:
     'the system lets no file grow further (File too large)'
     >>> lack_of(OSError(errno.EIO, "Input/output error"))
     """
+    if isinstance(error, ReadFailed):
+        return f"a file cannot be read ({error.strerror})"
     if error.errno == errno.EFBIG:
         return f"the system lets no file grow further ({error.strerror})"
     if is_full(error):
@@ -86,6 +97,24 @@ class Readable(Protocol):
         """Read `size` bytes at `offset`; fewer only at the end of the file."""
 
 
+class SalvagedFile(Readable, Protocol):
+    """A file of which a read failed."""
+
+    path: str
+
+    def pread_once(self, size: int, offset: int) -> bytes:
+        """`pread`, but an error is raised at once."""
+
+
+Salvage: TypeAlias = "Callable[[SalvagedFile, int, int, OSError], bytes]"
+"""Gives the bytes of a read that failed, or raises its error (salvage.py)."""
+
+
+def refuse_to_salvage(_file: SalvagedFile, _size: int, _offset: int, error: OSError) -> bytes:
+    """The Salvage of a disk on which no directory is open."""
+    raise ReadFailed(error.errno, error.strerror, error.filename) from error
+
+
 class File(Protocol):
     """An open file.  Reads and writes name their place; only `append` knows an end."""
 
@@ -95,7 +124,10 @@ class File(Protocol):
         """Write all of `data` at the end, or raise `OSError` and leave the file at its old size."""
 
     def pread(self, size: int, offset: int) -> bytes:
-        """Read `size` bytes at `offset`; fewer only at the end of the file."""
+        """Read `size` bytes at `offset`; fewer only at the end of the file.
+
+        What a bad sector does not give is filled in, so that it counts as damage (salvage.py).
+        """
 
     def pwrite(self, data: bytes, offset: int) -> None:
         """Write all of `data` at `offset`."""
@@ -135,6 +167,8 @@ class Disk(Protocol):
 
     descriptors: Descriptors
     """The descriptors that its files take of those of the process."""
+    salvage: Salvage
+    """Asked when a read fails, of files that are opened from now on."""
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing; `FileNotFoundError` unless `create`."""
@@ -193,6 +227,9 @@ class Disk(Protocol):
     def free_space(self, path: str) -> int:
         """Bytes that may still be written below this folder."""
 
+    def pause(self, seconds: float) -> None:
+        """Wait before a read that failed is tried again."""
+
     def room(self, path: str) -> int:
         """Bytes of messages that are sure to fit below this folder: less than what is free, as files are made of blocks."""
 
@@ -212,10 +249,11 @@ _descriptor = attrgetter("_fd")
 class RealFile:
     """A descriptor and the end that `append` writes at."""
 
-    def __init__(self, path: str, fd: int, *, durable: bool) -> None:
+    def __init__(self, path: str, fd: int, *, durable: bool, salvage: Salvage = refuse_to_salvage) -> None:
         self.path = path
         self._fd = fd
         self._durable = durable
+        self._salvage = salvage
         self._end = os.fstat(fd).st_size
         forks.register(self)
 
@@ -233,10 +271,20 @@ class RealFile:
             raise
 
     def pread(self, size: int, offset: int) -> bytes:
-        data = os.pread(self._fd, size, offset)
-        if len(data) == size or not data:
-            return data
-        parts = [data]  # one call gives at most 2 GiB, or less when a signal comes between
+        try:
+            data = os.pread(self._fd, size, offset)
+            return data if len(data) == size or not data else self._read_rest(data, size, offset)
+        except OSError as error:
+            error.filename = self.path
+            return self._salvage(self, size, offset, error)
+
+    def pread_once(self, size: int, offset: int) -> bytes:
+        """See SalvagedFile."""
+        return self._read_rest(b"", size, offset)
+
+    def _read_rest(self, data: bytes, size: int, offset: int) -> bytes:
+        """Read what one call did not: it gives at most 2 GiB, less when a signal comes between, and what is in front of a bad sector."""
+        parts = [data]
         missing = size - len(data)
         while missing > 0:
             data = os.pread(self._fd, missing, offset + size - missing)
@@ -272,7 +320,10 @@ class RealFile:
         if self._durable:
             SYNCS.total += 1
             with THIS_THREAD.blocking:
-                _datasync(self._fd)
+                try:
+                    _datasync(self._fd)
+                except OSError as error:
+                    raise SyncFailed(error.errno, error.strerror, self.path) from error
 
     def begin_sync(self) -> None:
         if self._durable and _sync_file_range is not None:
@@ -315,13 +366,15 @@ class RealDisk:
         self._durable = durability == "fsync"
         self.write_files = write_in_turn
         self.descriptors: Descriptors = SystemDescriptors()
+        self.salvage: Salvage = refuse_to_salvage
 
     def open(self, path: str, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return RealFile(path, os.open(path, flags, 0o644), durable=self._durable)
+        return RealFile(path, os.open(path, flags, 0o644), durable=self._durable, salvage=self.salvage)
 
     def open_read(self, path: str) -> File:
-        return RealFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC), durable=self._durable)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return RealFile(path, fd, durable=self._durable, salvage=self.salvage)
 
     def mkdir(self, path: str) -> None:
         missing = []
@@ -354,8 +407,11 @@ class RealDisk:
             return []
 
     def read(self, path: str) -> bytes:
-        with open(path, "rb") as file:
-            return file.read()
+        file = self.open_read(path)
+        try:
+            return file.pread(file.size(), 0)
+        finally:
+            file.close()
 
     def replace(self, path: str, data: bytes) -> None:
         temporary = path + ".tmp"
@@ -405,8 +461,11 @@ class RealDisk:
             for fd in descriptors[1:]:
                 _sync_file_range(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
         with THIS_THREAD.blocking:
-            for fd in descriptors:
-                _datasync(fd)
+            for file, fd in zip(files, descriptors, strict=True):
+                try:
+                    _datasync(fd)
+                except OSError as error:
+                    raise SyncFailed(error.errno, error.strerror, file.path) from error
 
     def begin_sync(self, files: Sequence[File], waiter: Waiter) -> bool:  # noqa: ARG002
         return False
@@ -419,8 +478,14 @@ class RealDisk:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.fsync(fd)
+            except OSError as error:
+                raise SyncFailed(error.errno, error.strerror, path) from error
             finally:
                 os.close(fd)
+
+    def pause(self, seconds: float) -> None:
+        with THIS_THREAD.blocking:
+            sleep(seconds)
 
     def free_space(self, path: str) -> int:
         stat = os.statvfs(path)

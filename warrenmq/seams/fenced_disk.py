@@ -99,6 +99,8 @@ class FencedDisk:
         self.free_space = disk.free_space
         self.room = disk.room
         self.descriptors = disk.descriptors
+        self.salvage = disk.salvage
+        self.pause = disk.pause
         self._disk = disk
         self._fence = fence
         self._guard = fence.guard

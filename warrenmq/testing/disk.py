@@ -28,7 +28,7 @@ from threading import RLock
 from typing import TYPE_CHECKING
 
 from warrenmq.directory.torn import SECTOR
-from warrenmq.seams.disk import write_in_turn
+from warrenmq.seams.disk import SyncFailed, refuse_to_salvage, write_in_turn
 from warrenmq.testing.outage import Outage, PowerCut
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from warrenmq.seams.descriptors import Descriptors
-    from warrenmq.seams.disk import File, Waiter, Write
+    from warrenmq.seams.disk import File, Salvage, Waiter, Write
 
 PLENTY = 1 << 40
 """The answer of `free_space` for a disk without a limit."""
@@ -82,10 +82,20 @@ class _Inode:
         self.live = bytearray()
         self.durable = bytearray()
         self.pending: list[_Change] = []
+        self.bad: set[int] = set()
+        """Sectors that cannot be read until they are written to."""
 
     def change(self, change: _Change) -> None:
         change.apply(self.live)
         self.pending.append(change)
+        if self.bad and change.data is not None:
+            self.bad.difference_update(_sectors(change.offset, len(change.data)))
+
+    def is_bad(self, offset: int, size: int) -> bool:
+        """True if a sector of these bytes cannot be read."""
+        return bool(self.bad) and not self.bad.isdisjoint(
+            _sectors(offset, min(size, len(self.live) - offset))
+        )
 
     def sync(self) -> None:
         for change in self.pending:
@@ -108,6 +118,7 @@ class _Inode:
                 elif fate == 1:
                     change.apply_torn(content, rng)
         survivor = _Inode()
+        survivor.bad = self.bad
         survivor.live = content
         survivor.durable = bytearray(content)
         return survivor
@@ -135,11 +146,14 @@ class SimulatedDisk:
     def __init__(self, rng: Random) -> None:
         self.lock = RLock()
         self.before_op: Callable[[str, str], None] | None = None
+        self.salvage: Salvage = refuse_to_salvage
         self.free_bytes: int | None = None
         self.tells_room = False
         """`room` says what `free_bytes` does, so that a full disk is known before a write meets it."""
         self.no_descriptors = False
         """The process has no descriptor left: no file and no folder can be opened; files that are open go on."""
+        self.reads_fail = False
+        """Nothing can be read, of any file: EIO.  What is written goes on; `break_sector` is for one place."""
         self.in_order = True
         """Writes to one file reach the platter in their order."""
         self._rng = rng
@@ -188,6 +202,11 @@ class SimulatedDisk:
             for content in (inode.live, inode.durable):
                 if offset < len(content):
                     content[offset] ^= 1 << bit
+
+    def break_sector(self, path: str, offset: int) -> None:
+        """Let the sector at this place of a file fail with EIO when it is read, until it is written to, as a disk has another one then."""
+        with self.lock:
+            self._inode(_normal(path)).bad.add(offset // SECTOR)
 
     @contextmanager
     def power_fails_at(self, operation: int, *, reads: bool = True) -> Iterator[Outage]:
@@ -314,6 +333,9 @@ class SimulatedDisk:
             else:
                 self.open(path).datasync()
 
+    def pause(self, seconds: float) -> None:
+        """Let no time pass: a test says for how many reads a place fails."""
+
     def free_space(self, path: str) -> int:
         if not self.is_dir(path):
             raise _os_error(errno.ENOENT, path)
@@ -421,9 +443,19 @@ class SimulatedFile:
             inode.change(_Change(bytes(data), end))
 
     def pread(self, size: int, offset: int) -> bytes:
-        self._disk.begin("pread", self.path)
-        with self._disk.lock:
-            return bytes(self._inode.live[offset : offset + size])
+        try:
+            return self.pread_once(size, offset)
+        except OSError as error:
+            return self._disk.salvage(self, size, offset, error)
+
+    def pread_once(self, size: int, offset: int) -> bytes:
+        """See File."""
+        disk, inode = self._disk, self._inode
+        disk.begin("pread", self.path)
+        with disk.lock:
+            if disk.reads_fail or inode.is_bad(offset, size):
+                raise _os_error(errno.EIO, self.path)
+            return bytes(inode.live[offset : offset + size])
 
     def pwrite(self, data: bytes, offset: int) -> None:
         disk, inode = self._disk, self._inode
@@ -447,9 +479,9 @@ class SimulatedFile:
         disk, inode = self._disk, self._inode
         try:
             disk.begin("datasync", self.path)
-        except OSError:
+        except OSError as error:
             inode.pending.clear()
-            raise
+            raise SyncFailed(error.errno, error.strerror, self.path) from error
         with disk.lock:
             inode.sync()
 
@@ -466,6 +498,10 @@ def _apply_entries(entries: dict[str, _Inode], change: _Entries) -> None:
             entries.pop(path, None)
         else:
             entries[path] = inode
+
+
+def _sectors(offset: int, size: int) -> range:
+    return range(offset // SECTOR, -(-(offset + size) // SECTOR))
 
 
 def _resize(content: bytearray, size: int) -> None:
