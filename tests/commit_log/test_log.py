@@ -12,7 +12,7 @@ import pytest
 from warrenmq.commit_log import disk as logged_disk
 from warrenmq.commit_log.contents import FILE_NAMES, read
 from warrenmq.commit_log.disk import LARGE, LoggedDisk, open_logged, remove_log, replay
-from warrenmq.seams.disk import NoRoomToSync
+from warrenmq.seams.disk import NoRoomToSync, lack_of
 from warrenmq.testing import SimulatedDisk
 
 ROOT = "/data"
@@ -395,9 +395,42 @@ def test_where_the_log_may_not_be_written_files_are_synced_by_themselves_and_no_
     for _ in range(2):  # the record, and the one that forgets what the log has of the file
         raw.fail_next("pwrite", FILE_NAMES[0], errno.EFBIG)
     file.pwrite(b"c", 0)
-    with pytest.raises(NoRoomToSync):
+    with pytest.raises(NoRoomToSync, match="File too large for the commit log") as refused:
         file.datasync()
+    assert (
+        lack_of(refused.value) == "the system lets no file grow further (File too large for the commit log)"
+    )
     file.datasync()
     raw.power_cut()
     replay(raw, ROOT)
     assert (raw.read(f"{ROOT}/Q/0.qs"), raw.read(f"{ROOT}/Q/1.qs")) == (b"c", b"b")
+
+
+@pytest.mark.parametrize("how", ["large", "cut", "sync_many"])
+def test_a_sync_of_a_file_that_failed_outside_the_log_is_never_taken_for_a_good_one(how):
+    """After a failed sync the next one says that all is well, though the disk lacks what the log was to be rid of."""
+    raw = new_disk()
+    disk = begin(raw)
+    file = new_file(disk, "0.qs")
+    file.append(b"confirmed")
+    file.datasync()
+
+    def sync_it(file):
+        if how == "large":
+            file.append(b"x" * (LARGE + 1))
+            file.datasync()
+        elif how == "cut":
+            file.truncate(4)
+        else:
+            disk.sync_many([f"{ROOT}/Q/0.qs"])
+
+    raw.fail_next("datasync", "0.qs", errno.EIO)
+    if how == "sync_many":
+        file.append(b"x")
+    with pytest.raises(OSError, match="Input/output"):
+        sync_it(file)
+    with contextlib.suppress(OSError):
+        sync_it(disk.open(f"{ROOT}/Q/0.qs"))
+    raw.power_cut()
+    replay(raw, ROOT)
+    assert raw.read(f"{ROOT}/Q/0.qs").startswith(b"conf" if how == "cut" else b"confirmed")

@@ -22,7 +22,6 @@ successor, with the whole file.
 
 from __future__ import annotations
 
-import errno
 from contextlib import suppress
 from posixpath import dirname
 from threading import Lock
@@ -278,14 +277,22 @@ class LoggedDisk:
             file.begin_sync()
         forgets = []
         for file in files:
-            file.sync_alone()
+            try:
+                file.sync_alone()
+            except OSError as error:
+                self.log.cannot_sync(error, [each.relative for each in files])
+                raise
             if file.relative and file.is_in_log():
                 forgets.append(file.relative)
         return forgets
 
     def sync_many(self, paths: Sequence[str]) -> None:
         unsynced = [name for path in paths if (name := self._relative(path)) in self.unsynced]
-        self._disk.sync_many(paths)
+        try:
+            self._disk.sync_many(paths)
+        except OSError as error:
+            self.log.cannot_sync(error, map(self._relative, paths))
+            raise
         named = [name for name in unsynced if self.log.names(name)]
         if named:
             self._forget(named)
@@ -299,18 +306,23 @@ class LoggedDisk:
         named = [name for name in names if name and self.log.names(name)]
         if not named:
             return
-        for name in named:
-            with suppress(FileNotFoundError):
-                file = self._disk.open(f"{self._root}/{name}")
-                try:
-                    file.datasync()
-                finally:
-                    file.close()
+        try:
+            for name in named:
+                with suppress(FileNotFoundError):
+                    file = self._disk.open(f"{self._root}/{name}")
+                    try:
+                        file.datasync()
+                    finally:
+                        file.close()
+        except OSError as error:
+            self.log.cannot_sync(error, named)
+            raise
         self._forget(named)
 
     def _forget(self, names: list[str]) -> None:
         if self.log.commit([], (), names) is Outcome.NO_ROOM:
-            raise NoRoomToSync(errno.ENOSPC, "No space left on device for the commit log", self._root)
+            lack = self.log.lack
+            raise NoRoomToSync(lack.errno, f"{lack.strerror} for the commit log", self._root)
 
     def close_log(self) -> None:
         """Sync every file by itself and close the log."""

@@ -18,12 +18,13 @@ Assumptions.  What is committed stands in the files already (not synced).  Nobod
 another without a Forget between them (disk.py sees to that).
 
 After a failed sync it is unknown what is in the log: all files are synced by themselves, and the log begins anew behind what
-failed.  If one of the files cannot be synced, every later commit fails as well: what the log promised is only in the log, and the next
+failed.  If a sync of one of the files fails, whoever does it, every later commit fails as well: what the log promised is only in the log, and the next
 start reads it.  A file that cannot be opened for want of descriptors is synced later: the log files take more meanwhile.
 """
 
 from __future__ import annotations
 
+import errno
 from contextlib import suppress
 from enum import Enum, auto
 from functools import partial
@@ -35,7 +36,7 @@ from typing import TYPE_CHECKING
 from warrenmq.commit_log.contents import FILE_NAMES
 from warrenmq.commit_log.record import CLEAN, SECTOR, encoded, pack, pack_forget, room_for
 from warrenmq.seams.blocking import THIS_THREAD
-from warrenmq.seams.disk import is_full, is_short_of_descriptors
+from warrenmq.seams.disk import SyncFailed, is_full, is_short_of_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -192,6 +193,8 @@ class CommitLog:
         self._in_doubt = False
         """True if the last write may be in the log or not."""
         self._failed: OSError | None = None
+        self.lack = OSError(errno.ENOSPC, "No space left on device")
+        """Why there was no room the last time."""
         self._made = False
         """The files were made, and the folder not synced since."""
         self._id = found.id or log_id
@@ -316,15 +319,13 @@ class CommitLog:
             file = self._files[self._current]
             file.have(file.position + size, self._size)
         except OSError as error:
-            if is_full(error):
-                return Outcome.NO_ROOM
-            raise
+            return self._no_room(error)
         try:
             self._append(parts)
-        except OSError:
+        except OSError as error:
             if self._in_doubt:
                 raise
-            return Outcome.NO_ROOM
+            return self._no_room(error)
         with self._tables:
             for path in forgets:
                 for each in self._files:
@@ -332,6 +333,12 @@ class CommitLog:
             for path, begin, end in ranges:
                 file.note(path, begin, end)
         return Outcome.COMMITTED
+
+    def _no_room(self, error: OSError) -> Outcome:
+        if not is_full(error):
+            raise error
+        self.lack = error
+        return Outcome.NO_ROOM
 
     def _append(self, parts: Sequence[bytes] = (), flags: int = 0) -> None:
         """Write one record and sync it; the caller has made room."""
@@ -486,6 +493,11 @@ class CommitLog:
 
     def _cannot_sync(self, error: OSError) -> None:
         if not is_short_of_descriptors(error):  # else it was not opened, and can be synced another time
+            self._failed = error
+
+    def cannot_sync(self, error: OSError, paths: Iterable[str]) -> None:
+        """One of these files could not be synced outside the log: if the sync failed, what a replay would write is only in the log."""
+        if isinstance(error, SyncFailed) and any(map(self.names, paths)):
             self._failed = error
 
     def _opened(self, path: str, do: Callable[[File], None]) -> None:
