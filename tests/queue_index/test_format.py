@@ -56,6 +56,23 @@ def test_the_journal_holds_publish_deliver_and_ack(persistent: bool, first: str)
     assert acked == golden + bytes.fromhex("c000000000004001")
 
 
+@pytest.mark.parametrize("acked", [False, True])
+def test_an_ack_at_the_beginning_of_a_journal_is_none_of_a_message_that_is_published_behind_it(
+    acked: bool,
+) -> None:
+    """So was the last message of a queue that was converted from version 2, whose journal had been begun anew meanwhile."""
+    ack = bytes.fromhex("c000000000004001")
+    journal = (
+        ack
+        + journal_of(16_384, RECORD, persistent=True)
+        + journal_of(16_385, RECORD, persistent=True, acked=acked)
+    )
+    reading = read_journal(journal, 16_384)
+    assert (reading.damage, reading.next_seq_id) == ([], 16_386)
+    assert [*reading.facts[1].published] == [0, 1]
+    assert reading.facts[1].acked == ({1} if acked else set())
+
+
 def test_an_embedded_message_follows_its_record_in_the_journal() -> None:
     record = pack(MSG_ID, 0, 5, MESSAGE)
     written = journal_of(0, record, persistent=True)

@@ -93,6 +93,21 @@ def test_a_converted_queue_goes_on(version: int) -> None:
     assert found.next_seq_id == 36
 
 
+@BOTH
+@pytest.mark.parametrize("count", range(1, 40))
+def test_the_last_message_of_a_converted_queue_survives_a_crash(version: int, count: int) -> None:
+    """The journal of version 1 was begun anew between two moves with an ack of the last sequence id, whose publish came later."""
+    disk = kit.disk()
+    index, _ = kit.recover(disk, SETTINGS[version])
+    index.publish_many(0, kit.records(count), persistent=True)
+    terms = index.terminate(next_seq_id=count, next_deliver_seq_id=0)
+    opened(disk, 3 - version, terms)
+    disk.power_cut()
+    index, found = opened(disk, 3 - version, None)
+    assert [*kit.everything(index)] == [*range(count)]
+    assert found.next_seq_id >= count
+
+
 def test_a_message_found_damaged_when_it_is_moved_is_reported() -> None:
     """After a clean stop bodies are not read before."""
     disk, terms = written(0, 2, clean=True)

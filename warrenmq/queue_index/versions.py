@@ -112,7 +112,8 @@ def _open(version: int, opening: Opening, walked: Walked) -> tuple[Index, Found]
     if old not in walked.versions:
         return _VERSIONS[version].recover(opening, walked)
     source, there = _VERSIONS[old].recover(replace(opening, trace=None), walked)
-    index, found = _VERSIONS[version].recover(opening, walked)
+    # without the terms: a journal that is begun anew keeps the last sequence id as an ack, and that message may yet be moved
+    index, found = _VERSIONS[version].recover(replace(opening, terms=None), walked)
     _move(source, index, found)
     source.terminate(next_seq_id=0, next_deliver_seq_id=0)
     for name in files_of(disk.listdir(directory), old):

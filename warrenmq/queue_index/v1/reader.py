@@ -138,7 +138,27 @@ class Reading:
 
 def read_journal(data: bytes, entry_count: int, policy: Policy = Policy.RECOVER) -> Reading:
     """Decode a journal; never raises, whatever the bytes."""
-    return _Reader(data, _JOURNAL, entry_count, jif.PLAUSIBLE_SEQ_ID, policy).read()
+    reading = _Reader(data, _JOURNAL, entry_count, jif.PLAUSIBLE_SEQ_ID, policy).read()
+    _forget_early_ack(data, reading, entry_count)
+    return reading
+
+
+def _forget_early_ack(data: bytes, reading: Reading, entry_count: int) -> None:
+    """Forget the ack with which a journal begins if its message is published only behind it.
+
+    It told how far the queue had come (Journal.restart).  Conversions from version 2 used to move that message after it.
+    """
+    first = data[: jif.ACTION_BYTES]
+    kind, seq_id = divmod(int.from_bytes(first, "big"), jif.NO_SEQ_ID)
+    number, relative = divmod(seq_id, entry_count)
+    facts = reading.facts.get(number)
+    if (
+        facts is not None
+        and _JOURNAL.kinds[kind] == _ACK
+        and relative in facts.published
+        and data.find(first, 1) < 0
+    ):
+        facts.acked.discard(relative)
 
 
 def read_segment(
