@@ -557,3 +557,25 @@ def test_a_journal_whose_name_could_not_be_synced_is_made_anew() -> None:
     disk.power_cut()
     again, _ = kit.recover(disk)
     assert list(kit.everything(again)) == [0]
+
+
+def test_a_journal_that_was_restarted_without_a_descriptor_to_sync_its_name_has_one_before_anything_is_confirmed() -> (
+    None
+):
+    disk = kit.disk()
+    index, _ = kit.recover(disk, kit.settings(4))
+    index.publish_many(0, kit.records(3), persistent=True)
+    index.sync(Trigger.TIMER)
+    index.begin_flush()
+    index.publish_many(3, kit.records(2, first=3), persistent=True)  # so that the journal is copied
+    index.flush_buffer(Trigger.TIMER)
+    disk.before_op = lambda op, _path: setattr(disk, "no_descriptors", op == "rename" or disk.no_descriptors)
+    while index.flushing:
+        index.flush_step()
+    with pytest.raises(OSError, match="Too many open files"):
+        index.sync(Trigger.TIMER)
+    disk.before_op, disk.no_descriptors = None, False
+    index.sync(Trigger.TIMER)
+    disk.power_cut()
+    again, _ = kit.recover(disk, kit.settings(4))
+    assert list(kit.everything(again)) == [0, 1, 2, 3, 4]

@@ -125,6 +125,7 @@ class QueueIndex(LiveSegments[Segment]):
             except OSError as error:
                 if not is_full(error) or not is_whole:
                     raise  # else: what consumers ack makes room for the flush to go on
+            index._journal.have_name()
             index._journal.file.datasync()  # else a power cut may bring the old journal back, without its last acks
         return index, found
 
@@ -279,6 +280,7 @@ class QueueIndex(LiveSegments[Segment]):
     def to_sync(self, trigger: Trigger) -> Sequence[File]:
         """See Index."""
         self.flush_buffer(trigger)
+        self._journal.have_name()
         return (self._journal.file,) if self._unsynced_bytes else ()
 
     def sync(self, trigger: Trigger, *, alone: bool = True) -> Synced:
@@ -289,6 +291,7 @@ class QueueIndex(LiveSegments[Segment]):
             if not is_full(error):
                 raise
             self._flush_without_buffer(error)
+        self._journal.have_name()
         if self._unsynced_bytes:
             self._journal.file.datasync()
         elif not self._never_written:
@@ -423,6 +426,7 @@ class QueueIndex(LiveSegments[Segment]):
     def terminate(self, *, next_seq_id: int, next_deliver_seq_id: int) -> Terms:
         """Close after a clean stop: everything is synced; the terms are for the next start."""
         self.sync(Trigger.CLOSE)
+        self._journal.have_name()
         self._journal.file.datasync()  # a flush may have begun it anew since
         self._journal.close()
         return self.terms(next_seq_id=next_seq_id, next_deliver_seq_id=next_deliver_seq_id)

@@ -24,6 +24,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from warrenmq.directory.torn import in_doubt
+from warrenmq.seams.disk import is_short_of_descriptors
 
 if TYPE_CHECKING:
     from warrenmq.seams.disk import Disk, File
@@ -84,6 +85,8 @@ class Journal:
         self.retired: File | None = None
         """A journal that has been replaced: it has no name any more, only blocks, which `reclaim` gives back."""
         self._retired_size = 0
+        self._renamed = False
+        """The file has taken the place of another one, and the folder was not synced since, for want of descriptors."""
 
     def publish_many(self, first_seq_id: int, records: list[bytes], *, persistent: bool) -> None:
         """Add publishes of consecutive sequence ids, each with its deliver."""
@@ -189,10 +192,22 @@ class Journal:
         self._retire(self.file)
         self.file = new
         self.size = new.size()
+        self._renamed = True
         try:
+            self.have_name()
+        except OSError as error:
+            if not is_short_of_descriptors(
+                error
+            ):  # a power cut could leave either journal: not to be tried again
+                raise RuntimeError(
+                    "the folder of a journal that was restarted could not be synced"
+                ) from error
+
+    def have_name(self) -> None:
+        """Make the name of a journal that was restarted durable, without which no sync of it counts."""
+        if self._renamed:
             self._disk.sync_dir(self._directory)
-        except OSError as error:  # a power cut could leave either journal: not to be tried again
-            raise RuntimeError("the folder of a journal that was restarted could not be synced") from error
+            self._renamed = False
 
     def begin_anew(self, last_seq_id: int | None) -> None:
         """Forget the file and the buffer, durably: the segment files have everything, synced.  See `restart` for `last_seq_id`."""
