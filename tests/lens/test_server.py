@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -35,6 +36,7 @@ from warrenmq.lens.record_bytes import RecordReader
 from warrenmq.lens.server import Guard, Site, site
 from warrenmq.lens.sources import Follower, recorded, row_of, rows_from
 from warrenmq.replay.export.selection import rows_in_order
+from warrenmq.trace import tail
 from warrenmq.trace.reader import open_memory, open_trace
 from warrenmq.trace.segment import decode_header, encode_header
 
@@ -233,6 +235,30 @@ def test_without_descriptors_the_page_waits_and_the_log_gets_a_line_a_second(tra
     said = [each for each in caplog.records if "out of system resource" in each.getMessage()]
     assert len(said) == len(refused)
     assert "Traceback" not in caplog.text
+
+
+def test_a_follower_that_had_no_descriptor_goes_on(tmp_path, monkeypatch):
+    failed = threading.Event()
+
+    def refuse(path):
+        failed.set()
+        raise OSError(errno.EMFILE, "Too many open files", path)
+
+    with warrenmq.open(tmp_path / "data", trace=tmp_path / "trace") as broker:
+        jobs = broker.declare_queue("jobs")
+        follower = Follower(str(tmp_path / "trace"), "t")
+        follower.start()
+        with monkeypatch.context() as without:
+            without.setattr(tail, "files_at", refuse)
+            assert failed.wait(LIMIT)
+        jobs.publish(b"x").result(LIMIT)
+    with open_trace(tmp_path / "trace") as whole:
+        rows = whole.catalog.rows
+    end = time.monotonic() + LIMIT
+    while follower.feed.last < rows and time.monotonic() < end:
+        time.sleep(0.01)
+    follower.close()
+    assert follower.feed.last == rows
 
 
 def test_a_running_broker_is_followed(tmp_path, watched):

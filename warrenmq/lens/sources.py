@@ -133,6 +133,8 @@ class Follower:
             except CallerError as why:  # a run of a later version has begun
                 self.feed.end(str(why))
                 return
+            except OSError:  # no descriptors, say: the next look finds what this one did not
+                continue
 
     def close(self) -> None:
         """Stop following."""
@@ -148,10 +150,11 @@ class Follower:
         self._name_runs(now)
         parts, _ = self._tail.parts(self._place, now)
         numbers = {key: place["n"] for key, place in now.items()}
-        for chunk, columns in read_parts(parts, numbers):
-            self._waiting.setdefault(chunk.run, []).extend(rows_of(columns))
+        found = [(chunk.run, rows_of(columns)) for chunk, columns in read_parts(parts, numbers)]
         settled = {place["n"]: place["settled"] for place in now.values()}
-        self._place = now
+        self._place = now  # once nothing can fail any more, so that a look that failed is repeated whole
+        for run, rows in found:
+            self._waiting.setdefault(run, []).extend(rows)
         for run, rows in sorted(self._waiting.items()):
             rows.sort(key=_by_time)
             count = bisect_right(rows, settled[run], key=itemgetter(0))
