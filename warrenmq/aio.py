@@ -29,7 +29,7 @@ from warrenmq.broker.arguments import Named, check_bodies, name
 from warrenmq.broker.broker import QueueHandle as _Queue
 from warrenmq.broker.consumer import DEFAULT_PREFETCH, DOWN, ConsumeOptions, consume_options
 from warrenmq.broker.consumer import Consumer as _Consumer
-from warrenmq.cancellable import in_thread
+from warrenmq.cancellable import in_thread, to_the_end
 from warrenmq.checks import is_a, seconds, whole
 from warrenmq.errors import Blocked, BrokerClosed, Error
 from warrenmq.node.alarms import BlockedPublisher
@@ -87,7 +87,7 @@ class Broker:
 
     async def close(self, timeout: float | None = 60.0) -> tuple[str, ...]:  # noqa: ASYNC109  # the face's own signature
         """Async version of `warrenmq.Broker.close`."""
-        return () if self.is_forked else await asyncio.to_thread(self.sync.close, timeout)
+        return () if self.is_forked else await to_the_end(partial(self.sync.close, timeout))
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -573,7 +573,7 @@ class Consumer:
         if self._consumer is not None and not self._broker.is_forked:
             while self._ready:
                 self._ready.pop().nack()
-            await asyncio.to_thread(self._consumer.cancel)
+            await to_the_end(self._consumer.cancel)
 
     async def __aenter__(self) -> Self:
         await self._started()

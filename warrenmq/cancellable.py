@@ -33,6 +33,14 @@ async def in_thread(call: Callable[[], T], give_back: Callable[[T], object]) -> 
         raise
 
 
+async def to_the_end(call: Callable[[], T]) -> T:
+    """Call in a worker thread; a task that is cancelled meanwhile ends at once, and the call is made all the same.
+
+    `asyncio.to_thread` takes back a call that no thread has begun.
+    """
+    return await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, call))
+
+
 class _Errand(Generic[T]):
     """A call whose result one side has: the task, or once that is cancelled `give_back`."""
 

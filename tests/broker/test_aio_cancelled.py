@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
@@ -106,6 +107,35 @@ def test_messages_that_cancelled_tasks_were_about_to_get_are_in_the_queue(tmp_pa
             await until(all_back)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("what", ["consumer", "broker"])
+def test_what_a_cancelled_task_was_about_to_end_ends(tmp_path: Path, what: str) -> None:
+    """No thread has begun with it when the task is cancelled."""
+    go = threading.Event()
+
+    async def main() -> None:
+        broker = await aio.open(tmp_path).start()
+        queue = await broker.declare_queue("q")
+        consumer = queue.consume(3)
+        await consumer.get(0)
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        loop.run_in_executor(None, go.wait, LIMIT)
+        task = asyncio.create_task(consumer.cancel() if what == "consumer" else broker.close())
+        await asyncio.sleep(0)
+        await cancelled(task)
+        go.set()
+        if what == "consumer":
+
+            async def is_cancelled() -> bool:
+                return (await queue.info()).consumers == 0
+
+            await until(is_cancelled)
+            await broker.close()
+
+    asyncio.run(main())
+    warrenmq.open(tmp_path).close()
 
 
 def test_tasks_that_share_a_consumer_subscribe_once(tmp_path: Path) -> None:
