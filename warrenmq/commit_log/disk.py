@@ -22,7 +22,7 @@ successor, with the whole file.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from posixpath import dirname
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -277,22 +277,16 @@ class LoggedDisk:
             file.begin_sync()
         forgets = []
         for file in files:
-            try:
+            with self._outside_the_log(each.relative for each in files):
                 file.sync_alone()
-            except OSError as error:
-                self.log.cannot_sync(error, [each.relative for each in files])
-                raise
             if file.relative and file.is_in_log():
                 forgets.append(file.relative)
         return forgets
 
     def sync_many(self, paths: Sequence[str]) -> None:
         unsynced = [name for path in paths if (name := self._relative(path)) in self.unsynced]
-        try:
+        with self._outside_the_log(map(self._relative, paths)):
             self._disk.sync_many(paths)
-        except OSError as error:
-            self.log.cannot_sync(error, map(self._relative, paths))
-            raise
         named = [name for name in unsynced if self.log.names(name)]
         if named:
             self._forget(named)
@@ -306,7 +300,7 @@ class LoggedDisk:
         named = [name for name in names if name and self.log.names(name)]
         if not named:
             return
-        try:
+        with self._outside_the_log(named):
             for name in named:
                 with suppress(FileNotFoundError):
                     file = self._disk.open(f"{self._root}/{name}")
@@ -314,10 +308,16 @@ class LoggedDisk:
                         file.datasync()
                     finally:
                         file.close()
-        except OSError as error:
-            self.log.cannot_sync(error, named)
-            raise
         self._forget(named)
+
+    @contextmanager
+    def _outside_the_log(self, names: Iterable[str]) -> Iterator[None]:
+        """Sync these files by themselves; the log is told of a failure."""
+        try:
+            yield
+        except OSError as error:
+            self.log.cannot_sync(error, names)
+            raise
 
     def _forget(self, names: list[str]) -> None:
         if self.log.commit([], (), names) is Outcome.NO_ROOM:

@@ -246,6 +246,13 @@ def write_in_turn(writes: Iterable[Write]) -> None:
 _descriptor = attrgetter("_fd")
 
 
+def _sync(sync: Callable[[int], object], fd: int, path: str) -> None:
+    try:
+        sync(fd)
+    except OSError as error:
+        raise SyncFailed(error.errno, error.strerror, path) from error
+
+
 class RealFile:
     """A descriptor and the end that `append` writes at."""
 
@@ -320,10 +327,7 @@ class RealFile:
         if self._durable:
             SYNCS.total += 1
             with THIS_THREAD.blocking:
-                try:
-                    _datasync(self._fd)
-                except OSError as error:
-                    raise SyncFailed(error.errno, error.strerror, self.path) from error
+                _sync(_datasync, self._fd, self.path)
 
     def begin_sync(self) -> None:
         if self._durable and _sync_file_range is not None:
@@ -462,10 +466,7 @@ class RealDisk:
                 _sync_file_range(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
         with THIS_THREAD.blocking:
             for file, fd in zip(files, descriptors, strict=True):
-                try:
-                    _datasync(fd)
-                except OSError as error:
-                    raise SyncFailed(error.errno, error.strerror, file.path) from error
+                _sync(_datasync, fd, file.path)
 
     def begin_sync(self, files: Sequence[File], waiter: Waiter) -> bool:  # noqa: ARG002
         return False
@@ -477,9 +478,7 @@ class RealDisk:
         for path in paths:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                os.fsync(fd)
-            except OSError as error:
-                raise SyncFailed(error.errno, error.strerror, path) from error
+                _sync(os.fsync, fd, path)
             finally:
                 os.close(fd)
 
