@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count
 from random import Random
@@ -105,14 +106,22 @@ def restarted(broker: Broker) -> list[str]:
     return [each.name for each in broker.stats().actors if each.restarts]
 
 
-@pytest.mark.parametrize("seed", range(24))
-def test_while_nothing_can_be_read_all_is_answered_and_afterwards_all_is_there(seed: int) -> None:
+@contextmanager
+def lived(kind: type[Life], seed: int) -> Iterator[Life]:
+    """A life on a host of its own, over which no process was restarted."""
     draw = Random(seed)
     settings = replace(EVERY_KIND[seed % len(EVERY_KIND)], queue_sleep_after=draw.choice([0, 20, 1000]))
     with SimulatedHost(seed, settings, traced=False) as host:
-        life = ReadsFail(host, draw, host.open())
+        life = kind(host, draw, host.open())
         host.sim.run(life.run)
         assert restarted(life.broker) == []
+        yield life
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_while_nothing_can_be_read_all_is_answered_and_afterwards_all_is_there(seed: int) -> None:
+    with lived(ReadsFail, seed) as life:
+        host, draw = life.host, life.draw
         host.crash(power_cut=draw.random() < 0.5)
         host.disk.reads_fail = True
         with pytest.raises(OSError, match="Input/output error: '/data"):
@@ -127,12 +136,8 @@ def test_while_nothing_can_be_read_all_is_answered_and_afterwards_all_is_there(s
 
 @pytest.mark.parametrize("seed", range(24))
 def test_bad_sectors_stop_no_process_and_no_start_and_what_they_cost_is_told(seed: int) -> None:
-    draw = Random(seed)
-    settings = replace(EVERY_KIND[seed % len(EVERY_KIND)], queue_sleep_after=draw.choice([0, 20, 1000]))
-    with SimulatedHost(seed, settings, traced=False) as host:
-        life = SectorsBreak(host, draw, host.open())
-        host.sim.run(life.run)
-        assert restarted(life.broker) == []
+    with lived(SectorsBreak, seed) as life:
+        host, draw = life.host, life.draw
         told = len(life.broker.stats().damage)
         if draw.random() < 0.3:
             life.broker.close()
