@@ -11,7 +11,7 @@ from warrenmq.directory.torn import SECTOR
 from warrenmq.message.queue_message import Publication, records_of
 from warrenmq.queue_index.record import all_whole, record_problem
 from warrenmq.queue_index.v1.reader import read_journal, read_segment
-from warrenmq.queue_index.v1.segment import Segment
+from warrenmq.queue_index.v1.segment import MARK_BYTES, Segment
 from warrenmq.queue_index.v1.walk import messages
 from warrenmq.trace.events import Trigger
 
@@ -193,6 +193,13 @@ def test_a_flipped_bit_in_the_journal_harms_no_message_of_the_segment(bit: int) 
         # one flipped bit of an ack's sequence id acks another message; nobody can tell
         assert len(LIVE - {7} - live.keys()) <= 1
         assert unchanged({seq: record for seq, record in live.items() if seq < 6})
+
+
+def test_a_record_that_is_cut_off_behind_a_publish_without_a_mark_is_told_as_such() -> None:
+    unmarked = Segment(0, published={3: RECORDS[4]}).entries([3], 1)[0][:-MARK_BYTES]
+    facts, damage = read_segment(unmarked + b"\x40", 16)
+    assert facts.published == {3: RECORDS[4]}
+    assert [(each.offset, each.reason) for each in damage] == [(len(unmarked), "a record is cut off")]
 
 
 @given(st.binary(max_size=400), st.binary(max_size=400))

@@ -140,7 +140,7 @@ def test_records_taken_by_the_column_are_those_taken_one_by_one(
         changed[position] = byte
     by_column = read_segment(bytes(changed[:end]), 60)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reader._Reader, "_alike", lambda _reader, position, *_: (position, -1))
+        patch.setattr(reader._Reader, "_alike", lambda _reader, position, _facts: position)
         assert read_segment(bytes(changed[:end]), 60) == by_column
 
 
@@ -148,10 +148,10 @@ def test_records_of_one_size_are_taken_by_the_column(monkeypatch: pytest.MonkeyP
     taken: list[int] = []
     by_column = reader._Reader._alike
 
-    def counted(self: reader._Reader, position: int, facts: Facts, first: int) -> tuple[int, int]:
-        end, highest = by_column(self, position, facts, first)
+    def counted(self: reader._Reader, position: int, facts: Facts) -> int:
+        end = by_column(self, position, facts)
         taken.append(end - position)
-        return end, highest
+        return end
 
     monkeypatch.setattr(reader._Reader, "_alike", counted)
     facts, damage = read_segment(ALIKE, 60)

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from enum import Enum, IntEnum, auto
+from enum import Enum, auto
 from operator import ne
 from struct import Struct
 from typing import NamedTuple
@@ -80,19 +80,16 @@ class Policy(Enum):
     """Read to list, to mend or to move messages: take all that can be read."""
 
 
-class _Kind(IntEnum):
+class _Kind(Enum):
     """The meaning of the two highest bits of a prefix."""
 
-    NOTHING = 0
-    PUBLISH = 1
-    TRANSIENT = 2
-    MARK = 3
+    NOTHING = auto()
+    PUBLISH = auto()
+    TRANSIENT = auto()
+    MARK = auto()
     """Segment files: the first of a message is a deliver, the second an ack."""
-    DELIVER = 4
-    ACK = 5
-
-
-_NOTHING, _PUBLISH, _TRANSIENT, _MARK, _DELIVER, _ACK = map(int, _Kind)  # members are slow to look up
+    DELIVER = auto()
+    ACK = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +99,7 @@ class _Layout:
     prefix: Struct
     """The prefix of a record, and the whole of a mark; two bits are its kind, the others the sequence id, or the position
     in the segment."""
-    kinds: tuple[int, int, int, int]
+    kinds: tuple[_Kind, _Kind, _Kind, _Kind]
     publish: int
     """The highest bits of a persistent publish."""
     mark: int
@@ -113,11 +110,11 @@ class _Layout:
 
 
 _JOURNAL = _Layout(
-    Struct(">Q"), (_PUBLISH, _TRANSIENT, _DELIVER, _ACK), 0, jif.DELIVER,
+    Struct(">Q"), (_Kind.PUBLISH, _Kind.TRANSIENT, _Kind.DELIVER, _Kind.ACK), 0, jif.DELIVER,
     re.compile(rb"[\x00\x40]\x00.{6}" + _LOOKS_LIKE_A_RECORD, re.DOTALL), 1 << 16,
 )  # fmt: skip
 _SEGMENT = _Layout(
-    Struct(">H"), (_NOTHING, _MARK, _TRANSIENT, _PUBLISH), idx.PUBLISH | idx.PERSISTENT, idx.MARK,
+    Struct(">H"), (_Kind.NOTHING, _Kind.MARK, _Kind.TRANSIENT, _Kind.PUBLISH), idx.PUBLISH | idx.PERSISTENT, idx.MARK,
     re.compile(rb"[\x80-\xff]." + _LOOKS_LIKE_A_RECORD, re.DOTALL), 1 << 14,
 )  # fmt: skip
 
@@ -154,7 +151,7 @@ def _forget_early_ack(data: bytes, reading: Reading, entry_count: int) -> None:
     facts = reading.facts.get(number)
     if (
         facts is not None
-        and _JOURNAL.kinds[kind] == _ACK
+        and _JOURNAL.kinds[kind] is _Kind.ACK
         and relative in facts.published
         and data.find(first, 1) < 0
     ):
@@ -218,8 +215,18 @@ def alike(data: bytes, entry_count: int) -> Run | None:
     return Run(count, min(positions), max(positions), expires)
 
 
+class _NoRecord(Exception):
+    """The bytes at a place are no record."""
+
+    def __init__(self, reason: str, resume: int = 0) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.resume = resume
+        """Where records follow for certain; 0 if that is to be found out."""
+
+
 class _Reader:
-    """One file."""
+    """One file, which is read as a chain of records, each where the one before it ends."""
 
     def __init__(self, data: bytes, layout: _Layout, entry_count: int, limit: int, policy: Policy) -> None:
         self._data = data
@@ -240,6 +247,14 @@ class _Reader:
         """The beginning of the last publish without its own mark."""
         self._undo_mark: set[int] | None = None
         """The set that the last mark was added to."""
+        self._highest = -1
+        """The highest sequence id of a record; `Reading.next_seq_id` follows it at damage and at the end."""
+        self._first = 0
+        """The first sequence id of the segment that the record being read belongs to."""
+        self._last_size = -1
+        """The size of the body that the last publish has."""
+        self._look_again = 0
+        """Where it is worth looking again whether the next publishes are all alike."""
 
     def read(self) -> Reading:
         data, reading = self._data, self._reading
@@ -271,141 +286,137 @@ class _Reader:
         """Read from `position` to the end or to the first bytes that make no sense: where, why, and where records
         follow for certain, if that is known (else 0).
         """
-        data, layout, width, reading = self._data, self._layout, self._width, self._reading
-        unpack, kinds, shift, mask, limit = (
-            layout.prefix.unpack_from, layout.kinds, self._shift, self._seq_id, self._limit,
-        )  # fmt: skip
-        entry_count, end = self._entry_count, len(data)
-        lengths, header_bytes = HEADER.unpack_from, HEADER_BYTES
-        keep = None if self._policy is Policy.RECOVER else header_bytes
-        current, first, stop_of_segment = Facts(), 0, 0
-        highest, actions = reading.next_seq_id - 1, 0
-        last_size, look_again = -1, 0
-        reason, following = "a record is cut off", 0
-        while position + width <= end:
-            (action,) = unpack(data, position)
-            kind, seq_id = kinds[action >> shift], action & mask
-            if seq_id >= limit:
-                reason = f"sequence id {seq_id} is not below {limit}"
-                break
-            if not first <= seq_id < stop_of_segment:
-                number = seq_id // entry_count
-                first = number * entry_count
-                stop_of_segment = first + entry_count
-                current = reading.facts.setdefault(number, Facts())
-            relative = seq_id - first
-            if kind == _ACK:
-                self._undo_mark = current.acked if relative not in current.acked else None
-                current.acked.add(relative)
-                position += width
-                actions += 1
-            elif kind == _DELIVER:
-                self._undo_mark = None  # one too few or too many says nothing
-                current.delivered.add(relative)
-                position += width
-                actions += 1
-            elif kind == _MARK:
-                if relative in current.delivered:
-                    self._undo_mark = current.acked if relative not in current.acked else None
-                    current.acked.add(relative)
-                elif relative in current.published:
-                    self._undo_mark = current.delivered
-                    current.delivered.add(relative)
-                elif not self._in_step(position + width):
-                    # where records follow, only the publish of this mark was damaged, and it is set aside already
-                    reason = "a mark without a publish is followed by bytes that are no record"
-                    break
-                elif not reading.damage:
-                    reason, following = "a mark comes before its publish", position + width
-                    break
-                position += width
-                actions += 1
-            elif kind == _NOTHING:
-                reason = "no record begins with the bits 00"
-                break
-            else:
-                start = position + width
-                body = start + header_bytes
-                if body > end:
-                    reason = "a publish is cut off"
-                    break
-                _, _, size, embedded = lengths(data, start)
-                if size == last_size and position >= look_again and keep is None:
-                    after, top = self._alike(position, current, first)
-                    one = width + header_bytes + embedded
-                    look_again = after + _ALIKE * one
-                    if after > position:
-                        actions += 2 * ((after - position) // (one + width))
-                        highest = max(highest, top)
-                        position, self._believed = after, after
-                        self._last_publish, self._undo_mark = -1, None
-                        continue
-                stop = body + embedded
-                marked = data.startswith(layout.prefix.pack(layout.mark | seq_id), stop) and (
-                    not embedded or data[body] in FIRST_BYTES
-                )
-                record = data[start : stop if keep is None else body]
-                if not marked:
-                    stop, reason, marked = self._without_mark(position, seq_id, size, stop)
-                    if reason:
-                        break
-                    if marked:
-                        reading.damage.append(
-                            Damage(position, stop - position, "the size of an embedded message is wrong")
-                        )
-                        msg_id, expiry, _, _ = lengths(data, start)
-                        record = HEADER.pack(msg_id, expiry, size, stop - body)
-                if relative in current.published:
-                    if not (marked and seq_id in self._unmarked):
-                        reason = f"sequence id {seq_id} is published twice"
-                        following = stop + width if marked else 0
-                        break
-                    self._take_back(current, relative, seq_id)
-                current.published[relative] = record
-                current.places[relative] = position
-                if kind == _TRANSIENT:
-                    current.transient.add(relative)
-                last_size = size
-                self._undo_mark = None
-                actions += 1
-                if marked:
-                    current.delivered.add(relative)
-                    self._last_publish = -1
-                    position = self._believed = stop + width
-                    actions += 1
-                else:
-                    self._unmarked.add(seq_id)
-                    self._last_publish, position = position, stop
-            highest = max(highest, seq_id)
-        reading.next_seq_id = highest + 1
-        reading.actions += actions
-        return position, reason, following
+        data, reading, entry_count, limit = self._data, self._reading, self._entry_count, self._limit
+        unpack, shift, mask = self._layout.prefix.unpack_from, self._shift, self._seq_id
+        cases = {
+            _Kind.NOTHING: self._nothing,
+            _Kind.PUBLISH: self._publish,
+            _Kind.TRANSIENT: self._transient,
+            _Kind.MARK: self._mark,
+            _Kind.DELIVER: self._deliver,
+            _Kind.ACK: self._ack,
+        }
+        read = [cases[kind] for kind in self._layout.kinds]
+        last = len(data) - self._width
+        facts, self._first = Facts(), -entry_count  # no sequence id is in this segment
+        self._last_size, self._look_again = -1, 0
+        try:
+            while position <= last:
+                (action,) = unpack(data, position)
+                seq_id = action & mask
+                if seq_id >= limit:
+                    raise _NoRecord(f"sequence id {seq_id} is not below {limit}")
+                relative = seq_id - self._first
+                if not 0 <= relative < entry_count:
+                    number, relative = divmod(seq_id, entry_count)
+                    self._first = seq_id - relative
+                    facts = reading.facts.setdefault(number, Facts())
+                position = read[action >> shift](position, relative, facts)
+                if seq_id > self._highest:  # noqa: PLR1730 - max() costs three times as much, on every record
+                    self._highest = seq_id
+        except _NoRecord as found:
+            return position, found.reason, found.resume
+        finally:
+            reading.next_seq_id = self._highest + 1
+        return position, "a record is cut off", 0
 
-    def _alike(self, position: int, facts: Facts, first: int) -> tuple[int, int]:
+    # one method for each kind of record: adds it to the facts of its segment and returns where it ends
+
+    def _nothing(self, *_: object) -> int:
+        raise _NoRecord("no record begins with the bits 00")
+
+    def _ack(self, position: int, relative: int, facts: Facts) -> int:
+        self._undo_mark = None if relative in facts.acked else facts.acked
+        facts.acked.add(relative)
+        self._reading.actions += 1
+        return position + self._width
+
+    def _deliver(self, position: int, relative: int, facts: Facts) -> int:
+        self._undo_mark = None  # one too few or too many says nothing
+        facts.delivered.add(relative)
+        self._reading.actions += 1
+        return position + self._width
+
+    def _mark(self, position: int, relative: int, facts: Facts) -> int:
+        after = position + self._width
+        if relative in facts.delivered:
+            return self._ack(position, relative, facts)
+        if relative in facts.published:
+            self._undo_mark = facts.delivered
+            facts.delivered.add(relative)
+        elif not self._in_step(after):
+            # where records follow, only the publish of this mark was damaged, and it is set aside already
+            raise _NoRecord("a mark without a publish is followed by bytes that are no record")
+        elif not self._reading.damage:
+            raise _NoRecord("a mark comes before its publish", after)
+        self._reading.actions += 1
+        return after
+
+    def _transient(self, position: int, relative: int, facts: Facts) -> int:
+        after = self._publish(position, relative, facts)
+        facts.transient.add(relative)
+        return after
+
+    def _publish(self, position: int, relative: int, facts: Facts) -> int:
+        """Read a publish, with its own mark if that follows, or a run of publishes that look alike."""
+        data, recover = self._data, self._policy is Policy.RECOVER
+        start = position + self._width
+        body = start + HEADER_BYTES
+        if body > len(data):
+            raise _NoRecord("a publish is cut off")
+        msg_id, expiry, size, embedded = HEADER.unpack_from(data, start)
+        if recover and size == self._last_size and position >= self._look_again:
+            after: int = self._alike(position, facts)
+            self._look_again = after + _ALIKE * (body + embedded - position)
+            if after > position:
+                return after
+        seq_id, stop = self._first + relative, body + embedded
+        marked = data.startswith(self._own_mark(seq_id), stop) and (not embedded or data[body] in FIRST_BYTES)
+        if not marked:
+            stop, marked = self._without_mark(position, seq_id, size, stop)
+        after = stop + self._width if marked else stop
+        if relative in facts.published:
+            if not (marked and seq_id in self._unmarked):
+                raise _NoRecord(f"sequence id {seq_id} is published twice", after if marked else 0)
+            self._take_back(facts, relative, seq_id)
+        facts.published[relative] = (
+            data[start:stop] if recover else HEADER.pack(msg_id, expiry, size, stop - body)
+        )
+        facts.places[relative] = position
+        self._last_size, self._undo_mark = size, None
+        if marked:
+            facts.delivered.add(relative)
+            self._last_publish, self._believed = -1, after
+        else:
+            self._unmarked.add(seq_id)
+            self._last_publish = position
+        self._reading.actions += 1 + marked
+        return after
+
+    def _alike(self, position: int, facts: Facts) -> int:
         """Read persistent publishes, each with its mark, that have the lengths of the one at `position`.
 
-        Returns where that ends, which is at `position` when anything is odd: the other loop then looks at it; and the
-        highest sequence id.
+        Returns where they end, which is at `position` when anything is odd: `_publish` then looks at it.
 
         Most queues hold messages of one size.  Taking them by the column, not by the record, halves the time of a read.
         """
-        data, layout, width, entry_count = self._data, self._layout, self._width, self._entry_count
-        record = position + width
+        data, layout = self._data, self._layout
+        record = position + self._width
         _, _, size, embedded = HEADER.unpack_from(data, record)
         # the bytes that show that the lengths agree: both of them, the first byte of the message and the header of its body
         start, body = HEADER_BYTES + 1, HEADER_BYTES + embedded - size
         header = body - len(bin_header(size))
         sample = data[record : record + HEADER_BYTES + embedded]
         if not lengths_agree(sample, HEADER_BYTES, len(sample), size):
-            return position, -1
+            return position
         if not embedded:
             header = body = start
         lengths = sample[24:start], sample[header:body]
         letter = layout.prefix.format[-1]
         row = Struct(f">{letter}{HEADER_BYTES + embedded}s{letter}")
         view = memoryview(data)
-        less, more = layout.publish + first, layout.mark - layout.publish
-        many, highest = _ALIKE, -1
+        less, more = layout.publish + self._first, layout.mark - layout.publish
+        many = _ALIKE
         while many := min(many, (len(data) - position) // row.size):
             stop = position + many * row.size
             prefixes, records, marks = columns(row.iter_unpack(view[position:stop]), 3)
@@ -413,7 +424,7 @@ class _Reader:
             if (
                 any(map(ne, marks, [prefix + more for prefix in prefixes]))
                 or min(relatives) < 0
-                or (top := max(relatives)) >= entry_count
+                or max(relatives) >= self._entry_count
                 or len({*relatives}) < many
                 or not facts.published.keys().isdisjoint(relatives)
                 or any((each[24:start], each[header:body]) != lengths for each in records)
@@ -422,30 +433,36 @@ class _Reader:
             facts.published.update(zip(relatives, records, strict=True))
             facts.places.update(zip(relatives, range(position, stop, row.size), strict=True))
             facts.delivered.update(relatives)
-            position, highest = stop, max(highest, first + top)
+            self._highest = max(self._highest, self._first + max(relatives))
+            self._reading.actions += 2 * many
+            self._last_publish, self._undo_mark = -1, None
+            position = self._believed = stop
             many *= 2
-        return position, highest
+        return position
 
-    def _without_mark(self, position: int, seq_id: int, size: int, stop: int) -> tuple[int, str, bool]:
-        """A publish that its own mark does not follow where its size says: where it ends, what is wrong with it if
-        anything is, and whether its mark stands where the message itself ends.
-        """
-        data, width = self._data, self._width
-        record = position + width
+    def _without_mark(self, position: int, seq_id: int, size: int, stop: int) -> tuple[int, bool]:
+        """A publish that its own mark does not follow where its size says: where it ends, and whether its mark stands there."""
+        data = self._data
+        record = position + self._width
         body = record + HEADER_BYTES
         if stop > len(data) or not self._ends(body, stop, size):
             end = stored_end(data, body) if self._policy is Policy.INSPECT else None
-            own_mark = self._layout.prefix.pack(self._layout.mark | seq_id)
-            if end is None or end == stop or not data.startswith(own_mark, end):
-                return stop, "a publish is cut off, or one of its lengths is wrong", False
+            if end is None or end == stop or not data.startswith(self._own_mark(seq_id), end):
+                raise _NoRecord("a publish is cut off, or one of its lengths is wrong")
             if self._next_publish(position + 1, end, certain=True) < end:
-                return stop, "a publish reaches into the next one", False
-            return end, "", True
+                raise _NoRecord("a publish reaches into the next one")
+            reason = "the size of an embedded message is wrong"
+            self._reading.damage.append(Damage(position, end - position, reason))
+            return end, True
         if not _random(data[record : record + 8]):
-            return stop, "a message id is hardly anything but zeros", False
+            raise _NoRecord("a message id is hardly anything but zeros")
         if self._next_publish(position + 1, stop, certain=True) < stop:
-            return stop, "a publish reaches into the next one", False
-        return stop, "", False
+            raise _NoRecord("a publish reaches into the next one")
+        return stop, False
+
+    def _own_mark(self, seq_id: int) -> bytes:
+        """The deliver mark that ends the publish of this sequence id."""
+        return self._layout.prefix.pack(self._layout.mark | seq_id)
 
     def _ends(self, body: int, stop: int, size: int) -> bool:
         """True if data[body:stop] is a whole message as far as its own lengths tell; without bytes it is."""
@@ -535,7 +552,7 @@ class _Reader:
     def _is_known_mark(self, position: int) -> bool:
         """True if a mark stands here of a message that the file publishes."""
         (action,) = self._layout.prefix.unpack_from(self._data, position)
-        if self._layout.kinds[action >> self._shift] not in (_MARK, _DELIVER, _ACK):
+        if self._layout.kinds[action >> self._shift] not in (_Kind.MARK, _Kind.DELIVER, _Kind.ACK):
             return False
         number, relative = divmod(action & self._seq_id, self._entry_count)
         facts = self._reading.facts.get(number)
@@ -565,7 +582,7 @@ class _Reader:
         stop = body + embedded
         if seq_id >= self._limit or stop > len(data) or not _random(data[record : record + 8]):
             return False
-        marked = data.startswith(layout.prefix.pack(layout.mark | seq_id), stop)
+        marked = data.startswith(self._own_mark(seq_id), stop)
         if self._is_published(seq_id) and not (marked and seq_id in self._unmarked):
             return False
         if marked:
@@ -591,9 +608,9 @@ class _Reader:
             return position == len(self._data)
         (action,) = self._layout.prefix.unpack_from(self._data, position)
         kind = self._layout.kinds[action >> self._shift]
-        if kind in (_PUBLISH, _TRANSIENT):
+        if kind in (_Kind.PUBLISH, _Kind.TRANSIENT):
             return self._layout.looks_right.match(self._data, position) is not None
-        return kind != _NOTHING and self._is_published(action & self._seq_id)
+        return kind is not _Kind.NOTHING and self._is_published(action & self._seq_id)
 
 
 def _random(half_an_id: bytes) -> bool:
