@@ -93,28 +93,10 @@ class Recorder:
         self._texts: dict[str, int] = {}
         self._closed = False
         self._is_lossy = False
-        self._header: dict[str, Any] = {
-            "v": SCHEMA_VERSION,
-            "lib": "warrenmq",
-            "run": run,
-            "node": node,
-            "pid": pid,
-            "boot": boot,
-            "directory": directory,
-            "vhost": vhost,
-            "machine": machine,
-            "follows": follows,
-            "untraced": untraced,
-            "wall_ns": clock.wall_ns(),
-            "mono_ns": clock.monotonic_ns(),
-            "slab": SLAB_FORMAT,
-            "n": 0,
-            "columns": list(COLUMNS),
-            "events": _EVENTS,
-            "actors": {},
-            "kinds": {},
-            "texts": {},
-        }
+        self._header = _first_header(
+            clock, run=run, node=node, pid=pid, boot=boot, directory=directory, vhost=vhost, machine=machine,
+            follows=follows, untraced=untraced,
+        )  # fmt: skip
         self._open()
         forks.register(self)
 
@@ -284,6 +266,24 @@ class Recorder:
 
     def _meta(self, meta: dict[str, Any]) -> None:
         self._append(encode_meta(meta), 0)
+
+
+def _first_header(clock: Clock, **of_the_run: object) -> dict[str, Any]:
+    """The header of a run's files before the first; its number `n` and its tables grow with the run."""
+    return {
+        "v": SCHEMA_VERSION,
+        "lib": "warrenmq",
+        **of_the_run,
+        "wall_ns": clock.wall_ns(),
+        "mono_ns": clock.monotonic_ns(),
+        "slab": SLAB_FORMAT,
+        "n": 0,
+        "columns": list(COLUMNS),
+        "events": _EVENTS,
+        "actors": {},
+        "kinds": {},
+        "texts": {},
+    }
 
 
 class ActorTrace:

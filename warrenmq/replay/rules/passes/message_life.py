@@ -311,14 +311,10 @@ def walk(entries: Entries, code: Ints, judges: Mapping[str, Judge]) -> Walked:
     again[1:] = to[1:] == to[:-1]
     delivery = _first_of(delivers[~again], to[~again], messages)
 
-    # of the marks those that decide about the step: whether a delivery is the first one, and a time to live where one was over
+    # only the marks that decide about a step: is it the first delivery, and had a time to live been set
     mark = np.where(was_published, PUBLISHED, 0).astype(np.uint8).take(whose)
     mark[np.flatnonzero(words >> 8 == DELIVER)[again]] |= DELIVERED
-    expired = np.flatnonzero(is_expired(words))
-    if len(expired):
-        limits = np.flatnonzero(event == EXPIRY)
-        limit = _first_of(limits, owner[limits], messages)[whose[expired]]
-        mark[expired[(limit > begins[whose[expired]]) & (limit < steps[expired])]] |= MORTAL
+    _add_mortal(mark, words, steps, whose, begins, np.flatnonzero(event == EXPIRY), owner)
     right = np.ones(len(steps), np.bool_)
     for question in questions(judges):
         right &= question(words, before, mark)
@@ -342,11 +338,7 @@ def walk(entries: Entries, code: Ints, judges: Mapping[str, Judge]) -> Walked:
     fine &= ~damaged | (was_published & ~owed)
 
     acks = np.flatnonzero(event == ACK)
-    if len(delivers) and len(acks):
-        at = np.searchsorted(delivers, acks) - 1
-        last_delivery = np.where((at >= 0) & (to.take(at) == owner.take(acks)), delivers.take(at), -1)
-    else:
-        last_delivery = np.full(len(acks), -1, np.intp)
+    last_delivery = _last_deliveries(delivers, to, acks, owner.take(acks))
     waits = was_published & (begun & WANTS_CONFIRM != 0) & (confirm < 0)
     return Walked(
         entries, starts, sizes, fine, state, ~waits, begins, confirm, delivery, damaged, acks, last_delivery
@@ -358,3 +350,22 @@ def _first_of(places: Places, owners: Places, messages: int) -> Places:
     found = np.full(messages, -1, np.intp)
     found[owners[::-1]] = places[::-1]
     return found
+
+
+def _add_mortal(
+    mark: Bytes, words: Any, steps: Places, whose: Places, begins: Places, limits: Places, owner: Places
+) -> None:
+    """Mark the steps that a time to live ended, if it was set (at `limits`) behind the message's beginning and before the step."""
+    expired = np.flatnonzero(is_expired(words))
+    if len(expired):
+        of = whose[expired]
+        limit = _first_of(limits, owner[limits], len(begins))[of]
+        mark[expired[(limit > begins[of]) & (limit < steps[expired])]] |= MORTAL
+
+
+def _last_deliveries(delivers: Places, to: Places, acks: Places, of: Places) -> Places:
+    """The last of `delivers` (to messages `to`) before each of `acks` (of messages `of`) that is the same message's; -1 = none."""
+    if not len(delivers):
+        return np.full(len(acks), -1, np.intp)
+    at = np.searchsorted(delivers, acks) - 1
+    return np.where((at >= 0) & (to.take(at) == of), delivers.take(at), -1)
