@@ -31,9 +31,8 @@ async def main(url: str) -> None:
     async with connection:
         channel = await connection.channel()
         sensors = await channel.declare_exchange("sensors", aio_pika.ExchangeType.TOPIC, durable=True)
-        heat = await channel.declare_queue(
-            exclusive=True
-        )  # the server gives it a name, and it goes with the connection
+        # the server gives it a name, and it goes with the connection
+        heat = await channel.declare_queue(exclusive=True)
         everything = await channel.declare_queue(exclusive=True)
         await heat.bind(sensors, "*.temperature")
         await everything.bind(sensors, "#")

@@ -87,9 +87,8 @@ class VhostSup(Supervisor):
                 for name, record in vhost.definitions.queues.items()
                 if name not in vhost.asleep
             ]
-            owners += [
-                (f"folder {folder}", (folder,)) for folder in vhost.kept_folders
-            ]  # no queue is called like a path
+            # no queue is called like a path
+            owners += [(f"folder {folder}", (folder,)) for folder in vhost.kept_folders]
             walked = vhost.last_stops.walked
             for name, folders in owners:
                 yield name, [each for folder in folders for each in walked(folder).store_message_ids]

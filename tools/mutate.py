@@ -141,10 +141,8 @@ def _run_in_child(tests: list[str], mutation: Mutation | None) -> None:
     phases = (Phase.explicit, Phase.reuse, Phase.generate)
     settings.register_profile("mutate", derandomize=True, deadline=None, database=None, phases=phases)
     options = ["-xq", "-p", "no:cacheprovider", "--hypothesis-profile=mutate"]
-    options += [
-        "-W",
-        "ignore::pytest.PytestAssertRewriteWarning",
-    ]  # hypothesis is imported before pytest begins
+    # hypothesis is imported before pytest begins
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
     os._exit(pytest.main([*options, *tests]))
 
 

@@ -97,9 +97,8 @@ class Releases:
     def note(self, seq_id: int, queue: str, *, safe: bool) -> None:
         """Take in the answer of one queue."""
         self._answers.append((seq_id, queue, safe))
-        if (
-            not self._told
-        ):  # notified first, looked at second; the reader of the answers does it the other way round
+        # notified first, looked at second; the reader of the answers does it the other way round
+        if not self._told:
             self._told = True
             self._tell()
 

@@ -128,9 +128,8 @@ class QueueDeclarations:
         vhost = self._vhost
         try:
             if any(name in vhost.definitions.gone for name in declared):
-                self._disk.sync_dir(
-                    vhost.directory.queues
-                )  # or a power cut gives a new queue the old one's folder
+                # or a power cut gives a new queue the old one's folder
+                self._disk.sync_dir(vhost.directory.queues)
             vhost.definitions.put_queues([record for record, _ in declared.values()])
         except OSError as error:
             if (refusal := refusal_of(error, DeclareQueue.__name__)) is None:
@@ -152,9 +151,8 @@ class QueueDeclarations:
         if record.exclusive:
             record = replace(record, durable=False)
         if record.name:
-            if not record.name.startswith(
-                OF_QUEUE
-            ):  # a channel makes such a name itself: permissions depend on it
+            # a channel makes such a name itself: permissions depend on it
+            if not record.name.startswith(OF_QUEUE):
                 check_name("queue", record.name)
         else:
             record = replace(record, name=OF_QUEUE + token(self._process.runtime))
@@ -301,9 +299,8 @@ class QueueDeclarations:
         except (Blocked, ResourceError, OSError) as why:
             if isinstance(why, OSError) and not is_full(why):
                 raise
-            self._process.send_after(
-                DELETE_AGAIN, message
-            )  # an auto-delete exchange goes with it, which is written
+            # an auto-delete exchange goes with it, which is written
+            self._process.send_after(DELETE_AGAIN, message)
 
     def monitored_died(self, monitor: int) -> None:
         """A connection ended: its exclusive queues go (rabbit_queue_collector)."""

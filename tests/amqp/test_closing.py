@@ -50,9 +50,8 @@ def busy(node: SimulatedNode, chance: random.Random) -> Any:
         number = chance.choice(CHANNELS)
         client.send(b"".join(publish(number, f"q{chance.choice((*CHANNELS, 9))}", mandatory=True)
                              for _ in range(chance.randrange(1, 90))))  # fmt: skip
-    wanted = chance.choice(
-        (0, client.sent)
-    )  # in the middle of the publishes, or when the last is being answered
+    # in the middle of the publishes, or when the last is being answered
+    wanted = chance.choice((0, client.sent))
     node.host.wait_until(lambda: client.transport.handled_bytes >= wanted)
     return client
 
@@ -83,9 +82,8 @@ def test_a_connection_that_closes_hears_of_nothing_but_its_end(
         original = Channels.close_all
         monkeypatch.setattr(Channels, "close_all", close_all)
         client = busy(node, random.Random(seed))
-        node.host.wait_until(
-            lambda: client.transport.handled_bytes >= client.sent
-        )  # what was sent before is answered
+        # what was sent before is answered
+        node.host.wait_until(lambda: client.transport.handled_bytes >= client.sent)
         client.method(Connection.Close(200, "bye", 0, 0))
         node.host.wait_until(lambda: bool(seen))
         assert after(client, seen[0]) == [(0, "Connection.CloseOk")]

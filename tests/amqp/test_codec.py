@@ -75,9 +75,8 @@ def test_every_method_comes_back_as_it_was(method):
 
 @pytest.mark.parametrize("kind", commands.INDEX_MAPPING.values(), ids=lambda kind: kind.name)
 def test_every_method_of_pamqp_is_read_and_written_as_pamqp_does(kind):
-    texts = {
-        name: "0" for name in kind.__slots__ if kind.amqp_type(name) == "longstr"
-    }  # bytes are none to pamqp
+    # bytes are none to pamqp
+    texts = {name: "0" for name in kind.__slots__ if kind.amqp_type(name) == "longstr"}
     theirs = make(kind, **texts | {"out_of_band": "0"} if kind is commands.Channel.Open else texts)
     data = pamqp_frame.marshal(theirs, 1)
     assert encode_method(1, decode_method(payload_of(data))) == data

@@ -145,9 +145,8 @@ def test_a_get_that_waits_is_no_reason_for_a_death_and_goes_to_the_successor(bro
 def test_over_amqp_the_channel_is_closed_and_the_others_go_on(broker: warrenmq.Broker, handled: tuple[Counter[type], set[type]],
                                                               request_: type, method: str) -> None:  # fmt: skip
     counts, deadly = handled
-    if (
-        request_ is Delete
-    ):  # a call of the vhost process, which takes a dead queue for one that can be deleted
+    # a call of the vhost process, which takes a dead queue for one that can be deleted
+    if request_ is Delete:
         request_ = DeleteQueue
     with serve(broker, port=0) as server:
         parameters = pika.ConnectionParameters("127.0.0.1", server.port)

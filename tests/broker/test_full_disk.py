@@ -269,9 +269,8 @@ def test_a_real_full_disk_refuses_takes_again_when_there_is_room_and_loses_nothi
                 with pytest.raises(warrenmq.Blocked, match="disk is full"), broker.tx():
                     queue.publish(bytes(size))
             filler.unlink()
-            confirms = [
-                queue.publish(b"%d " % number + bytes(size)) for number in range(1_000)
-            ]  # until it is full again
+            # until it is full again
+            confirms = [queue.publish(b"%d " % number + bytes(size)) for number in range(1_000)]
             taken = [number for number, confirm in enumerate(confirms) if _answer(confirm) is None]
         subprocess.run(["mount", "-o", "remount,size=64m", tmp_path], check=True)
         with warrenmq.open(tmp_path / "data", settings={"profile": profile}) as broker:

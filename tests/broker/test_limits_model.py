@@ -116,9 +116,8 @@ class Limited(RuleBasedStateMachine):
         """The broker is at rest and has what the model has."""
         letters = []
         known = len(self.ready) + 1
-        while (
-            known != len(self.ready) or self.near()
-        ):  # each step takes some time, and timers count whole milliseconds
+        # each step takes some time, and timers count whole milliseconds
+        while known != len(self.ready) or self.near():
             known = len(self.ready)
             self.host.sleep(SETTLED)
             self.expire()

@@ -57,9 +57,8 @@ class Publishers:
         """One publisher's life."""
         choose = Random(seed)
         broker = copy(self.broker)
-        broker.inside.client = Client(
-            broker.inside.client.engine
-        )  # tasks of a simulation share a thread, and would share its sender
+        # tasks of a simulation share a thread, and would share its sender
+        broker.inside.client = Client(broker.inside.client.engine)
         for number in range(self.operations):
             self.step(broker, choose, b"%s %d " % (seed.encode(), number))
             self.broker.runtime.checkpoint()  # another publisher may go on, whether or not the queue does

@@ -298,9 +298,8 @@ def test_whatever_cannot_start_for_a_while_the_rest_goes_on_and_all_comes_back(
                     except warrenmq.ResourceError:
                         with pytest.raises(warrenmq.NotFound):
                             broker.queue(f"q{number}")
-                    except (
-                        warrenmq.BrokerClosed
-                    ):  # the vhost has waited for threads itself, and too long for a caller
+                    except warrenmq.BrokerClosed:
+                        # the vhost has waited for threads itself, and too long for a caller
                         pass
                     except warrenmq.ProcessDied:  # a store was killed, and the vhost was about to go with it
                         pass

@@ -62,18 +62,11 @@ WRITING = [
     "demo --engine python --messages 3 --data out --report T",
 ]  # fmt: skip
 CAN_BE = {
-    "trace rabbitmq T": {
-        "a text",
-        "an empty file",
-        "bytes",
-        "nothing",
-    },  # a log that has no record yet, or damage
+    # a log that has no record yet, or damage
+    "trace rabbitmq T": {"a text", "an empty file", "bytes", "nothing"},
     "demo --engine python --data out --input T": {"a text", "bytes"},
-    "serve --data out --config T": {
-        "an empty file",
-        "nothing",
-        "a full disk",
-    },  # no setting, or one without end
+    # no setting, or one without end
+    "serve --data out --config T": {"an empty file", "nothing", "a full disk"},
     "serve --data out --users T": {"a full disk"},
 }
 """What a verb can use."""

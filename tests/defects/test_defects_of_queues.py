@@ -75,9 +75,8 @@ def test_a_publisher_waits_for_credit_no_longer_than_its_queue_lives() -> None:
     assert stuck.wait(LIMIT)
     confirms += [queue.publish(b"x") for _ in range(3)]
     assert broker.would_block("", "q")
-    confirms += [
-        queue.publish(b"y") for _ in range(20)
-    ]  # the first of these waits for credit that never comes
+    # the first of these waits for credit that never comes
+    confirms += [queue.publish(b"y") for _ in range(20)]
     for confirm in confirms[:5]:
         with pytest.raises(warrenmq.Nacked):
             confirm.result()

@@ -149,7 +149,6 @@ def test_each_refusal_says_what_is_wrong():
         ArgumentTypeError, match=r"^object cannot be written: there is no way to write object; use plain"
     ):
         Codec("msgpack").encode(object())
-    with pytest.raises(
-        ArgumentValueError, match=r"is not application/msgpack: [A-Z]"
-    ):  # msgpack's error has no text
+    # msgpack's error has no text
+    with pytest.raises(ArgumentValueError, match=r"is not application/msgpack: [A-Z]"):
         Codec("msgpack").decode(b"\xc1", None)

@@ -196,8 +196,7 @@ def test_a_flipped_bit_in_a_stored_message_costs_this_message_and_is_reported(
         host.check_trace()
     for queue, had in made.queues.items():
         lost = {each.sha256 for each in had.messages} - set(found[queue])
-        assert set(found[queue]) <= set(
-            made.bodies[queue]
-        )  # an acked one may come back with the marks behind it
+        # an acked one may come back with the marks behind it
+        assert set(found[queue]) <= set(made.bodies[queue])
         assert lost <= {message.sha256}
     assert message.sha256 not in found[name] or len(stored_in(made.files, message)) > 1

@@ -195,9 +195,8 @@ def test_a_crash_at_any_operation_loses_nothing_and_the_next_run_does_the_rest(
 ) -> None:
     source = variant(name, tmp_path / "source")
     had = given_back(source)
-    for operation in range(
-        0, 10_000, 1 if name.startswith("rdq") else 7
-    ):  # an index is written record by record
+    # an index is written record by record
+    for operation in range(0, 10_000, 1 if name.startswith("rdq") else 7):
         node = tmp_path / "node"
         shutil.rmtree(node, ignore_errors=True)
         shutil.copytree(source, node)

@@ -199,9 +199,8 @@ def compare_store(picture: Picture, said: Said) -> None:
     assert records == {picture.number(msg): row for msg, row in state["records"].items()}, where
     shown = {key: value for key, value in picture.flying(store).items() if key[1] not in sending}
     told = {(picture.number(m), q): v for (m, q), v in state["flying"].items() if q not in sending}
-    if (
-        store == "t"
-    ):  # SEND names the first message of a batch; which other transient ones are in it is not told
+    # SEND names the first message of a batch; which other transient ones are in it is not told
+    if store == "t":
         assert shown.items() <= told.items(), where
         assert sending or picture.cached(store) <= set(map(picture.number, state["cached"])), where
         return

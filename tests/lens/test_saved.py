@@ -156,9 +156,8 @@ def test_the_page_fits(saved, watched, width):
         "lens.go(lens.tape.next(700, 1, (row) => lens.tape.head.events[lens.tape.row(row).event] === 'APPEND'))"
     )
     shapes = "[...document.querySelectorAll('.cell.foc, .rec.foc, .chip.foc')].map((each) => getComputedStyle(each).boxShadow.includes('-5px'))"
-    assert set(shown.evaluate(shapes)) == {
-        True
-    }  # this row's message differs in form, not by its colour alone
+    # this row's message differs in form, not by its colour alone
+    assert set(shown.evaluate(shapes)) == {True}
     unnamed = "[...document.querySelectorAll('button, select, input')].filter((e) => !(e.innerText || e.ariaLabel || e.title).trim()).length"
     assert shown.evaluate(unnamed) == 0
 

@@ -373,14 +373,8 @@ def test_the_command_serves_until_ctrl_c(tmp_path):
     host.open().close()
     host.save_trace(tmp_path / "trace")
     host.close()
-    command = [
-        sys.executable,
-        "-m",
-        "warrenmq",
-        "lens",
-        str(tmp_path),
-        "--live",
-    ]  # the trace is in a folder of it
+    # the trace is in a folder of it
+    command = [sys.executable, "-m", "warrenmq", "lens", str(tmp_path), "--live"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
         url = process.stdout.readline().removeprefix("ready ").strip()

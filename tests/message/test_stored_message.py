@@ -144,9 +144,8 @@ def test_times_keep_their_moment_and_become_utc() -> None:
 
 
 def test_properties_of_an_amqp_client_are_stored_as_they_came():
-    raw = (
-        bytes.fromhex("b000") + b"\x0atext/plain" + bytes(4) + b"\x02"
-    )  # content_type, headers, delivery_mode
+    # content_type, headers, delivery_mode
+    raw = bytes.fromhex("b000") + b"\x0atext/plain" + bytes(4) + b"\x02"
     stored = encode(encode_raw_head("amq.topic", ["a.b", "c"], raw), b"body")
     message = decode(stored)
     assert message.stored_properties == raw

@@ -78,9 +78,8 @@ class World:
             self.publish(0)
 
     def consume(self, prefetch: int) -> None:
-        self.count(
-            0
-        )  # basic.consume and acks have a higher priority than publishes, and may be handled before them
+        # basic.consume and acks have a higher priority than publishes, and may be handled before them
+        self.count(0)
         prefetch = 1 + prefetch % 9
         self.room += prefetch
         self.channel.consume("q", prefetch)

@@ -255,9 +255,8 @@ def undamaged(queue: Queue, before: Mapping[str, bytes], after: Mapping[str, byt
 def missing(wanted: Iterable[Any], found: Iterable[Any]) -> list[Any]:
     """The wanted ones that were not found, or not in order."""
     rest = iter(found)
-    return [
-        each for each in wanted if each not in rest
-    ]  # a subsequence: `in` takes from an iterator what it passes
+    # a subsequence: `in` takes from an iterator what it passes
+    return [each for each in wanted if each not in rest]
 
 
 def _around(files: Mapping[str, bytes], run: Place, more: int) -> bytes:

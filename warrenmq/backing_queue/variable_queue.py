@@ -197,9 +197,8 @@ class VariableQueue(ABC):
         else:
             queue.extend(zip(count(first), here, repeat(embedded), repeat(None)))
             self.ram_msg_count += kept
-            self.ram_bytes += sum(
-                map(len, here)
-            )  # as in_memory() counts bodies that are part of their records
+            # as in_memory() counts bodies that are part of their records
+            self.ram_bytes += sum(map(len, here))
         if self.has_ram_duration:
             self._operated(new)
         return first, {first + i: records[i][:16] for i in stored} if persistent and stored else {}
@@ -449,9 +448,8 @@ class VariableQueue(ABC):
         if self.ready_bytes is None:
             return 0
         size = sum(map(body_size, taken))
-        self.ready_bytes = (
-            self.ready_bytes - size if self.ready else 0
-        )  # the index's lost ones were counted, too
+        # the index's lost ones were counted, too
+        self.ready_bytes = self.ready_bytes - size if self.ready else 0
         return size
 
     def terminate(self) -> list[Terms]:

@@ -108,9 +108,8 @@ class Broker:
         self._exclusive_queues: list[str] = []
         """Exclusive queues of this Broker, which are deleted when it is closed."""
         try:
-            client.calls.call_named(
-                RABBIT_ALARM, GetAlarms()
-            )  # from here on the alarms that the monitors found are in force
+            # from here on the alarms that the monitors found are in force
+            client.calls.call_named(RABBIT_ALARM, GetAlarms())
         except BaseException:
             engine.give_up()
             raise
@@ -374,9 +373,8 @@ class Broker:
 
     def _set_limit(self, monitor: str, request: SetVmMemoryHighWatermark | SetDiskFreeLimit) -> int:
         in_bytes: int = self._calls.call_named(monitor, request)
-        self._calls.call_named(
-            RABBIT_ALARM, GetAlarms()
-        )  # the alarm has handled the monitor's cast when it answers this
+        # the alarm has handled the monitor's cast when it answers this
+        self._calls.call_named(RABBIT_ALARM, GetAlarms())
         return in_bytes
 
     # -- the end

@@ -72,9 +72,8 @@ class ActorCalls:
         if queue not in self._vhost.asleep:
             return False
         while True:
-            with suppress(
-                ProcessDied
-            ):  # the virtual host is being restarted; to be woken twice is to be woken
+            # the virtual host is being restarted; to be woken twice is to be woken
+            with suppress(ProcessDied):
                 self.call_named(VHOST_PROCESS, Wake(queue))
                 return True
 

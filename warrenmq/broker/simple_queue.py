@@ -89,6 +89,7 @@ class Queue:
         self._broker: Broker = open(path, settings=settings)
         self._broker.declare_queue(NAME)
         self._queue = QueueHandle(self._broker, NAME, ack_in_time=False)
+        # queue.Queue lets a task take its time
         self._consumer = Consumer(
             self._broker.inside.client,
             NAME,
@@ -97,7 +98,7 @@ class Queue:
             exclusive=False,
             priority=0,
             ack_in_time=False,
-        )  # queue.Queue lets a task take its time
+        )
         self._taking = threading.Lock()
         """Held by the one thread that waits in the consumer: the others wait for the lock."""
         self._mine = threading.local()

@@ -60,9 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
     """Parse into `args`, and do it; what was said is written when this returns."""
     known = verbs()
-    if (
-        not logging.getLogger().handlers
-    ):  # else what libraries log, as an interrupted py4j its stack, goes to stderr
+    # else what libraries log, as an interrupted py4j its stack, goes to stderr
+    if not logging.getLogger().handlers:
         logging.getLogger().addHandler(logging.NullHandler())
     try:
         parser(known).parse_args(argv, args)

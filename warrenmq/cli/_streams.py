@@ -53,9 +53,8 @@ class _Stderr(io.FileIO):
 @contextmanager
 def standard_streams() -> Iterator[None]:
     """Guard the streams, unless a program has replaced them; yields once they are."""
-    for number, mode in enumerate(
-        (os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)
-    ):  # reading, and writing, still fails
+    # reading, and writing, still fails
+    for number, mode in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
         _occupy(number, mode)
     before = sys.stdout, sys.stderr
     if sys.stdout is sys.__stdout__:

@@ -51,9 +51,8 @@ def run(args: argparse.Namespace) -> int:
 
 def words_of(path: str, verbs: dict[str, argparse.ArgumentParser]) -> dict[str, list[str]]:
     """The words that may come next: path of verbs ("", " trace", " trace show", ...) -> verbs, or options and choices."""
-    names = {
-        id(parser): name for name, parser in reversed(verbs.items())
-    }  # without the other names of a verb
+    # without the other names of a verb
+    names = {id(parser): name for name, parser in reversed(verbs.items())}
     found = {path: [name for name, parser in verbs.items() if names[id(parser)] == name and name[0] != "_"]}
     for name in found[path]:
         below = f"{path} {name}"

@@ -107,9 +107,8 @@ def run(args: argparse.Namespace) -> int:
 def _list(api: Api, args: argparse.Namespace, listing: Listing) -> None:
     names = {name: path(str(value)) for name, value in vars(args).items() if isinstance(value, str)}
     renamed = dict(listing.renamed)
-    fields = ",".join(
-        path(renamed.get(column, column)) for column in args.columns
-    )  # some are counted if they are named
+    # some are counted if they are named
+    fields = ",".join(path(renamed.get(column, column)) for column in args.columns)
     rows = api.call("GET", listing.path.format_map(names) + (f"?columns={fields}" if fields else ""))
     if args.json:
         print(json.dumps(rows))

@@ -379,9 +379,8 @@ def remove_log(disk: Disk, root: str) -> Contents | None:
     found = replay(disk, root)
     CommitLog(disk, root, 0, found).close()
     newest = f"{root}/{FILE_NAMES[read(disk, root).file]}"
-    for path in sorted(
-        paths, key=newest.__eq__
-    ):  # this file last: alone it still says that the log was closed cleanly
+    # this file last: alone it still says that the log was closed cleanly
+    for path in sorted(paths, key=newest.__eq__):
         disk.unlink(path)
         disk.sync_dir(root)
     return found

@@ -198,9 +198,8 @@ class CommitLog:
         self._made = False
         """The files were made, and the folder not synced since."""
         self._id = found.id or log_id
-        if (
-            found.newest
-        ):  # the files are about to change, and a later replay must not write old bytes over them
+        # the files are about to change, and a later replay must not write old bytes over them
+        if found.newest:
             self._open()
             self._current = found.file
             self._files[found.file].position = found.end
@@ -251,9 +250,8 @@ class CommitLog:
                 return batch.outcome
             if batch.outcome is not None:
                 raise OSError(*batch.outcome.args) from batch.outcome
-            with (
-                self._tables
-            ):  # the leader was killed on the way: write the batch again, whatever reached the log
+            # the leader was killed on the way: write the batch again, whatever reached the log
+            with self._tables:
                 if self._collecting is batch:
                     self._collecting = None
 
@@ -361,9 +359,8 @@ class CommitLog:
     def _mark(self, flags: int = 0) -> None:
         """Write a checkpoint: a record which says that no earlier one is needed, as all files are synced."""
         if not self._has_room_for_mark():
-            self._current = (
-                1 - self._current
-            )  # the last record is a checkpoint too, so the other file is not needed
+            # the last record is a checkpoint too, so the other file is not needed
+            self._current = 1 - self._current
             self._files[self._current].position = 0
         file = self._files[self._current]
         self._first = file.start = self._number

@@ -162,10 +162,8 @@ def read_all(data: bytes, log: int) -> list[Record]:
 
 def id_of(files: Iterable[bytes]) -> int | None:
     """Find the id of the log in its files; None if they have no record."""
-    for begins in (
-        True,
-        False,
-    ):  # the beginning of a file cannot be bytes of a message that look like a record
+    # the beginning of a file cannot be bytes of a message that look like a record
+    for begins in (True, False):
         for data in files:
             at = 0
             while at >= 0:

@@ -103,9 +103,8 @@ class Definitions:
 def read(files: Mapping[str, bytes]) -> Definitions:
     """Read the files, as far as they can be read."""
     records = mnesia.tables(TABLES, files)
-    parameters = _each(
-        records.pop("rabbit_runtime_parameters"), _parameter
-    )  # those of the cluster are none of a virtual host
+    # those of the cluster are none of a virtual host
+    parameters = _each(records.pop("rabbit_runtime_parameters"), _parameter)
     queues = _each(records["rabbit_durable_queue"], _queue)
     exchanges = _each(records["rabbit_durable_exchange"], _exchange)
     bindings = _each(records["rabbit_durable_route"], _binding)

@@ -96,9 +96,8 @@ class JsonWriter:
         """Writes what is given back, returns what is not."""
         rest: list[dict[str, Any]] = []
         for row in rows:
-            if (
-                row.reason != NO_RECORD
-            ):  # a missing record is listed as damage, unless the directory is in use
+            # a missing record is listed as damage, unless the directory is in use
+            if row.reason != NO_RECORD:
                 self.problems += not row.normal
             if row.reason is not None:
                 rest.append(not_recovered(row))

@@ -114,9 +114,8 @@ def recognise(findings: Findings) -> Layout:
         vhosts = [path for path in folders if os.path.basename(below) == "vhosts" and os.path.isdir(path)]
         vhosts = vhosts or [path for path in folders if os.path.exists(f"{path}/.vhost")]
         if vhosts:
-            old = (
-                [root] if below == VHOSTS and "queues" in names else []
-            )  # left behind by an upgrade from 3.6
+            # left behind by an upgrade from 3.6
+            old = [root] if below == VHOSTS and "queues" in names else []
             return Layout("node", [_vhost(findings, os.path.normpath(path), root) for path in vhosts + old])
     if _is_queue(names):
         folder = os.path.realpath(root)

@@ -164,6 +164,6 @@ class Fold:
         self._checkpoints.append(checkpoint)
         while len(self._checkpoints) > _MOST_CHECKPOINTS or (
             len(self._checkpoints) > 2 and sum(each.size for each in self._checkpoints) > _MOST_KEPT
-        ):  # every other one goes; the first one stays
+        ):
             self._every *= 2
-            del self._checkpoints[1::2]
+            del self._checkpoints[1::2]  # the first one stays

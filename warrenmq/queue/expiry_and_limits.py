@@ -90,9 +90,8 @@ class ExpiryAndLimits:
     def fetch(self, most: int, *, ack_required: bool) -> list[Fetched]:
         """Take up to `most` messages from the front, fewer if one among them has expired; drops expired ones at the front."""
         if self.may_expire and self._go_ahead:
-            now = (
-                self._now() if self._arrived is None else self._arrived - 1
-            )  # a consumer may take a message that lives 0 ms
+            # a consumer may take a message that lives 0 ms
+            now = self._now() if self._arrived is None else self._arrived - 1
             self._drop_expired(now)
             most = fresh(islice(self._vq.front(), most), now)
             if not most:

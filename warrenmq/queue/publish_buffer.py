@@ -185,9 +185,8 @@ class PublishBuffer:
             count = len(publication.bodies)
             if answered:
                 owed = (seq, count, publication.first_id, message.confirm)
-                if (
-                    not durable
-                ):  # confirmed at once: RabbitMQ's rule for messages that will not survive a restart
+                # confirmed at once: RabbitMQ's rule for messages that will not survive a restart
+                if not durable:
                     if rows is not None:
                         rows.confirmed_at_once(owed)
                     at_once.append(owed)

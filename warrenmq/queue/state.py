@@ -458,9 +458,8 @@ class QueueState:
                 self.effects.append(_CAST_STORE)
             index_sync.rest()
         if index.flushing and not index_sync.disk_full and index_sync.guarded(index.flush_step):
-            self.effects.append(
-                StartTimer(0, ContinueFlush())
-            )  # again when the messages that came meanwhile have been handled
+            # again when the messages that came meanwhile have been handled
+            self.effects.append(StartTimer(0, ContinueFlush()))
 
     # -- publish and confirm
 
@@ -536,9 +535,8 @@ class QueueState:
         nacked = self.buffer.nack_all(why) + self.unconfirmed.nack_all(why)
         if self.overflow is not None:
             self.overflow.nack_all(why)
-        for effect in [
-            *self.effects
-        ]:  # decided, and perhaps not carried out: a second answer changes nothing
+        # decided, and perhaps not carried out: a second answer changes nothing
+        for effect in [*self.effects]:
             if isinstance(effect, Settle):
                 for _, _, _, promise in effect.complete:
                     promise.nack(why)
@@ -559,9 +557,8 @@ class QueueState:
         vq = self.vq
         if vq.to_remove and not self.index_sync.disk_full:
             self.sync(Trigger.READ)
-        self.effects.append(
-            _CAST_STORE
-        )  # so that a store that is asked next has received what led to this answer
+        # so that a store that is asked next has received what led to this answer
+        self.effects.append(_CAST_STORE)
         return QueueInfo(
             vq.ready, vq.unacked, self.consumers.count, vq.memory(), bool(self.unconfirmed), vq.next_seq_id,
             self.drops.damaged,

@@ -156,9 +156,8 @@ def format_of(path: str) -> Format:
             continue
         return "json"
     if begin.lstrip().startswith((b'{"channel":', b'{"timestamp":', b"=" * 80)):
-        return (
-            "json" if begin.lstrip().startswith(b"{") else "text"
-        )  # nothing but one torn, or very long, record
+        # nothing but one torn, or very long, record
+        return "json" if begin.lstrip().startswith(b"{") else "text"
     raise NotATracingLog(
         f"{path} is no log of RabbitMQ's tracing plugin: nothing at its beginning is a record, neither as text nor as JSON."
     )

@@ -224,9 +224,8 @@ class Router:
         bindings = self._by_source.get(binding.source, {})
         if binding not in bindings:
             return False
-        if (
-            self._listener is not None
-        ):  # first: a message that is routed before this is told goes by the binding
+        # first: a message that is routed before this is told goes by the binding
+        if self._listener is not None:
             self._listener.unbound(binding)
         del bindings[binding]
         to = self._by_destination[binding.to]

@@ -82,9 +82,8 @@ class Pool(Threads):
 
     def run_callback(self, callback: Callable[[Any], object], argument: Any) -> None:
         runner = here.runner
-        if (
-            isinstance(runner, Helper) and runner.cell is not None
-        ):  # it may hold a lock that the callback wants, or a loop
+        # it may hold a lock that the callback wants, or a loop
+        if isinstance(runner, Helper) and runner.cell is not None:
             self._workers.callbacks.put(partial(callback, argument))
         else:
             callback(argument)

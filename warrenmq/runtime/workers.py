@@ -237,9 +237,8 @@ class Helper(Runner):
         while self.mine:
             cell = self.mine.popleft()
             if cell in cell.workers.ready:
-                cell.lazy = (
-                    cell.workers.ticking
-                )  # before it looks, so that who comes after the look calls a worker
+                # before it looks, so that who comes after the look calls a worker
+                cell.lazy = cell.workers.ticking
                 if not (cell.lazy and cell.can_wait()):
                     cell.lazy = False
                     cell.workers.call_worker()

@@ -44,9 +44,8 @@ def looks(directory: str) -> Iterator[list[OwnerConnection]]:
     try:
         if os.path.exists(os.path.join(directory, SOCKET)):
             for vhost in sorted(_vhosts(directory)):
-                with suppress(
-                    AccessRefused, LinkLost
-                ):  # one that is not served, or a socket that was left over
+                # one that is not served, or a socket that was left over
+                with suppress(AccessRefused, LinkLost):
                     found.append(OwnerConnection(directory, vhost))
         yield found
     finally:

@@ -49,9 +49,8 @@ class Administering:
         except Error:  # the disk is full: the old one holds, if any
             model.limit = None
             raise
-        for number in (
-            model.copies.keys() - sent_before
-        ):  # by a second thread: the queue may have taken it before
+        # by a second thread: the queue may have taken it before
+        for number in model.copies.keys() - sent_before:
             model.copies[number].has_ttl = False
         session.changing.discard(name)
         model.check_length(queue.info().ready)

@@ -55,9 +55,8 @@ class Publishing:
             return
         if not faults.may_refuse:
             self._wait_for(confirm)
-        elif is_known_full and isinstance(
-            confirm, Confirm
-        ):  # else it may wait for room, which a later step makes
+        elif is_known_full and isinstance(confirm, Confirm):
+            # else it may wait for room, which a later step makes
             try:
                 self._wait_for(confirm)
             except PromiseBroken:

@@ -169,8 +169,7 @@ def _judged_by_rules(trace: Trace, application: Application) -> tuple[str, str]:
         findings = [each for each in findings if each.rule not in _TOLD_AFTER_DAMAGE]
     if findings:
         return findings[0].rule, str(findings[0])
-    if (
-        not application.session.is_damaged and happened[FALLEN]
-    ):  # what a power cut tore was not confirmed, or C2 says so
+    # what a power cut tore was not confirmed, or C2 says so
+    if not application.session.is_damaged and happened[FALLEN]:
         return "damage", told(happened)
     return "", ""

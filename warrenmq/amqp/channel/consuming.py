@@ -129,9 +129,8 @@ class ChannelConsuming:
             with suppress(ActorDeadError, ProcessDied):  # a dead process has no consumers
                 self._calls.call_actor(consumer.ref, Cancel(consumer.id))
             if (record := self._broker.inside.vhost.queue(consumer.queue)) is not None and record.auto_delete:
-                self._calls.call_named(
-                    VHOST_PROCESS, Sync()
-                )  # the client may count on it that the queue is gone
+                # the client may count on it that the queue is gone
+                self._calls.call_named(VHOST_PROCESS, Sync())
             # Earlier deliveries of the queue are in the mailbox: the client gets them first.
             self._server.actor_inbox.send(Cancelled(consumer, method.nowait))
             return

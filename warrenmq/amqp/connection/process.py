@@ -234,9 +234,8 @@ class ConnectionProcess(Server):
 
     def _broken(self, error: AmqpError, size: int) -> None:
         """Close after bytes that are not frames; what follows is ignored (rabbit_reader:fatal_frame_error)."""
-        self._transport.handled(
-            size
-        )  # some of it twice, which only lets more of what follows in, to be ignored
+        # some of it twice, which only lets more of what follows in, to be ignored
+        self._transport.handled(size)
         if self._phase is not Phase.CLOSED:
             self._fail(error)
         self._goodbye = DROPPED

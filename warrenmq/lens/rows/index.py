@@ -46,9 +46,8 @@ def _written(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     if published or acked:  # else an earlier version wrote the row
         to_come = published - len(publishes)
         publishes, acks = publishes[:published], acks[:acked]
-        if to_come > 0 and not is_classic(
-            scene
-        ):  # an index of version 1 writes what was acked meanwhile, too
+        # an index of version 1 writes what was acked meanwhile, too
+        if to_come > 0 and not is_classic(scene):
             scene.queues[name].written_to = max(queue_row(scene, name, me.number)[1], first) + to_come
     its = publishes + acks
     for key, (message, state, place, _, body, bytes_) in its:

@@ -362,9 +362,8 @@ class QueueIndex(LiveSegments[Segment]):
         self._flush = None
         self._journal.make_room()
         flush = self._begin_flush()
-        flush.waiting.sort(
-            key=lambda each: not each.unacked
-        )  # those that are deleted make room for the others
+        # those that are deleted make room for the others
+        flush.waiting.sort(key=lambda each: not each.unacked)
         while flush.waiting and not flush.waiting[-1].unacked:
             self._flush_some(flush, NO_LIMIT)
         size = sum(len(record) for segment in flush.waiting for record in segment.published.values())

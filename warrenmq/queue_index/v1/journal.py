@@ -196,9 +196,8 @@ class Journal:
         try:
             self.have_name()
         except OSError as error:
-            if not is_short_of_descriptors(
-                error
-            ):  # a power cut could leave either journal: not to be tried again
+            # a power cut could leave either journal: not to be tried again
+            if not is_short_of_descriptors(error):
                 raise RuntimeError(
                     "the folder of a journal that was restarted could not be synced"
                 ) from error

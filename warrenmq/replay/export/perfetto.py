@@ -114,9 +114,8 @@ class _Timeline:
         if kind == Kind.MAIL and (number, actor) not in self._known:
             return  # no row of this actor is exported, so its level would only rise
         place = number, kind, whose
-        level = self._levels[place] = max(
-            self._levels.get(place, 0) + by, 0
-        )  # a level that falls below 0 rose before the export begins
+        # a level that falls below 0 rose before the export begins
+        level = self._levels[place] = max(self._levels.get(place, 0) + by, 0)
         name = self._catalog.runs[number].actor_name(whose) if whose else ""
         name = {Kind.MAIL: f"mail of {name}", Kind.CREDIT: f"waiting for credit of {name}"}.get(
             Kind(kind), "waiting for an alarm"

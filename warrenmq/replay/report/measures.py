@@ -104,9 +104,8 @@ class Measures:
     tallies: dict[TallyKey, Tally] = field(default_factory=dict)
     rare: list[Placed] = field(default_factory=list)
     files: dict[int, StoreFiles] = field(default_factory=dict)  # by run
-    delays: dict[tuple[str, int, int], Counter[int]] = field(
-        default_factory=dict
-    )  # (which, run, slice) -> classes
+    # (which, run, slice) -> classes
+    delays: dict[tuple[str, int, int], Counter[int]] = field(default_factory=dict)
     bodies: dict[tuple[int, int, int], int] = field(default_factory=dict)  # (run, store, slice) -> bytes
     levels: Levels = field(default_factory=dict)
     slice_ns: int = SLICE_NS
@@ -224,9 +223,8 @@ class Spans:
         self.times: list[int] = []
 
     def add(self, first: int, n: int, t: int) -> None:
-        if (
-            not self.ends or first >= self.ends[-1]
-        ):  # ids that fall back are redeliveries, or violations that the rules report
+        # ids that fall back are redeliveries, or violations that the rules report
+        if not self.ends or first >= self.ends[-1]:
             self.firsts.append(first)
             self.ends.append(first + n)
             self.times.append(t)

@@ -72,9 +72,8 @@ def _compare_lives(
         mark = context.actor_summary(who)
         settled = _as_before(settled & ~known, mark, state.base) | _settled(life, mark)
         transient = _as_before(transient & ~known, mark, state.base) | known & ids_with(life.marks, TRANSIENT)
-        if context.actor_summary(who).count(
-            Ev.QUEUE_DELETED
-        ):  # it may be there again or not, and may begin anew
+        # it may be there again or not, and may begin anew
+        if context.actor_summary(who).count(Ev.QUEUE_DELETED):
             owed = settled = transient = 0
 
 

@@ -69,9 +69,8 @@ def sentence_of(said: str) -> str:
         return f"Spark's workers run another version of Python than this process ({ours}): {_REMEDY.replace('has it', f'is {ours}')}"
     if program := re.search(r'Cannot run program "([^"]+)"', said):
         return f"Spark's workers cannot start {program[1]!r} as their Python: {_REMEDY.replace('that has it', 'that is there')}"
-    if any(
-        sign in said for sign in ("masters are unresponsive", "_taskScheduler()", "stopped SparkContext")
-    ):  # the latter two are how 4.x comes to say it
+    # the latter two are how 4.x comes to say it
+    if any(sign in said for sign in ("masters are unresponsive", "_taskScheduler()", "stopped SparkContext")):
         return "Spark has ended, or its master does not answer; start it, or correct its address."
     if found := re.search(
         r'Class (?:[\w.]+\.)?(\w+FileSystem) not found|No FileSystem for scheme "?(\w+)', said

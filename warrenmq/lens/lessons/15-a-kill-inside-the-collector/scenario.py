@@ -19,9 +19,8 @@ def scenario(machine):
     for n, delivery in enumerate(held):
         if n % 4:
             delivery.ack()
-    while (
-        rdq_files(machine) == full
-    ):  # a new file beside the old ones, or copies inside of one: as the profile has it
+    # a new file beside the old ones, or copies inside of one: as the profile has it
+    while rdq_files(machine) == full:
         machine.sim.turn()
     machine.mark("the collector is writing")
     machine.crash(power_cut=True)

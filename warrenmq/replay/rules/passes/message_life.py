@@ -288,9 +288,8 @@ def walk(entries: Entries, code: Ints, judges: Mapping[str, Judge]) -> Walked:
     messages = len(starts)
     sizes = np.diff(np.append(starts, len(code)))
     owner = np.repeat(np.arange(messages), sizes)
-    word = entries.word.astype(
-        np.int32
-    )  # as wide as the words of rules need, and half of what has to be moved
+    # as wide as the words of rules need, and half of what has to be moved
+    word = entries.word.astype(np.int32)
     event = (word >> 8).astype(np.uint8)
     leaves = value_of(_LEAVES, word)
 

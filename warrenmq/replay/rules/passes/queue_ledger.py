@@ -298,9 +298,8 @@ class LedgerPrecheck(Precheck):
             return
         walked = walk(entries, code, self.judges)
         delays, measurable = _delays(walked)
-        published = (
-            entries.word.take(walked.begins) >> 8 == Ev.PUBLISH
-        )  # of others, earlier incarnations matter
+        # of others, earlier incarnations matter
+        published = entries.word.take(walked.begins) >> 8 == Ev.PUBLISH
         over = (
             walked.fine & (walked.state == GONE) & walked.confirmed & measurable & published & ~walked.damaged
         )
