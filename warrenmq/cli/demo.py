@@ -261,8 +261,6 @@ class _Progress:
     def __init__(self, label: str, total: int) -> None:
         self._label = label
         self._total = total
-        self.kills = 0
-        """Actors killed so far."""
         self._done = 0
         self._update: Callable[[int], None] = lambda _done: None
         self._bar: Any = None

@@ -40,7 +40,6 @@ class QueueIndex:
         self._findings = findings
         self._entry_count = entry_count
         self._delivered: set[int] = set()
-        self._salvaged: str | None = None
 
     def entries(self) -> Iterator[Entry]:
         """Every message that is not acked, by ascending sequence id."""

@@ -143,7 +143,6 @@ class Coverage:
 
     run: int
     actor: int
-    first_seq: int = 0
     last_seq: int = 0
     rows: int = 0
     missing: list[tuple[int, int]] = field(default_factory=list)
@@ -154,7 +153,9 @@ class Coverage:
     stopped: bool = False
     """True if its last row is ACTOR_STOP."""
     end_known: bool = False
+    """True if no row can follow the last one."""
     known_until: int = NEVER
+    """The t up to which no row is missing; FOREVER if none is at all."""
     t_first: int = 0
     t_last: int = 0
 
@@ -174,7 +175,7 @@ class Coverage:
             if len(self.missing) < GAPS:
                 self.missing.append((expected, piece.seq_first - 1))
         if not self.rows:
-            self.first_seq, self.t_first = piece.seq_first, piece.t_first
+            self.t_first = piece.t_first
         self.rows += piece.rows
         self.last_seq, self.t_last = piece.seq_end - 1, piece.t_last
         self.stopped = piece.who >> 8 & 0xFF == Ev.ACTOR_STOP
