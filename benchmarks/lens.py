@@ -304,10 +304,7 @@ def windowed(rows: int, folder: str, program: str | None) -> dict[str, Any]:
         Path(folder, "long-row").write_text(" ".join(map(str, write_long(path, rows))))
     begin = time.process_time()
     with open_trace(path) as trace:
-        found = {
-            "long_rows": trace.catalog.rows,
-            "long_index_seconds": round(time.process_time() - begin, 2),
-        }
+        found = {"long_rows": trace.catalog.rows, "long_index_seconds": round(time.process_time() - begin, 2)}
     if program is None:
         return found
     with sync_playwright() as playwright:

@@ -56,7 +56,4 @@ async def order(picture: str, request: Request) -> dict[str, str]:
 async def thumbnails(request: Request) -> dict[str, int | list[str]]:
     """Return the finished jobs, and the number of those that wait."""
     done = await request.app.state.done.peek(1_000)
-    return {
-        "waiting": await request.app.state.jobs.length(),
-        "done": [each.body.decode() for each in done],
-    }
+    return {"waiting": await request.app.state.jobs.length(), "done": [each.body.decode() for each in done]}

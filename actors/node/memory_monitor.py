@@ -95,11 +95,7 @@ class MemoryMonitor(Server):
             resources.memory.release()
             ratio = memory_ratio(resources.memory.used(), resources.memory_use.limit)
         self._desired = desired = desired_duration(
-            ratio,
-            paging_ratio,
-            math.fsum(finite),
-            len(finite),
-            disk_alarm=disk_alarm,
+            ratio, paging_ratio, math.fsum(finite), len(finite), disk_alarm=disk_alarm
         )
         if (before == INFINITE) is not (desired == INFINITE):
             said = "queues keep in memory what they have" if desired == INFINITE else "queues page to disk"

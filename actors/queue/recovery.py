@@ -142,11 +142,7 @@ def recover(
     if spec.arguments.max_priority is None:
         return *opened(spec.directories[0], stops[0]), clean_stop
     each = [opened(*one) for one in zip(spec.directories, stops, strict=True)]
-    return (
-        PriorityQueue([vq for vq, _ in each], trace),
-        _sum_of([found for _, found in each]),
-        clean_stop,
-    )
+    return (PriorityQueue([vq for vq, _ in each], trace), _sum_of([found for _, found in each]), clean_stop)
 
 
 def tell_found(spec: QueueSpec, log: Log, found: Found, *, clean: bool) -> None:

@@ -65,9 +65,6 @@ def test_one_that_wants_a_confirm_brings_the_others_along(host: SimulatedHost) -
     broker = host.open()
     assert [
         delivery.body for delivery in (broker.queue("q").get(0), broker.queue("q").get(0)) if delivery
-    ] == [
-        b"first",
-        b"second",
-    ]
+    ] == [b"first", b"second"]
     broker.close()
     host.check_trace()

@@ -58,11 +58,7 @@ def script(node):
 def test_the_example_says_what_it_promises(node, server):
     assert node(
         os.path.join(ROOT, "examples", "amqp_node.js"), server.url.replace("://", "://guest:guest@")
-    ) == [
-        "confirmed: 2",
-        "0: thumbnail of cat.jpg",
-        "1: thumbnail of owl.jpg",
-    ]
+    ) == ["confirmed: 2", "0: thumbnail of cat.jpg", "1: thumbnail of owl.jpg"]
 
 
 def test_all_kinds_of_headers_come_back(script):

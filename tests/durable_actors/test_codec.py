@@ -98,8 +98,7 @@ def test_bytes_of_a_stranger_are_a_message_or_refused(data):
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [{}, {"x": "1"}, {"x": 1, "z": 2}, {"x": 1, "y": "far"}, {"x": True}, [1, 2], None],
+    "fields", [{}, {"x": "1"}, {"x": 1, "z": 2}, {"x": 1, "y": "far"}, {"x": True}, [1, 2], None]
 )
 def test_fields_that_do_not_fit_are_refused(fields):
     codec = Codec("msgpack", [Point])

@@ -14,12 +14,7 @@ from hypothesis import strategies as st
 from tests.erlang import golden_messages
 from tests.support import golden
 from warrenmq.erlang import amqp_table
-from warrenmq.erlang.amqp_table import (
-    PROPERTIES,
-    BadTable,
-    properties_of_bytes,
-    table_of_bytes,
-)
+from warrenmq.erlang.amqp_table import PROPERTIES, BadTable, properties_of_bytes, table_of_bytes
 from warrenmq.erlang.amqp_table_terms import properties_of_record, table_of_term
 from warrenmq.erlang.amqp_table_writer import bytes_of_table
 from warrenmq.erlang.values import Atom

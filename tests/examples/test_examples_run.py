@@ -57,7 +57,7 @@ LESSONS = {
         r"^gc runs +[1-9]\d* +[1-9]\d* ",
         r"^store writes saved by flying counters +[1-9][\d,]* +0 ",
         r"^gc runs +[1-9]\d* +[1-9]\d* +[1-9]\d* +model$",
-    ],
+    ]
 }
 """Lines that are somewhere in the output, in this order, as regular expressions."""
 LOGGED = re.compile(r" \[\w+ *\] ")

@@ -6,14 +6,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from tests.support import golden, own_directories
-from tests.support.damage import (
-    Files,
-    Message,
-    Queue,
-    in_stores,
-    in_version_1,
-    in_version_2,
-)
+from tests.support.damage import Files, Message, Queue, in_stores, in_version_1, in_version_2
 from tests.support.own_directories import STOPS
 from tests.support.simulated import EVERY_KIND
 

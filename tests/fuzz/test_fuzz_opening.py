@@ -25,16 +25,7 @@ from tests.support.damage import (
     undamaged,
     untouched,
 )
-from tests.support.own_directories import (
-    QUEUES,
-    STOPS,
-    VHOST,
-    Directory,
-    directory,
-    files_of,
-    put,
-    sha256,
-)
+from tests.support.own_directories import QUEUES, STOPS, VHOST, Directory, directory, files_of, put, sha256
 from tests.support.simulated import EVERY_KIND, SMALL_CLASSIC, SimulatedHost
 from warrenmq.directory.layout import vhost_folder
 from warrenmq.settings import Settings

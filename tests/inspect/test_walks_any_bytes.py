@@ -3,12 +3,7 @@
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.inspect.made_directory import (
-    journal_ack,
-    journal_publish,
-    make,
-    segment_publish,
-)
+from tests.inspect.made_directory import journal_ack, journal_publish, make, segment_publish
 from tests.inspect.walked import Bytes
 from warrenmq.message_store.scan import whole_records
 from warrenmq.queue_index.v1.reader import Policy, read_journal, read_segment

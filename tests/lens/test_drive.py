@@ -248,8 +248,7 @@ def all_rows(drive):
 
 
 @pytest.mark.parametrize(
-    ("script", "places"),
-    [("flying-counter", (0.0, 0.6, 0.9)), ("crashes", (0.3, 0.6)), ("15", (0.2, 0.5))],
+    ("script", "places"), [("flying-counter", (0.0, 0.6, 0.9)), ("crashes", (0.3, 0.6)), ("15", (0.2, 0.5))]
 )
 def test_a_run_is_forked_at_a_row_of_its_script_and_goes_on_from_there(script, places):
     with Drive(script) as drive:

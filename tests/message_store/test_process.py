@@ -10,13 +10,7 @@ from pykka import ActorDeadError
 from tests.message_store.actors_kit import LIMIT, STORE, StoreHost, Watched
 from tests.message_store.kit import FOLDER, QUARANTINE, body_of, msg_id, new_disk, record
 from tests.support.schedulers import end_of
-from warrenmq.actors.store.messages import (
-    ClientDying,
-    JobDone,
-    Read,
-    Register,
-    SyncTimeout,
-)
+from warrenmq.actors.store.messages import ClientDying, JobDone, Read, Register, SyncTimeout
 from warrenmq.actors.store.process import MsgStore
 from warrenmq.message_store.tables import Client
 from warrenmq.runtime import CallFailed, Simulation

@@ -71,10 +71,7 @@ def test_a_dumped_index_is_loaded_once():
     assert loaded_owners.counts() == owners.counts()
     assert loaded_owners.all_of("q") == owners.all_of("q")
     assert (loaded_files.sum_valid_data, loaded_files.sum_file_size) == (58, 87)
-    assert [(n, row.ids) for n, row in loaded_files.rows.items()] == [
-        (0, [msg_id(1)]),
-        (3, [msg_id(4)]),
-    ]
+    assert [(n, row.ids) for n, row in loaded_files.rows.items()] == [(0, [msg_id(1)]), (3, [msg_id(4)])]
     with pytest.raises(UnusableDump, match=r"no .*clean\.dot"):
         load(disk, FOLDER)
 

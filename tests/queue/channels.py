@@ -18,17 +18,7 @@ from warrenmq.broker.broker import Broker
 from warrenmq.message.queue_message import Fetched
 from warrenmq.message.stored import body_of
 from warrenmq.queue.limiter import Limiter
-from warrenmq.queue.messages import (
-    Acks,
-    Cancel,
-    ChannelClosed,
-    Consume,
-    Deliveries,
-    Get,
-    Got,
-    Reject,
-    Taken,
-)
+from warrenmq.queue.messages import Acks, Cancel, ChannelClosed, Consume, Deliveries, Get, Got, Reject, Taken
 from warrenmq.runtime import Runtime, Server
 
 

@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 
 from warrenmq.errors import PreconditionFailed
 from warrenmq.message.typed_headers import TypedHeaders
-from warrenmq.queue.arguments import (
-    ARGUMENTS_OF_OTHER_TYPES,
-    MAX_EXPIRY,
-    QueueArguments,
-    type_name,
-    type_of,
-)
+from warrenmq.queue.arguments import ARGUMENTS_OF_OTHER_TYPES, MAX_EXPIRY, QueueArguments, type_name, type_of
 
 
 def of(**arguments: Any) -> QueueArguments:

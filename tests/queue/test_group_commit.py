@@ -22,10 +22,7 @@ def after_round(
 
 @pytest.mark.parametrize(
     ("group", "delivered"),
-    [
-        (after_round(several=True), 0),
-        (after_round(delivered=7), 8),
-    ],
+    [(after_round(several=True), 0), (after_round(delivered=7), 8)],
     ids=["several publishes were confirmed", "a consumer may ack"],
 )
 def test_a_round_has_one_pause(group: GroupCommit, delivered: int) -> None:

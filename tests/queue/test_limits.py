@@ -7,16 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warrenmq.message.queue_message import Message
-from warrenmq.queue.limits import (
-    Limits,
-    expired,
-    expiries,
-    fitting,
-    fresh,
-    sizes_of,
-    surplus,
-    timer_delay,
-)
+from warrenmq.queue.limits import Limits, expired, expiries, fitting, fresh, sizes_of, surplus, timer_delay
 from warrenmq.queue_index import record as index_record
 
 NONE = Limits(None, None)

@@ -141,10 +141,7 @@ def test_columns_say_what_a_loop_over_the_entries_says(
         if place < len(data):
             data[place] = byte
     cut = bytes(data[: qi.HEADER_BYTES + size])
-    by_column, by_entry = (
-        summary(cut, number, count),
-        summary_of(*live_entries(cut, number, count)),
-    )
+    by_column, by_entry = (summary(cut, number, count), summary_of(*live_entries(cut, number, count)))
     assert by_column.expires >= by_entry.expires  # a dropped entry keeps its expiry
     assert by_column._replace(expires=True) == by_entry._replace(expires=True)
 

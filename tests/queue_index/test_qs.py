@@ -65,10 +65,7 @@ def test_a_scan_tells_what_is_damaged() -> None:
     torn = HEADER + HELLO + HELLO[:-1] + b"p" + HELLO + HELLO[:6]
     found, damage = qs.scan(torn)
     assert found == [(64, 5, True), (77, 5, False), (90, 5, True)]
-    assert damage == [
-        (77, 13, "a body does not have its checksum"),
-        (103, 6, "a body is cut off"),
-    ]
+    assert damage == [(77, 13, "a body does not have its checksum"), (103, 6, "a body is cut off")]
     assert qs.scan(HEADER + HELLO + bytes(20))[1] == [(77, 20, "no body begins here")]
     assert qs.scan(b"RCQI" + HEADER[4:] + HELLO) == (
         [(64, 5, True)],

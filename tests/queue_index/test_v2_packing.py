@@ -14,13 +14,7 @@ from warrenmq.message.stored import encode_head
 from warrenmq.queue_index.record import pack as pack_record
 from warrenmq.queue_index.v2 import qi, qs
 from warrenmq.queue_index.v2.derived_crc import WORTH
-from warrenmq.queue_index.v2.pack import (
-    adjacent,
-    by_segment,
-    leave_out_oldest,
-    pack,
-    pack_alike,
-)
+from warrenmq.queue_index.v2.pack import adjacent, by_segment, leave_out_oldest, pack, pack_alike
 from warrenmq.queue_index.v2.segment_files import to_close
 
 

@@ -37,15 +37,7 @@ from tests.support.trace_writer import (
     insert,
     set_flag,
 )
-from warrenmq.trace.events import (
-    DIRECT,
-    ROLL_FOR_LARGE,
-    ROLL_GARBAGE,
-    ROLL_LARGE,
-    Decision,
-    Ev,
-    Trigger,
-)
+from warrenmq.trace.events import DIRECT, ROLL_FOR_LARGE, ROLL_GARBAGE, ROLL_LARGE, Decision, Ev, Trigger
 
 in_place("S1", "a_count_that_jumps", STORE, Ev.STORE_WRITE, "E1", where=lambda row: flag(row) == Decision.CONFIRM and row[B] > 1, b=more(B))  # fmt: skip
 in_place("S2", "a_write_done_against_the_counter", STORE, Ev.STORE_WRITE, where=having(Decision.WRITE), a=0)

@@ -7,15 +7,7 @@ from functools import wraps
 from itertools import pairwise
 
 from tests.support.simulated_trace import consistent_trace
-from tests.support.trace_writer import (
-    MSG,
-    Actor,
-    Row,
-    RunRows,
-    become,
-    flag,
-    set_flag,
-)
+from tests.support.trace_writer import MSG, Actor, Row, RunRows, become, flag, set_flag
 from warrenmq.trace.schema import COLUMNS
 
 Runs = list[RunRows]

@@ -39,8 +39,7 @@ def silenced(in_store: bool, reported: bool) -> list[RunRows]:
 
 
 @pytest.mark.parametrize(
-    ("in_store", "reported", "owed"),
-    [(False, True, 1), (True, True, 1), (True, False, 0)],
+    ("in_store", "reported", "owed"), [(False, True, 1), (True, True, 1), (True, False, 0)]
 )
 def test_a_confirm_is_owed_when_nothing_is_missing_for_it(in_store, reported, owed):
     assert len(texts(silenced(in_store, reported), "C3")) == owed

@@ -6,18 +6,7 @@ import time
 import pykka
 import pytest
 
-from tests.support.schedulers import (
-    LIMIT,
-    Trapper,
-    Worker,
-    busy,
-    crash,
-    do,
-    drained,
-    end_of,
-    take,
-    until,
-)
+from tests.support.schedulers import LIMIT, Trapper, Worker, busy, crash, do, drained, end_of, take, until
 from warrenmq.errors import Fenced
 from warrenmq.runtime import CallFailed, Down, Exit, Stop
 from warrenmq.runtime.closable import Closable

@@ -66,11 +66,7 @@ def test_an_exception_under_ask_ends_the_server(runtime, logs):
 
 
 @pytest.mark.parametrize(
-    ("ask", "error"),
-    [
-        (lambda proxy: proxy.add(-1), ValueError),
-        (lambda proxy: proxy.leave(), SystemExit),
-    ],
+    ("ask", "error"), [(lambda proxy: proxy.add(-1), ValueError), (lambda proxy: proxy.leave(), SystemExit)]
 )
 def test_an_exception_under_a_proxy_ends_that_server_only(runtime, ask, error):
     ref, other = runtime.start(Counter), runtime.start(Counter)

@@ -13,13 +13,7 @@ from warrenmq.replay.drive.columns import np
 from warrenmq.replay.drive.levels import SLICE_NS, round_up
 from warrenmq.replay.report import measure_arrays
 from warrenmq.replay.report.measure_arrays import CHUNK_BITS, TimedRows, chunk_delays
-from warrenmq.replay.report.measures import (
-    CONFIRM_DELAY,
-    CONSUMER_DELAY,
-    WAIT_DELAY,
-    Body,
-    delays,
-)
+from warrenmq.replay.report.measures import CONFIRM_DELAY, CONSUMER_DELAY, WAIT_DELAY, Body, delays
 from warrenmq.trace.events import (
     CONFIRM_DURABLE,
     CONFIRM_NACK,

@@ -13,15 +13,7 @@ import sys
 
 import pytest
 
-from tests.examples.pages import (
-    IN_SPARK,
-    WITH_SPARK,
-    expected,
-    lay_out_logs,
-    named,
-    python,
-    readme_trace,
-)
+from tests.examples.pages import IN_SPARK, WITH_SPARK, expected, lay_out_logs, named, python, readme_trace
 from tests.support.source_tree import PART, ROOT, text_of
 from warrenmq.cli import main
 

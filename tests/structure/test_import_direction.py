@@ -174,8 +174,7 @@ def test_no_packages_import_each_other_in_a_circle():
 
 
 @pytest.mark.parametrize(
-    ("graph", "found"),
-    [({"a": {"b"}, "b": set()}, []), ({"a": {"b"}, "b": {"c"}, "c": {"b"}}, [["b", "c"]])],
+    ("graph", "found"), [({"a": {"b"}, "b": set()}, []), ({"a": {"b"}, "b": {"c"}, "c": {"b"}}, [["b", "c"]])]
 )
 def test_circles_are_found(graph, found):
     assert circles(graph) == found

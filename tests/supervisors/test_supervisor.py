@@ -229,10 +229,7 @@ def test_a_restart_that_meets_a_full_disk_waits_for_room_and_does_not_count(runt
 def test_a_failed_restart_of_a_later_child_restarts_all_again_under_one_for_all(runtime):
     flaky = Flaky()
     notes = runtime.channel()
-    children = [
-        ChildSpec("a", Worker, (notes,), name="a"),
-        ChildSpec("b", Worker, (notes, flaky), name="b"),
-    ]
+    children = [ChildSpec("a", Worker, (notes,), name="a"), ChildSpec("b", Worker, (notes, flaky), name="b")]
     sup = Supervisor.start_link(children=children, strategy="one_for_all", intensity=5, runtime=runtime)
     drained(notes)
     flaky.refusals = 1

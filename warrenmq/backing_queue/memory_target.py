@@ -36,14 +36,7 @@ from warrenmq.backing_queue import paging
 from warrenmq.backing_queue.paging import INFINITE
 from warrenmq.backing_queue.parts import QueueMemory, Wanted, merge
 from warrenmq.backing_queue.variable_queue import VariableQueue
-from warrenmq.message.queue_message import (
-    APART,
-    IN_STORE,
-    INDEXED,
-    PERSISTENT,
-    any_has,
-    in_memory,
-)
+from warrenmq.message.queue_message import APART, IN_STORE, INDEXED, PERSISTENT, any_has, in_memory
 from warrenmq.message.runs import runs
 from warrenmq.queue_index.v1.segment import next_boundary
 from warrenmq.trace.events import Ev, RamTarget, State

@@ -25,14 +25,7 @@ from typing import TYPE_CHECKING
 from warrenmq.backing_queue import paging, rates
 from warrenmq.backing_queue.parts import QueueMemory, Wanted, merge
 from warrenmq.backing_queue.variable_queue import PURGE_BATCH, VariableQueue
-from warrenmq.message.queue_message import (
-    APART,
-    IN_STORE,
-    PERSISTENT,
-    any_has,
-    body_size,
-    in_memory,
-)
+from warrenmq.message.queue_message import APART, IN_STORE, PERSISTENT, any_has, body_size, in_memory
 from warrenmq.trace.events import Ev, State
 
 if TYPE_CHECKING:

@@ -39,16 +39,7 @@ from warrenmq.broker.message_options import MessageOptions, read_options
 from warrenmq.broker.retry import Backoff, RetryPolicy
 from warrenmq.broker.stats import Stats
 from warrenmq.broker.transaction import Transaction
-from warrenmq.checks import (
-    SURELY_SHORT,
-    flag,
-    is_a,
-    seconds,
-    short_text,
-    shown,
-    text,
-    whole,
-)
+from warrenmq.checks import SURELY_SHORT, flag, is_a, seconds, short_text, shown, text, whole
 from warrenmq.directory.definitions import QueueRecord
 from warrenmq.errors import ArgumentValueError, Error
 from warrenmq.message.properties import Properties

@@ -55,10 +55,7 @@ def add_parser(subparsers: Any) -> Any:
         "--actor", action="append", default=[], metavar="NAME", help="only this actor; may be repeated"
     )
     export.add_argument(
-        "--message",
-        type=whole(0, (1 << 63) - 1),
-        metavar="N",
-        help="only rows about this message id",
+        "--message", type=whole(0, (1 << 63) - 1), metavar="N", help="only rows about this message id"
     )
     export.add_argument(
         "--from",

@@ -18,13 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from warrenmq.directory.definitions import Declared, QueueRecord
-from warrenmq.directory.layout import (
-    QUEUE_NAME,
-    VHOSTS,
-    queue_folder,
-    read_segment_entry_count,
-    vhost_folder,
-)
+from warrenmq.directory.layout import QUEUE_NAME, VHOSTS, queue_folder, read_segment_entry_count, vhost_folder
 from warrenmq.directory.owner_lock import FILE_NAME as OWNER
 from warrenmq.errors import CallerError
 from warrenmq.inspect import queue_names

@@ -279,9 +279,7 @@ def drive_routes(driven: Driven) -> Router:
     async def now(_: Request) -> Response:
         return JSONResponse(await driven.ask(driven.told))
 
-    def taking(
-        act: Callable[[dict[str, Any]], dict[str, Any]],
-    ) -> Callable[[Request], Awaitable[Response]]:
+    def taking(act: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             asked = await _asked(request)
             try:

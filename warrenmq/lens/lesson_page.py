@@ -108,13 +108,7 @@ def page(
     steps = dict(enumerate(fold.steps(), 1))
     rows = list(rows_in_order(trace))
     body = [
-        _step(
-            each,
-            fold,
-            _last_words(trace.catalog.runs, rows[: each.row], steps),
-            lens,
-            number,
-        )
+        _step(each, fold, _last_words(trace.catalog.runs, rows[: each.row], steps), lens, number)
         for number, each in enumerate(played.steps, 1)
     ]
     back = f'<a href="{home}">All lessons</a>' if home else ""

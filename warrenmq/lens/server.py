@@ -103,12 +103,7 @@ def _host_of(url: str) -> str | None:
         return None
 
 
-def site(
-    feed: Feed,
-    *,
-    reader: RecordReader | None = None,
-    hosts: frozenset[str] = HERE,
-) -> Starlette:
+def site(feed: Feed, *, reader: RecordReader | None = None, hosts: frozenset[str] = HERE) -> Starlette:
     """Build the ASGI application that shows a feed.
 
     `reader` reads the bytes of records from a data directory; `hosts` are the names under which it may be asked for.

@@ -223,7 +223,4 @@ def _objects(site: Site, _request: Request) -> Any:
     return Reply(200, page(site, per_object=True), CONTENT_TYPE_LATEST)
 
 
-ROUTES = (
-    Route("GET", "metrics", _sums, ""),
-    Route("GET", "metrics/per-object", _objects, ""),
-)
+ROUTES = (Route("GET", "metrics", _sums, ""), Route("GET", "metrics/per-object", _objects, ""))

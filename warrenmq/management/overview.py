@@ -32,16 +32,7 @@ _PROTOCOLS = {
     "amqp": "amqp", "amqp091": "amqp", "amqps": "amqp/ssl", "amqp/ssl": "amqp/ssl", "http": "http", "https": "https",
 }  # fmt: skip
 """Names by which a listener may be asked for -> its protocol."""
-_OTHER_PROTOCOLS = (
-    "mqtt",
-    "mqtt/ssl",
-    "stomp",
-    "stomp/ssl",
-    "stream",
-    "web-mqtt",
-    "web-stomp",
-    "clustering",
-)
+_OTHER_PROTOCOLS = ("mqtt", "mqtt/ssl", "stomp", "stomp/ssl", "stream", "web-mqtt", "web-stomp", "clustering")
 
 
 def exchange_types() -> list[dict[str, Any]]:

@@ -65,10 +65,7 @@ class ChannelRecord:
         if self.suspended or granted <= 0:
             return 0
         if self.limiter is not None:
-            asked, granted = (
-                granted,
-                self.limiter.reserve(self._queue, granted, ack_required=ack_required),
-            )
+            asked, granted = (granted, self.limiter.reserve(self._queue, granted, ack_required=ack_required))
             self.suspended = granted < asked
         self.unsent += granted
         return granted

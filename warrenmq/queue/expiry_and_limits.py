@@ -21,15 +21,7 @@ from typing import TYPE_CHECKING
 from warrenmq.message.queue_message import expiry_of
 from warrenmq.queue.drops import MOST_DROPPED_AT_ONCE
 from warrenmq.queue.effects import StartTimer
-from warrenmq.queue.limits import (
-    Limits,
-    expired,
-    expiries,
-    fresh,
-    sizes_of,
-    surplus,
-    timer_delay,
-)
+from warrenmq.queue.limits import Limits, expired, expiries, fresh, sizes_of, surplus, timer_delay
 from warrenmq.queue.messages import DropExpired
 from warrenmq.queue.x_death import EXPIRED, MAXLEN
 

@@ -18,13 +18,7 @@ from pamqp.commands import Basic, Channel
 from pamqp.commands import Confirm as ConfirmMode
 
 from warrenmq.amqp.wire import batch
-from warrenmq.amqp.wire.codec import (
-    decode_method,
-    encode_content,
-    encode_method,
-    make,
-    raw_properties,
-)
+from warrenmq.amqp.wire.codec import decode_method, encode_content, encode_method, make, raw_properties
 from warrenmq.amqp.wire.frames import METHOD, OVERHEAD, frame
 from warrenmq.checks import SHORT_STRING, shown
 from warrenmq.errors import ArgumentValueError, Blocked, Error, Nacked, Returned

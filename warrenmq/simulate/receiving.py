@@ -193,9 +193,7 @@ class Receiving:
         session = self._session
         copy, now = (
             session.models[name].delivered(
-                delivery.body,
-                redelivered=delivery.redelivered,
-                way=(delivery.exchange, delivery.routing_key),
+                delivery.body, redelivered=delivery.redelivered, way=(delivery.exchange, delivery.routing_key)
             ),
             session.now(),
         )

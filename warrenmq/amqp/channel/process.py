@@ -37,12 +37,7 @@ from warrenmq.amqp.channel.context import (
 from warrenmq.amqp.channel.credit import ChannelCredit, CreditGranted
 from warrenmq.amqp.channel.declarations import ChannelDeclarations
 from warrenmq.amqp.channel.message import Envelope
-from warrenmq.amqp.channel.messages import (
-    DeliverReply,
-    IsReplyConsumer,
-    Settled,
-    Tick,
-)
+from warrenmq.amqp.channel.messages import DeliverReply, IsReplyConsumer, Settled, Tick
 from warrenmq.amqp.channel.methods import ChannelMethods, error_of
 from warrenmq.amqp.channel.publishing import ChannelPublishing
 from warrenmq.amqp.channel.reply_to import ReplyTo

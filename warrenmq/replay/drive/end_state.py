@@ -166,11 +166,7 @@ def _untrue(context: TraceContext, found: Found) -> Iterator[Finding]:
             needs = (who, *context.collectors_of(who))
             ended = StoreClosed.of(mark.closed)
             said = {"messages": ended.messages, "references": ended.references, "files": ended.files}
-            made = {
-                "messages": its["messages",],
-                "references": its["references",],
-                "files": its["files",],
-            }
+            made = {what: its[(what,)] for what in said}
         for what, value in said.items():
             if made[what] != value:
                 text = f"{what}: {value}, it said when it stopped; its rows make {made[what]}"

@@ -80,11 +80,7 @@ class Result:
 
 
 def make_result(
-    verdict: Verdict,
-    catalog: Catalog,
-    context: TraceContext,
-    found: Found,
-    rules: Collection[Rule],
+    verdict: Verdict, catalog: Catalog, context: TraceContext, found: Found, rules: Collection[Rule]
 ) -> Result:
     """Findings and figures put together, the same for every engine."""
     rows = Counter[int]()

@@ -23,16 +23,7 @@ from warrenmq.replay.explain.evidence import (
     RowAt,
 )
 from warrenmq.trace.catalog import Run
-from warrenmq.trace.events import (
-    IN_STORE,
-    Append,
-    Ev,
-    FileSync,
-    Publish,
-    StoreConfirm,
-    StoreWrite,
-    sends_of,
-)
+from warrenmq.trace.events import IN_STORE, Append, Ev, FileSync, Publish, StoreConfirm, StoreWrite, sends_of
 from warrenmq.trace.schema import Row
 
 LONGEST = 10

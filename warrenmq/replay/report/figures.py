@@ -268,10 +268,7 @@ def _files(picture: Picture) -> Plot | None:
         bars(labels, [(bar.size - bar.valid) / 1e6 for bar in shown], "garbage", GREY),
     ]
     return Plot(
-        "Store files at the end",
-        "As the file summary last told them.",
-        data,
-        axes("", "MB", barmode="stack"),
+        "Store files at the end", "As the file summary last told them.", data, axes("", "MB", barmode="stack")
     )
 
 

@@ -13,15 +13,7 @@ from warrenmq.replay.report.picture import Restart as RestartMark
 from warrenmq.replay.report.series import Axis, decisions, delays, depth, flows, flushes
 from warrenmq.replay.report.store_files import owner
 from warrenmq.trace.catalog import Catalog, Run
-from warrenmq.trace.events import (
-    WANTS_CONFIRM,
-    ActorStop,
-    ChildExit,
-    Escalate,
-    Ev,
-    Reason,
-    Restart,
-)
+from warrenmq.trace.events import WANTS_CONFIRM, ActorStop, ChildExit, Escalate, Ev, Reason, Restart
 
 Store = tuple[int, int]
 """One incarnation of a store: (run, actor)."""

@@ -76,7 +76,6 @@ RULE = Rule(
         "docs/reference/message-store.md#i19",
     ),
     exercised=Exercised(
-        "a FILE_STATE row, a combine, a truncation",
-        dict.fromkeys((Ev.FILE_STATE, Ev.GC_DONE, Ev.TRUNCATE)),
+        "a FILE_STATE row, a combine, a truncation", dict.fromkeys((Ev.FILE_STATE, Ev.GC_DONE, Ev.TRUNCATE))
     ),
 )

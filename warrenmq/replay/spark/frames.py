@@ -15,14 +15,7 @@ from pyspark.sql import functions as sf
 
 from warrenmq.errors import CallerError
 from warrenmq.replay.spark.addresses import is_of_spark, local_name
-from warrenmq.replay.spark.arrow_rows import (
-    COLUMNS,
-    DDL,
-    TYPES,
-    Names,
-    named_batches,
-    names_of,
-)
+from warrenmq.replay.spark.arrow_rows import COLUMNS, DDL, TYPES, Names, named_batches, names_of
 from warrenmq.replay.spark.datasource import TraceSource
 from warrenmq.replay.spark.failures import told_in_a_sentence
 from warrenmq.replay.spark.only import EVERYTHING, Conditions, Only

@@ -248,12 +248,7 @@ def _struct(measures: Measures) -> dict[str, list[Any]]:
     return {
         "rare": measures.rare,
         "files": [
-            (
-                run,
-                [(*place, size) for place, size in its.found.items()],
-                its.files,
-                its.collected,
-            )
+            (run, [(*place, size) for place, size in its.found.items()], its.files, its.collected)
             for run, its in measures.files.items()
         ],
         "delays": [(*key, list(counts.items())) for key, counts in measures.delays.items()],

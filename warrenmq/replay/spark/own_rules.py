@@ -53,9 +53,7 @@ def _asked(rows: DataFrame, query: str) -> DataFrame:
     given = ", ".join(f"{name} AS ({table})" for name, table in tables.items())
     escaped = query.replace("{", "{{").replace("}", "}}")  # else Spark takes a brace for a placeholder
     return rows.sparkSession.sql(
-        f"WITH {given} {escaped}",
-        stored_rows=narrowed(rows, _STORED),
-        actor_rows=narrowed(rows, _ACTORS),
+        f"WITH {given} {escaped}", stored_rows=narrowed(rows, _STORED), actor_rows=narrowed(rows, _ACTORS)
     )
 
 

@@ -117,9 +117,7 @@ class QiWrite(
         SIZE, "version 1: file offset of the first byte; version 2: bytes of these that are bodies"
     )
     first: T = in_pseq(
-        LOWEST,
-        "the lowest sequence id among them; not said if neither `published` nor `acked` is",
-        default=0,
+        LOWEST, "the lowest sequence id among them; not said if neither `published` nor `acked` is", default=0
     )
     published: T = in_b(SOME, "publishes among them", default=0, shift=_WRITTEN_SHIFT, bits=_WRITTEN_BITS)
     acked: T = in_a(SOME, "acks among them", default=0, shift=_WRITTEN_SHIFT, bits=_WRITTEN_BITS)
@@ -220,8 +218,7 @@ class Drop(
         shift=_LOW,
         bits=1,
         when=When(
-            "reason",
-            (DropReason.REJECTED, DropReason.EXPIRED, DropReason.MAXLEN, DropReason.DELIVERY_LIMIT),
+            "reason", (DropReason.REJECTED, DropReason.EXPIRED, DropReason.MAXLEN, DropReason.DELIVERY_LIMIT)
         ),
     )
     multiple: T = in_pseq(YES_NO, "REJECTED: 1 = the client rejected everything up to its tag", default=0)

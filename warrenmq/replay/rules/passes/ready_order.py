@@ -30,14 +30,7 @@ from warrenmq.replay.drive.columns import Bools, Ints, Rows, np
 from warrenmq.replay.drive.machines import Finding, Key, Machine, Outcome
 from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.trace.catalog import Chunk, Run
-from warrenmq.trace.events import (
-    DEAD_LETTERED,
-    DROP_EXPIRED,
-    DROP_MAXLEN,
-    DROP_REJECTED,
-    PRIORITY_SHIFT,
-    Ev,
-)
+from warrenmq.trace.events import DEAD_LETTERED, DROP_EXPIRED, DROP_MAXLEN, DROP_REJECTED, PRIORITY_SHIFT, Ev
 from warrenmq.trace.index import Row
 from warrenmq.trace.schema import Shared, T
 
