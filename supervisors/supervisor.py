@@ -1,6 +1,6 @@
 """Supervisor: starts children in order, restarts the fallen, stops the rest in reverse (OTP's supervisor).
 
-It runs no code of its children: a crash in one cannot crash it.  What it cannot mend, it passes on: more than
+It runs no code of its children: a crash in one cannot crash it.  It passes on what it cannot mend: more than
 `intensity` restarts within `period` seconds, and it stops its children and itself, with reason "shutdown", so
 that its own supervisor decides.
 

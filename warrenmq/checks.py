@@ -1,6 +1,6 @@
 """Checks of plain values that an application passes: types and ranges, each refused in one sentence.
 
-A wrong type is an ArgumentTypeError, a wrong value an ArgumentValueError.  What is returned is of one of Python's own types:
+A wrong type is an ArgumentTypeError, a wrong value an ArgumentValueError.  The result is of one of Python's own types:
 an instance of a subclass becomes a plain str, int or float, whatever it overrides, so that none of the application's code
 runs in an actor's thread.  warrenmq/broker/arguments.py has the checks of messages and tables.
 """

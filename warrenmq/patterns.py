@@ -8,7 +8,7 @@ other thread runs meanwhile.  RabbitMQ's PCRE gives up after some steps; `re` ha
     many, and with a back-reference or
     an atomic group, or very large        refused
 
-What is matched are names and routing keys, of at most 255 characters.
+They match names and routing keys, of at most 255 characters.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
       └──on_disk, BumpCredit─────┘
 
 Two of these run, persistent and transient.  It receives, has the state (message_store/state.py) decide, and sends
-what that leaves behind.  What can arrive stands in actors/store/messages.py.
+what that leaves behind.  actors/store/messages.py has its messages.
 
 When it syncs: confirms that wait are given when the mailbox is empty, and after 25 ms at the latest.  Confirms that
 arrive together share one sync, and the more there is to do, the more arrive together.

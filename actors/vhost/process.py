@@ -6,7 +6,7 @@ removed.  Afterwards it answers declarations one at a time, so two declares of o
 
 A declaration of something durable is on disk before it is answered (a real RabbitMQ lost queues that were killed
 within two seconds of their declare).  Transient things live in the tables alone, which outlive this process, but not the
-broker.  What is asked of it stands in actors/vhost/messages.py, the rules in queue_declarations.py and exchange_declarations.py.
+broker.  Its messages stand in actors/vhost/messages.py, the rules in queue_declarations.py and exchange_declarations.py.
 """
 
 from __future__ import annotations

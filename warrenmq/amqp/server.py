@@ -282,8 +282,8 @@ def serve(
 
     Port 0 chooses a free one.  `users` are RabbitMQ's defaults unless given: guest, from this machine.  CallerError when
     the address cannot be used.  With `sock`, a listening socket, host and port are those of it.  Several brokers must come from
-    `open_vhosts`.  What is added to this server or deleted is so in `beside`, too, that of `serve_locally`, which is to be closed
-    after this one.
+    `open_vhosts`.  `beside`, that of `serve_locally`, gets and loses the virtual hosts that this server does; it is to be closed after
+    this one.
     """
     brokers = (
         [broker.inside.local()] if isinstance(broker, Broker) else [each.inside.local() for each in broker]
@@ -294,7 +294,7 @@ def serve(
 def serve_locally(broker: Broker | Sequence[Broker]) -> AmqpServer:
     """Serve a broker, or one for each virtual host, to other processes of this machine over the socket in its directory.
 
-    The broker must own the directory as one that shares it (owner_lock.py).  Who may open the directory may do everything.
+    The broker must own the directory as one that shares it (owner_lock.py).  A user who may open the directory may do everything.
     CallerError when there can be no such socket.
     """
     brokers = [broker] if isinstance(broker, Broker) else list(broker)

@@ -153,7 +153,7 @@ class Broker:
                      timeout: float | None = None, **options: Unpack[MessageOptions]) -> Confirm:  # fmt: skip
         """Publish many messages that differ in their bodies only: one cast to each queue, one Confirm for all.
 
-        What `bodies` raises is raised, and nothing was published then.
+        An exception of `bodies` is passed on, and nothing was published then.
         """
         self.check_open()
         check.check_bodies(bodies)
@@ -342,7 +342,7 @@ class Broker:
     def stats(self) -> Stats:
         """A snapshot of queues, stores, actors and alarms, and of the publishers that wait for the alarms to clear.
 
-        What this thread published and acked before is in it.
+        It includes what this thread published and acked before.
         """
         return self.inside.local_client.stats(self._calls)
 

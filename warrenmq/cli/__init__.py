@@ -2,7 +2,7 @@
 
 Each module of this package is a verb and has two functions: `add_parser(subparsers)`, which names the verb and its
 arguments, and `run(args)`, which does it and returns the exit code.  Modules whose name starts with an underscore
-are parts that verbs share.  What a verb needs besides the standard library it imports inside `run`, so that
+are parts that verbs share.  A verb imports inside `run` what it needs besides the standard library, so that
 `warrenmq --help` costs nothing and works without Spark.
 
 Data goes to stdout, progress and complaints to stderr.  Exit codes: 0 fine, 1 a problem was found, 2 the command cannot

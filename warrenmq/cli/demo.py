@@ -3,7 +3,7 @@
 A child process (see _demo_worker) publishes the input through exchanges to five queues, consumes and acks it, and
 kills a queue, a store and a garbage collector on the way.  Half way through, the whole child is killed with
 SIGKILL; a second one recovers the directory and finishes.  Both wrote traces: they are replayed, in Spark unless
-told otherwise, and their invariants checked.  What was confirmed and what was consumed is compared here, too,
+told otherwise, and their invariants checked.  Confirmed and consumed messages are compared here, too,
 without any trace.
 """
 

@@ -5,10 +5,10 @@
     a large round      more than 128 KiB since the last sync, or a file that was cut: the file is synced by itself
     a file is renamed  or replaced or cut, and the log names it: first it is synced by itself, and the log forgets it
 
-Storage code does not notice.  What it may rely on is what `Disk` promises: after `datasync` the bytes survive a power cut,
+Storage code does not notice.  It relies on what `Disk` promises: after `datasync` the bytes survive a power cut,
 because the next start writes them to the file again before anything reads it.
 
-What must not happen is that a replay puts old bytes over newer ones, or over those of another file:
+A replay must not put old bytes over newer ones, or over those of another file:
 
 - bytes that were logged, and overwritten later: the log has both, in order.  If the later ones are synced by themselves, the log
   forgets the file, with a sync of its own, before that sync counts.  Files that only grow never need that.
@@ -16,8 +16,8 @@ What must not happen is that a replay puts old bytes over newer ones, or over th
   log has forgotten the old one.
 - a file that is cut, or renamed over: see above.
 
-A `File` is written by one actor at a time.  What an actor that was given up had written and not synced is synced by its
-successor, with the whole file.
+A `File` is written by one actor at a time.  Unsynced writes of an actor that was given up are synced by its successor,
+with the whole file.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     commit (any thread)      the first to come leads: it takes what others add meanwhile into one record, writes and syncs it
                              the others wait for their leader
-    submit                   the same without waiting: whoever submits is told when it is done
+    submit                   the same without waiting: the waiter is called when it is done
     two files take turns     records go to one until it is full, then to the other; the more files its records name, the more it takes
     before a file is used    all that its records name is synced by itself, a few files a commit, while the other one fills
       again                  up; then a record says so: "what came before me is not needed"
@@ -14,8 +14,8 @@ overwritten block is half the price of syncing a file that grew, as the file sys
 Guarantees.  When `commit` returns COMMITTED, a replay writes these bytes, until their file was synced by itself and the log
 said so; one that raises leaves it open.  An actor that comes alone writes and syncs in its own thread.
 
-Assumptions.  What is committed stands in the files already (not synced).  Nobody deletes a file's name and gives it to
-another without a Forget between them (disk.py sees to that).
+Assumptions.  Committed bytes stand in the files already (not synced).  No file's name is deleted and given to another
+without a Forget between them (disk.py sees to that).
 
 After a failed sync it is unknown what is in the log: all files are synced by themselves, and the log begins anew behind what
 failed.  If a sync of one of the files fails, whoever does it, every later commit fails as well: what the log promised is only in the log, and the next

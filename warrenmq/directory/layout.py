@@ -137,7 +137,7 @@ class DataDirectory:
         """Own the directory, which is made when it is not there; raises DirectoryInUse.
 
         `shares`: its socket will be served to other processes (owner_lock.py).
-        PreconditionFailed for a RabbitMQ's, which is left as it is.  What a crash left in the commit log is in the files
+        PreconditionFailed for a RabbitMQ's, which is left as it is.  Writes that a crash left in the commit log are in the files
         afterwards.  Without a `runtime` the directory goes on without a log, whatever the settings say.
         """
         refuse_rabbitmqs(disk, path)

@@ -8,7 +8,7 @@
                             timestamp, group_id as app_id
     application properties  headers
 
-What has no counterpart is left out: `to`, `subject`, characters, decimals, arrays.
+Fields without a counterpart are left out: `to`, `subject`, characters, decimals, arrays.
 """
 
 from __future__ import annotations

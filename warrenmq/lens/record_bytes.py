@@ -1,6 +1,6 @@
 """The bytes of a message's records, read from a data directory for the inspector: of a message store, and of a queue's index.
 
-What frames the record is always shown.  Bodies are the users' own, so they are shown only where that was asked for.
+The frame of the record is always shown.  Bodies are the users' own, so they are shown only where that was asked for.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     run_site(app, port=0, said=print)      # until Ctrl-C
 
 Only this machine may ask: the `Host` must be a name of it, and so must the `Origin` where a browser sends one, so that no page of the web can
-reach it by a name that it points here.  What is sent has a policy under which no other script runs and no request leaves the page.
+reach it by a name that it points here.  Each answer has a policy under which no other script runs and no request leaves the page.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Definitions of the HTTP API: export and import of users, virtual hosts, policies, queues, exchanges and bindings (rabbit_definitions).
 
 Import adds to what is there: users, permissions and parameters are replaced, a queue or an exchange that is there in another form
-is an error.  All of a file is read before the first change.  What a file has and this server does not apply is named in `Parsed.left`.
+is an error.  All of a file is read before the first change.  `Parsed.left` names what this server does not apply.
 """
 
 from __future__ import annotations

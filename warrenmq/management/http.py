@@ -1,7 +1,7 @@
 """Requests, replies and routing of the HTTP API, without sockets and threads.
 
-A Route names a method, a pattern of path segments and the tag that a user needs.  What a function returns is the body as JSON
-(None: 204, no body), or a Reply.  What it raises becomes RabbitMQ's answer:
+A Route names a method, a pattern of path segments and the tag that a user needs.  A function's result is the body as JSON
+(None: 204, no body), or a Reply.  An exception becomes RabbitMQ's answer:
 
 | raised                                      | status | body                                            |
 | ------------------------------------------- | ------ | ----------------------------------------------- |

@@ -3,7 +3,7 @@
     /metrics               sums over all queues, channels and connections
     /metrics/per-object    the metrics of queues for each queue
 
-It needs no password, as RabbitMQ's.  What this server does not count is left out, rather than said to be 0: dead letters by
+It needs no password, as RabbitMQ's.  Figures that this server does not count are left out, rather than said to be 0: dead letters by
 reason, reductions, Raft, the Erlang machine.
 """
 

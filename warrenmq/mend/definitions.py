@@ -5,7 +5,7 @@
                                                         exchanges, all with their arguments, policies and limits
     ours           definitions.log of the vhost         the same
 
-What the target refuses becomes a note; a queue or exchange whose arguments are refused is declared without them, since
+A refusal of the target becomes a note; a queue or exchange whose arguments are refused is declared without them, since
 messages need a place.  A node of RabbitMQ 4 may keep its definitions in Khepri instead of Mnesia; then they are not read.
 
 Source: rabbit_db_queue, rabbit_db_exchange, rabbit_db_binding; docs/reference/classic-queue.md#exchanges.

@@ -10,7 +10,7 @@ and published once more:
     taken out                       x
     published again             3   4   5
 
-The queue's broker must not run.  What is taken out is acked in its files, as the broker would have done it.
+The queue's broker must not run.  A message that is taken out is acked in its files, as the broker would have done it.
 """
 
 from __future__ import annotations

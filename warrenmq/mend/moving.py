@@ -5,7 +5,7 @@
     3  publish it                           a few batches are on their way at once
     4  when it is confirmed, say so in the ledger
 
-What an earlier run left in doubt has been looked for in the target before (doubts.py).
+Messages that an earlier run left in doubt have been looked for in the target before (doubts.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`warrenmq recover SOURCE --to DIR`: the messages of a dead broker's directory, published into one of ours.
 
-SOURCE is read only.  What it holds goes through a broker that is opened on DIR, one virtual host after the other:
+SOURCE is read only.  Its messages go through a broker that is opened on DIR, one virtual host after the other:
 each keeps its name, so `warrenmq.open(DIR, vhost=...)` serves it.
 
     DIR is              the messages are put into         a kill in the middle

@@ -12,7 +12,7 @@ A file is written anew when anything in it keeps a scan from a record: its recor
 
     N.rdt (what a combine was about to move)        records of which no file has a whole copy, at the end of N.rdq
 
-Zeros at the end of a file do no harm and stay.  What is left out is in the backup.
+Zeros at the end of a file do no harm and stay.  Records that are left out are in the backup.
 
 Source: rabbit_msg_store, rabbit_msg_file; docs/reference/message-store.md#scan-to-312 and #crash-points-of-a-combine.
 """

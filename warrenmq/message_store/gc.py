@@ -13,7 +13,7 @@ Meanwhile (docs/reference/message-store.md#operations-on-a-locked-file)
     | write of a message without references     | written anew: the old record is going away                        |
 
 so the survivors that a Combine names stay the same until it is done, and what a Compact moved is entered only where the
-index still names its old place.  What was deferred is replayed in the order in which it came, the source's before
+index still names its old place.  Deferred messages are replayed in the order in which they came, the source's before
 the destination's.
 
 gc_plan.py says when jobs are made.

@@ -2,8 +2,8 @@
 
 Source: docs/reference/classic-queue.md#memory-alarm.
 
-What vm_memory_monitor has measured last everybody may read (`Resources.memory_use`).  Whoever pages by the ratio
-(rabbit_memory_monitor) asks `memory_ratio`, the publishers' side asks nothing: the alarm notifies it.
+Any thread may read what vm_memory_monitor measured last (`Resources.memory_use`).  rabbit_memory_monitor, which has
+queues page by the ratio, asks `memory_ratio`; publishers ask nothing: the alarm notifies them.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class QueueOutput:
     def _hand_out(self, dealt: list[tuple[Consumer, int]]) -> bool:
         """Fetch the messages that were dealt, and deliver them; False if there were fewer: some have expired, or bodies were lost.
 
-        What cannot be read for now stays ready.
+        Messages that cannot be read for now stay ready.
         Each consumer gets them in as few pieces as keep the order of the queue in every channel.
         """
         last: dict[ChannelRecord, tuple[Consumer, list[Fetched]]] = {}

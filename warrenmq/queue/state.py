@@ -530,7 +530,7 @@ class QueueState:
     def nack_all(self, why: str) -> list[tuple[int, int]]:
         """The process is dead: nack what was not confirmed; called once, from any thread.  Returns it as (first message, how many).
 
-        What is collected comes first: its process may be about to take it in.
+        Collected publishes come first: the process may be about to take them in.
         """
         nacked = self.buffer.nack_all(why) + self.unconfirmed.nack_all(why)
         if self.overflow is not None:

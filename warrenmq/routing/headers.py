@@ -10,7 +10,7 @@ x-match itself never counts.  With no header left to compare `all` matches every
 binding without a value (void) equals any value, as long as there is one.
 
 Values are equal as Erlang's `==` has it, whatever their types in the table: 1 equals 1.0 (until 3.12), a time equals its
-number of seconds, text equals the same bytes, but true is not 1 and "1" is not 1.  What is in an array or in a table has its
+number of seconds, text equals the same bytes, but true is not 1 and "1" is not 1.  A value in an array or in a table has its
 type with it, so there 1 is not 1.0, and a table's order counts.
 """
 

@@ -11,7 +11,7 @@ exchange is no alternate of another: it has no bindings that could match.
 Publishers read the tables without a lock while the vhost process changes them: a reader does single look-ups and walks
 tuples that never change, and every change puts a new tuple in place with one assignment, so a reader sees a binding or
 it does not, never half.  Most messages are routed with two look-ups, in `direct` or `_fanout`: exchanges of these
-types that lead to nothing but queues, and the default one.  What else has been found is kept until the next change of any table, unless headers
+types that lead to nothing but queues, and the default one.  Other results are kept until the next change of any table, unless headers
 had a say in it.  (A walk that began before the change may not be kept after it: it puts its result into the dict that it
 found at its beginning, and the change puts another dict in its place.)
 """

@@ -105,7 +105,7 @@ class Server(ThreadingActor):
     # raises and a CallerError or Refusal of `handle_call`: these are the caller's (docs/runtime.md#whose-error-it-is)
 
     def init(self, *args: Any, **kwargs: Any) -> None:
-        """Set up the state.  What this raises is raised by `Runtime.start`, and `terminate` is not called."""
+        """Set up the state.  An exception is raised by `Runtime.start`, and `terminate` is not called."""
 
     def handle_cast(self, message: Any) -> None:
         """Handle a cast."""
@@ -137,7 +137,7 @@ class Server(ThreadingActor):
         """Called when all mail is handled and the actor will be parked: flush now, as more may not come soon."""
 
     def terminate(self, reason: Any) -> None:
-        """Clean up; called for every reason but a kill.  What it raises becomes the reason."""
+        """Clean up; called for every reason but a kill.  An exception becomes the reason."""
 
     def can_wait(self, kinds: AbstractSet[type]) -> bool:  # noqa: ARG002
         """True if nobody waits for what the mail in its box, casts of these classes, may lead to; asked by any thread.

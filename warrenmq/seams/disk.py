@@ -126,7 +126,7 @@ class File(Protocol):
     def pread(self, size: int, offset: int) -> bytes:
         """Read `size` bytes at `offset`; fewer only at the end of the file.
 
-        What a bad sector does not give is filled in, so that it counts as damage (salvage.py).
+        The bytes of a bad sector are filled in, so that they count as damage (salvage.py).
         """
 
     def pwrite(self, data: bytes, offset: int) -> None:

@@ -45,7 +45,7 @@ class Attachment:
         self._directory, self._vhost, self._runtime = directory, vhost, runtime
         self._lost, self._give_up, self._blocked = lost, give_up, blocked
         self._lock = threading.RLock()
-        """Whoever holds it does not wait for the owner, as a connection's thread may want it."""
+        """A thread that holds it does not wait for the owner, as a connection's thread may want it."""
         self._opening = threading.Lock()
         """Held by the thread that opens the channel for publishes."""
         self._idle: list[CallChannel] = []
@@ -83,7 +83,7 @@ class Attachment:
     def call(self, request: Any, queue: str = "") -> tuple[Any, Any]:
         """Carry out a request of the Broker API; returns the answer and the channel that stands for the queue's process.
 
-        What this process published and acked before has happened then.  LinkLost when the owner goes.
+        All that this process published and acked before has happened then.  LinkLost when the owner goes.
         """
         self.sync()
         if isinstance(request, Get):

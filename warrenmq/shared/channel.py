@@ -90,7 +90,7 @@ class ClientChannel:
         """A new object with each thing that is sent and has no answer, and the last one that the owner has dealt with."""
         self._lock = threading.RLock()
         """Held while something is sent, so that nothing follows channel.close-ok: the number may be another channel's by then.
-        Whoever holds it does not wait for the owner; an RLock, as a finalizer may run at any point.
+        A thread that holds it does not wait for the owner; an RLock, as a finalizer may run at any point.
         """
         self._due: deque[Answer] = deque()
         """Answers due for the calls that were sent, in their order."""

@@ -3,8 +3,8 @@
     publish ──► numbered, noted in `_unconfirmed` ──► the wire ──► ack ──► the publisher's Confirm
                                                               └──► nack, return ──► its error
 
-A publish is noted before it is sent, so an answer always finds it.  What is still noted when the owner ends is handed to
-Links (links.py), which has it fail or publishes it again.
+A publish is noted before it is sent, so an answer always finds it.  Publishes that are still noted when the owner ends are
+handed to Links (links.py), which has them fail or publishes them again.
 """
 
 from __future__ import annotations

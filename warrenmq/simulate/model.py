@@ -40,13 +40,13 @@ class QueueModel:
     may_drop: bool = False
     """Its messages may go at any time: they expire, or its length has a limit."""
     has_ttl: bool = False
-    """What is sent to it has a time to live."""
+    """Messages sent to it have a time to live."""
     limit: int | None = None
     """More messages than that cannot be ready."""
     rejects: bool = False
     """It may nack what is sent to it."""
     dead_letters: bool = False
-    """What is rejected goes to the queue `dead`."""
+    """Rejected messages go to the queue `dead`."""
     is_ordered: bool = True
     """Messages of one publisher come in their order."""
     repeated: set[int] = field(default_factory=set)

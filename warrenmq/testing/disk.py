@@ -153,7 +153,7 @@ class SimulatedDisk:
         self.no_descriptors = False
         """The process has no descriptor left: no file and no folder can be opened; files that are open go on."""
         self.reads_fail = False
-        """Nothing can be read, of any file: EIO.  What is written goes on; `break_sector` is for one place."""
+        """Nothing can be read, of any file: EIO.  Writes go on; `break_sector` is for one place."""
         self.in_order = True
         """Writes to one file reach the platter in their order."""
         self._rng = rng

@@ -58,7 +58,7 @@ def sort_out(
 ) -> UnknownContents:
     """Do what the table says with every folder of a vhost that is not `known` (path -> whose it is).
 
-    A known folder of a durable queue that is not there is reported if it has been there.  What is declared again is only returned.
+    A known folder of a durable queue that is not there is reported if it has been there.  Queues to declare again are only returned.
     Nothing that makes folders of queues may run meanwhile.
     """
     found, again, used = UnknownContents(), list[QueueName](), set[str]()

@@ -1,7 +1,7 @@
 """users.json of a data directory: the users, virtual hosts and permissions that were changed while the server ran.
 
-It has the form of exported definitions, and mode 0600, as it holds password hashes.  What a definitions file brought
-(`serve --users`) is not in it: that file is read at each start, and wins.  When neither has a user there is guest.
+It has the form of exported definitions, and mode 0600, as it holds password hashes.  Entries of a definitions file
+(`serve --users`) are not in it: that file is read at each start, and wins.  When neither has a user there is guest.
 """
 
 from __future__ import annotations

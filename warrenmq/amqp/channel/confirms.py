@@ -1,8 +1,8 @@
 """Publisher confirms of one channel: outstanding sequence numbers, and coalescing of answers (rabbit_confirms, rabbit_channel).
 
 Messages that came in one go are a run: consecutive sequence numbers that the queues answer as one.  A queue answers in its
-own thread; the last one casts Settled into the channel's mailbox.  What is settled is kept until the mailbox is empty,
-or a reply goes out, and leaves as few basic.acks and basic.nacks as possible.  Every number is answered once.
+own thread; the last one casts Settled into the channel's mailbox.  Answers are collected until the mailbox is empty, or a
+reply goes out, and leave as few basic.acks and basic.nacks as possible.  Every number is answered once.
 
 Source: docs/reference/classic-queue.md#publisher-confirms and #t8.
 """
@@ -80,7 +80,7 @@ def coalesce(
     4             -          -            4 multiple
     ============  =========  ===========  ==========================
 
-    What is below both the oldest sequence number without an answer and all negatives goes as one.  (A single basic.ack
+    Numbers below both the oldest one without an answer and all negatives go as one.  (A single basic.ack
     is sent without multiple all the same: rabbit_channel:send_confirms, below.)
     """
     ordered = sorted(runs)

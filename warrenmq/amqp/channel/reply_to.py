@@ -1,7 +1,7 @@
 """Direct reply-to: answers that go from channel to channel, through no queue (rabbit_direct_reply_to).
 
 A requester consumes from amq.rabbitmq.reply-to, and publishes with that as reply_to; in the message it becomes the
-requester's address, amq.rabbitmq.reply-to.CHANNEL.KEY.  Whoever answers publishes to the default exchange with the
+requester's address, amq.rabbitmq.reply-to.CHANNEL.KEY.  An answer is published to the default exchange with the
 address as routing key.  An answer that comes too late finds no channel, or none with this key, and is dropped.
 
 Channels are found by a registered name, which goes with them.

@@ -18,7 +18,7 @@ correlation_id, a msgpack map: {"value": ...}, or {"error": class, "text": sente
     clear_policy                   policy, its name; operator  None
     policies                                       a list of such lists
 
-What the same channel was told before has happened when the answer is made.  It is for clients on the directory's own socket, and
+Requests that the same channel got before have been carried out when the answer is made.  It is for clients on the directory's own socket, and
 for users with the tag `administrator`; others get 403.  An ordinary queue cannot have this name: it begins with "amq.".
 """
 

@@ -1,6 +1,6 @@
 """The process of one connection (rabbit_reader): cuts frames, speaks channel 0, hands the rest to its channels.
 
-What is allowed when, and what an error does, is in phases.py; whether the socket is read in throttle.py; heartbeats in
+phases.py says what is allowed when, and what an error does; throttle.py whether the socket is read; heartbeats are in
 heartbeat.py.  Here they are put to work:
 
     socket ─Received, Disconnected, Writable─► this ─Frames, Writable─► channels

@@ -1,6 +1,6 @@
 """The socket in a data directory, over which its owner serves other processes of this machine.
 
-Who may open the directory may connect, and nobody else: the file has mode 0600 before anything listens on it.  The owner
+A user who may open the directory may connect, and no other: the file has mode 0600 before anything listens on it.  The owner
 of the directory's lock owns the socket, too, so a file that is found there when one starts is left over and is replaced.
 
 The path of a Unix domain socket has room for about a hundred bytes.  A longer one is reached through a descriptor of the

@@ -10,7 +10,7 @@ message is looked at:
     persistent, but the store does not have it    dropped
     transient                                     dropped
 
-What is kept counts as delivered, what is dropped is acked, both as actions in memory that a flush takes to the segment
+Messages that are kept count as delivered, dropped ones are acked, both as actions in memory that a flush takes to the segment
 files.  So recovering again, after a crash at any point of a recovery, finds the same messages.
 
 Source: rabbit_queue_index:recover and queue_index_walker, docs/reference/classic-queue.md#start-and-recovery,
@@ -156,7 +156,7 @@ class Recovery:
     def _repaired(self, number: int, journal: Facts) -> Facts:
         """A segment file's facts; bytes that make no sense are cut out of the file.
 
-        What the journal has too, a flush was writing when it was interrupted.  We can read it, but perhaps only from
+        A flush was interrupted while it wrote what the journal has, too.  We can read it, but perhaps only from
         the system's cache: it was not synced, or the sync failed, and then no later one makes it good.  The journal
         is about to forget it, so the file is written anew.
         """

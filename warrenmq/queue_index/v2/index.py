@@ -225,7 +225,7 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
     def _lose(self, number: int, lost: dict[int, tuple[str, Damage]]) -> None:
         """Set aside and ack damaged messages of a segment.
 
-        Nobody knows whether an entry that makes no sense was acked before, so what is left in the segment is counted anew.
+        It is unknown whether an entry that makes no sense was acked before, so what is left in the segment is counted anew.
         """
         set_aside_lost(self._disk, self._quarantine, self._directory, lost.values(), self._damage)
         self._lost += lost

@@ -7,8 +7,8 @@ two of them are apart:
     PUBLISH  0 ─────── 17 ───────► 5         DELIVER  0 ── 9 ──► 3 ── 8 ──► 5    fine: 9 + 8 = 17
                                              DELIVER  0 ── 9 ──► 3 ── 6 ──► 5    Q6
 
-A row that says otherwise than those before it is a violation, whatever rows are missing: no process gives a sequence id twice.  What an earlier
-process of the queue took in has no PUBLISH here, and says nothing.
+A row that says otherwise than those before it is a violation, whatever rows are missing: no process gives a sequence id twice.  A message that an
+earlier process of the queue took in has no PUBLISH here, and says nothing.
 
 Array form: a delivery whose messages were published in the same piece of rows, and whose checksum theirs add up to, is fine; both sides are left out.
 

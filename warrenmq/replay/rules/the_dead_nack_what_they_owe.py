@@ -9,7 +9,7 @@ dead; there may be more of these, for publishes that it never took in.
     n                     >= n      there          fine
     n                     < n       there          C5: publishers wait for ever
 
-What a clean stop leaves open is C3's.
+C3 judges what a clean stop leaves open.
 """
 
 from __future__ import annotations

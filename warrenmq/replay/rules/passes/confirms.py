@@ -204,7 +204,7 @@ class Window:
     def owed(self) -> Iterator[list[Block]]:
         """Blocks that want a confirm, and lack nothing but that, once the index has been synced.
 
-        What was published together is confirmed together, when all its bodies are safe.
+        Messages that were published together are confirmed together, when all their bodies are safe.
         """
         together: list[Block] = []
         for block in [*self.blocks[self.head :], [0, 0, 0, 0, 0, 0]]:
