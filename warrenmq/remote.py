@@ -64,14 +64,20 @@ class Remote:
             self.parameters.virtual_host = vhost
         self._channel: Any = None
         self._lost: BaseException | None = None
+        """Why the connection is gone."""
         self._closed: BaseException | None = None
+        """Why the broker closed the channel; the next call raises it, and opens another one."""
         self._published = 0
+        """The number of the last message of this channel."""
         self._unconfirmed: dict[int, int] = {}
         """The size of each message that is on its way, by its number, in order."""
         self._bytes = 0
+        """Bytes of the messages in `_unconfirmed`."""
         self._nacked = 0
         self._returned: dict[str, int] = {}
+        """How many messages were returned, by routing key."""
         self._opened = False
+        """The connection was open at some time: what fails later is no refusal."""
         self._connection: Any = pika.SelectConnection(
             self.parameters,
             on_open_callback=self._woken,

@@ -79,10 +79,8 @@ def test_peeks_change_nothing_that_a_consumer_or_a_count_could_tell(
 def test_asyncio_can_do_what_the_face_can(tmp_path: Path) -> None:
     async def work() -> None:
         async with aio.open(tmp_path) as broker:
-            queue, failed = (
-                await broker.declare_queue("q"),
-                await broker.declare_queue("failed", durable=False),
-            )
+            queue = await broker.declare_queue("q")
+            failed = await broker.declare_queue("failed", durable=False)
             exchange = await broker.declare_exchange("x", "fanout")
             await broker.bind(queue, exchange)
             await exchange.publish("", b"1")

@@ -231,10 +231,8 @@ def test_a_queue_of_length_0_serves_only_waiting_consumers(host: SimulatedHost) 
 def test_a_full_queue_refuses(host: SimulatedHost, overflow: str) -> None:
     """T13."""
     broker = host.open()
-    dead, queue = (
-        graveyard(broker),
-        declare(broker, max_length=1, overflow=overflow, dead_letter_exchange="dlx"),
-    )
+    dead = graveyard(broker)
+    queue = declare(broker, max_length=1, overflow=overflow, dead_letter_exchange="dlx")
     with queue.consume(prefetch=1) as consumer:
         queue.publish(b"0").result()
         assert next(consumer).body == b"0"
@@ -285,10 +283,8 @@ def test_a_refused_message_may_be_in_other_queues(host: SimulatedHost) -> None:
 @pytest.mark.parametrize("body", [b"small", LARGE])
 def test_a_rejected_message_says_of_its_death(host: SimulatedHost, body: bytes) -> None:
     broker = host.open()
-    dead, queue = (
-        graveyard(broker),
-        declare(broker, dead_letter_exchange="dlx", dead_letter_routing_key="other"),
-    )
+    dead = graveyard(broker)
+    queue = declare(broker, dead_letter_exchange="dlx", dead_letter_routing_key="other")
     properties = Properties(
         content_type="text/plain", priority=3, headers={"CC": ["q2"], "n": 1}, expiration="60000"
     )

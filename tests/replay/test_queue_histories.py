@@ -187,11 +187,9 @@ def test_a_history_that_no_order_explains_is_a_violation(steps: list[Step], data
 
 
 def test_a_queue_that_swaps_two_messages_is_explained_only_while_both_were_being_taken() -> None:
-    publish, one, two = (
-        Step(Ev.PUBLISH, WANTS_CONFIRM, 0, 2),
-        Step(Ev.DELIVER, 0, 1, 1),
-        Step(Ev.DELIVER, 0, 0, 1),
-    )
+    publish = Step(Ev.PUBLISH, WANTS_CONFIRM, 0, 2)
+    one = Step(Ev.DELIVER, 0, 1, 1)
+    two = Step(Ev.DELIVER, 0, 0, 1)
     assert not explicable([Call(publish, 0, 1), Call(one, 2, 3), Call(two, 4, 5)])
     assert explicable([Call(publish, 0, 1), Call(one, 2, 5), Call(two, 4, 6)])
     assert judged([publish, one, two], 50) == {"Q1"}, (

@@ -217,10 +217,8 @@ def in_version_2(files: Files, folder: str, seq_id: int) -> Iterator[Place]:
             continue
         yield Place(path, at, at + 32)
         if data[at + 3] == 2:
-            offset, size = (
-                int.from_bytes(data[at + 4 : at + 12], "big"),
-                int.from_bytes(data[at + 12 : at + 16], "big"),
-            )
+            offset = int.from_bytes(data[at + 4 : at + 12], "big")
+            size = int.from_bytes(data[at + 12 : at + 16], "big")
             yield Place(path[:-1] + "s", offset, offset + 8 + size)
 
 

@@ -113,10 +113,8 @@ def what_came_before_a_close_is_answered(t: Transcript) -> None:
     for close in (Channel.Close(200, "bye", 0, 0), Connection.Close(200, "bye", 0, 0)):
         with t.connection(1) as wire:
             wire.call(1, make(Confirm.Select), "confirm.select-ok")
-            declare, number = (
-                make(Queue.Declare, queue="", exclusive=True),
-                int(isinstance(close, Channel.Close)),
-            )
+            declare = make(Queue.Declare, queue="", exclusive=True)
+            number = int(isinstance(close, Channel.Close))
             wire.send_all((1, declare), (1, published(1, "nowhere", mandatory=True)), (number, close))
             wire.until("1 channel.close-ok" if number else "0 connection.close-ok")
             if number:

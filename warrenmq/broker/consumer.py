@@ -83,8 +83,11 @@ class Consumer:
         self._ahead: deque[Any] = deque()
         """Deliveries that `ahead` took out of the channel."""
         self._batch: list[Fetched] = []
+        """The deliveries that were taken out of `_channel` last."""
         self._position = 0
+        """The place in `_batch` of the next one for the application."""
         self._first_tag = 1
+        """The tag of the first of `_batch`."""
         self._cancelled = True  # until there is something to cancel
         self._ack_deadline = ack_deadline(client.settings, _Holder(self)) if ack_in_time else None
         self._subscription = self._subscribe()

@@ -74,10 +74,8 @@ def show_stats(looks: list[OwnerConnection], *, as_json: bool) -> int:
             stores.append(
                 [vhost, store.name, store.messages, len(store.files), size(held), size(held - live)]
             )
-        restarts, waiting = (
-            sum(each.restarts for each in stats.actors),
-            sum(each.mailbox for each in stats.actors),
-        )
+        restarts = sum(each.restarts for each in stats.actors)
+        waiting = sum(each.mailbox for each in stats.actors)
         actors.append([vhost, len(stats.actors), waiting, restarts, len(stats.damage)])
     print(table(("VHOST", "STORE", "MESSAGES", "FILES", "BYTES", "GARBAGE"), stores), end="\n\n")
     print(table(("VHOST", "ACTORS", "MAIL", "RESTARTS", "DAMAGE"), actors), end="\n\n")

@@ -180,12 +180,11 @@ def _management(conf: ServerConf, text: str, kind: str) -> None:
         msg = "= none: leave it out, and nothing listens."
         raise ValueError(msg)
     if kind == "ssl":
-        conf.management_ssl_port, conf.management_ssl_host = (
-            address[1],
-            address[0] or conf.management_ssl_host,
-        )
+        conf.management_ssl_port = address[1]
+        conf.management_ssl_host = address[0] or conf.management_ssl_host
     else:
-        conf.management_port, conf.management_host = address[1], address[0] or conf.management_host
+        conf.management_port = address[1]
+        conf.management_host = address[0] or conf.management_host
 
 
 def _management_ip(conf: ServerConf, text: str, kind: str) -> None:

@@ -182,17 +182,23 @@ class CommitLog:
         self._lock = lock
         self._size = size
         self._files: list[_LogFile] = []
+        """Both, or none before the first write."""
         self._current = 0
+        """The place in `_files` of the one that is written to."""
         self._number = found.newest + 1
+        """Of the next record."""
         self._first = self._number
+        """The oldest record that a replay still needs; each record has it."""
         self._tables = ThreadLock()
         """Held for a moment around what several threads change."""
         self._turn = _Turn(lock())
         """Taken by the leader from its last look at who else wants something to the end of the sync."""
         self._collecting: Batch | None = None
+        """The batch that has not been written: who comes now joins it."""
         self._in_doubt = False
         """True if the last write may be in the log or not."""
         self._failed: OSError | None = None
+        """Every commit raises this from now on: what the log promised may be nowhere else."""
         self.lack = OSError(errno.ENOSPC, "No space left on device")
         """Why there was no room the last time."""
         self._made = False

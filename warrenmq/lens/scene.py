@@ -163,13 +163,18 @@ class Scene:
         self.bases_of: dict[str, dict[int, int]] = {}
         """`bases` by the scope of a run."""
         self._highest = 0
+        """The highest message number so far."""
         self.changes: list[Change] = []
+        """The changes of the step being built; so are move, mark, about and cause."""
         self.move: tuple[str, ...] | None = None
         """(from, to) or (from, by way of, to).  Anchors: pub, con, exchange/<name>, box/<actor>, queue/<name>, entry/<name>/<seq>, rec/<store>/<file>/<offset>,
         file/<store>/<file>, flying/<store>/<message>/<queue>, cache/<store>/<message>."""
         self.mark = 0
+        """The kind of thing that the row is, for colours and chapters (tables.py); 0 for nothing special."""
         self.about = 0
+        """The message that the row is about; 0 for none."""
         self.cause = 0
+        """The row that the actor is handling, and so the cause of this one; 0 for none."""
         self.loss = (0, 0, 0)
         """The losses at the end of the run before: unconfirmed messages, unsynced bytes, envelopes."""
         self._forget()

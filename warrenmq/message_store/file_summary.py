@@ -63,7 +63,9 @@ class FileSummary:
         self.in_place = False
         """Files are compacted in place: a lock keeps no reader out, and the current file can be read, too."""
         self._mark = 0
+        """Counts the reads: a read's mark tells which came before it."""
         self._clients: set[bytes] = set()
+        """Clients that may read (`admit`)."""
         self._lock = Lock()
 
     # the store's

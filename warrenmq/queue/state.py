@@ -211,9 +211,11 @@ class QueueState:
         self.rows = rows
         self._since_flush_step = 0
         self._first_seq_id = vq.next_seq_id - queue.before.published
+        """The sequence id from which `figures` counts what was published."""
         self.output.delivered = [*queue.before.delivered]
         self.output.acked = queue.before.acked
         self._pages = vq.has_ram_duration
+        """True if the memory monitor makes it page."""
 
     def figures(self) -> QueueFigures:
         """The counts, for any thread: they are single look-ups of what the queue keeps anyway."""

@@ -54,11 +54,9 @@ if TYPE_CHECKING:
 _write_recv, _write_publish = writer(events.Recv), writer(events.Publish)
 _write_confirm, _write_on_disk = writer(events.Confirm), writer(events.OnDisk)
 _write_deliver, _write_ack = writer(events.Deliver), writer(events.Ack)
-_write_requeue, _write_drop, _write_expiry = (
-    writer(events.Requeue),
-    writer(events.Drop),
-    writer(events.Expiry),
-)
+_write_requeue = writer(events.Requeue)
+_write_drop = writer(events.Drop)
+_write_expiry = writer(events.Expiry)
 _write_consumer_added, _write_consumer_gone = writer(events.ConsumerAdded), writer(events.ConsumerGone)
 _write_blocked, _write_unblocked = writer(events.CreditBlocked), writer(events.CreditUnblocked)
 _write_limits, _write_rests = writer(events.QueueLimits), writer(events.QueueRests)

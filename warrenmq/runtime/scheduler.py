@@ -99,10 +99,14 @@ class Scheduler:
         rng = Random(f"schedule {seed}")
         self._draw = rng.random
         self._restlessness = rng.choice(RESTLESSNESS)
+        """The chance that a checkpoint is a change of tasks."""
         self._step_ns = rng.choice(STEP_NS)
+        """The virtual time that passes at each checkpoint."""
         self.now = START_NS
         self._ready: list[Task] = []
+        """Tasks that could run; the seed chooses among them."""
         self._deadlines: list[tuple[int, int, Task, int]] = []
+        """A heap of (due, a count that breaks ties, task, its ticket then): a ticket that has changed makes it stale."""
         self._count = 0
         self._one_turn = False
         """The next checkpoint ends the turn."""
@@ -111,6 +115,7 @@ class Scheduler:
         self._tasks: dict[Task, None] = {}
         self.outside = self.current = Task("outside", actor=False)
         self._hub = greenlet.getcurrent()
+        """The greenlet of the task `outside`."""
 
     # -- for tasks
 

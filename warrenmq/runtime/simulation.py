@@ -144,11 +144,16 @@ class Simulation(Runtime):
         self._scheduler = Scheduler(seed)
         self.seed = seed
         self._tokens = Random(f"tokens {seed}")
+        """Each kind of chance has a source of its own, so that a change of one does not shift the others."""
         self._suspends = Random(f"suspensions {seed}")
         self._wall_shift_ns = 0
+        """By how much the wall clock was put forward, or back."""
         self._actor_tasks: dict[ActorRef[Any], Task] = {}
+        """The task of each actor that runs."""
         self._actors: WeakSet[Actor] = WeakSet()
+        """Every actor that was started and is still in memory."""
         self._application: Task | None = None
+        """The task of the `run` that is going on."""
         self._classes: _Classes | None = None
         self.checkpoint = self._scheduler.checkpoint  # type: ignore[method-assign]
         super().__init__()

@@ -49,12 +49,16 @@ class Attachment:
         self._opening = threading.Lock()
         """Held by the thread that opens the channel for publishes."""
         self._idle: list[CallChannel] = []
+        """Channels for calls that nobody uses now."""
         self._idle_getters: list[GetChannel] = []
         self._getters: dict[int, GetChannel] = {}
+        """The channel of each handle that has fetched a message, by the handle's consumer id."""
         self._connections: list[ClientConnection] = []
         self._publish: PublishChannel | None = None
+        """The channel for publishes, on `_publishing`; None before the first."""
         self._publishing: ClientConnection | None = None
         self._over = ThreadEvent()
+        """Set when the owner is gone, or with `close`."""
         self._work = self._connect()
 
     def _connect(self, *, publishes: bool = False) -> ClientConnection:

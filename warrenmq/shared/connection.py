@@ -102,23 +102,31 @@ class ClientConnection:
         self.channels: dict[int, Receiver] = {}
         self._numbers = count(1)
         self._free: list[int] = []
+        """Numbers of channels that were closed, to be used again."""
         self._lock = threading.RLock()
         """An RLock, as a finalizer that cancels a consumer may run at any point and writes, too."""
         self._pending: deque[bytes | memoryview] = deque()
+        """Bytes that the kernel has not taken yet."""
         self._sent: list[int] = []
         """Bytes that the kernel took and `_pending` still has."""
         self._sending = False
+        """True while a thread hands `_pending` to the kernel; the others only add to it."""
         self.blocked = False
         """True while the owner does not read from here, because of an alarm."""
         self._waiting = 0
+        """Bytes in `_pending`."""
         self._room = News()
+        """Told when `has_room` may have become true."""
         self._ended: Error | None = None
+        """Why it ended; None until then."""
         self._closing = False
         self._runs = False
         """The thread runs, which closes the descriptors at its end."""
         self._paused = False
+        """True while its only consumer has too much unread: nothing is read from the socket."""
         self._cutter = FrameCutter()
         self._early: list[Frame] = []
+        """Frames that came with the handshake's last one."""
         self._thread = threading.Thread(target=self._run, name="warrenmq-attached", daemon=True)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._wake_read, self._wake_write = socket.socketpair()

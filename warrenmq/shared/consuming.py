@@ -53,12 +53,16 @@ class ConsumerChannel(_SettlingChannel):
                 f"prefetch is {request.prefetch}; a process that does not own the directory takes at most {MOST_PREFETCH}, or 0"
             )
         self._outlet = request.outlet
+        """Where the application's Consumer takes deliveries from."""
         self._holder = None if request.ack_deadline is None else request.ack_deadline.holder
         self._no_ack = request.no_ack
         self._own = own
         self._batch: list[Any] = []
+        """Deliveries of the frames that were read together, to be put into `_outlet` at once."""
         self._first = 0
+        """The tag of the first of `_batch`."""
         self._unread = 0
+        """Deliveries that the application has not taken out of `_outlet`."""
         self._callers = 0
         """Callers that wait for an answer."""
         self._last = 0
@@ -68,8 +72,11 @@ class ConsumerChannel(_SettlingChannel):
         self._handed_out: int | None = None
         """Once it is cancelled, the last tag that the application saw."""
         self._settled: set[int] = set()
+        """Settled tags above `_settled_up_to`."""
         self._settled_up_to = 0
+        """All tags up to this one are settled."""
         self._watchers: dict[int, Callable[[Any], None]] = {}
+        """Called when the channel is over, by key, as monitors of the queue's process would be."""
         self._keys = count(1)
         self._is_over = False
         self._tag = f"consumer-{request.consumer}"

@@ -159,11 +159,14 @@ class AmqpClient:
         self._replies: deque[Any] = deque()
         self._deliveries: deque[AmqpDelivery] = deque()
         self._rest = b""
+        """Bytes of a frame of which not all has come."""
         self._content: list[Any] = []
         """A method with content, of which not all has come: the method, the header, the bodies."""
         self._next = 0
+        """The number of the channel's last publish."""
         self._confirms: list[AmqpConfirm] = []
         self._unanswered: set[int] = set()
+        """Numbers of publishes without an answer."""
         self._ended: ClosedByServer | None = None
         channels = sim.start(ChannelSup)
         self._channels = channels

@@ -82,10 +82,8 @@ class Publishing:
         messages = session.messages(
             count, step.number("size"), publisher, persistent=persistent, priority=priority
         )
-        bodies, properties = (
-            [each.body for each in messages],
-            Properties(priority=priority) if priority else None,
-        )
+        bodies = [each.body for each in messages]
+        properties = Properties(priority=priority) if priority else None
 
         def publish(exchange: str, key: str) -> AnyConfirm:
             if client is not None:
@@ -119,11 +117,9 @@ class Publishing:
     def burst(self, step: Step) -> None:
         session = self._session
         session.destination(step.word("to"))
-        publisher, broker, persistent = (
-            session.next_publisher(),
-            session.broker,
-            bool(step.number("persistent")),
-        )
+        publisher = session.next_publisher()
+        broker = session.broker
+        persistent = bool(step.number("persistent"))
 
         def publish() -> None:
             try:

@@ -191,12 +191,10 @@ class Receiving:
     def _take(self, name: str, delivery: Delivery | AmqpDelivery) -> None:
         """Compare a delivery with the model, and hold it."""
         session = self._session
-        copy, now = (
-            session.models[name].delivered(
-                delivery.body, redelivered=delivery.redelivered, way=(delivery.exchange, delivery.routing_key)
-            ),
-            session.now(),
+        copy = session.models[name].delivered(
+            delivery.body, redelivered=delivery.redelivered, way=(delivery.exchange, delivery.routing_key)
         )
+        now = session.now()
         session.held.append(Held(name, copy, delivery))
         if session.faults.clock_jumped:
             return

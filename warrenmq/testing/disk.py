@@ -146,8 +146,10 @@ class SimulatedDisk:
     def __init__(self, rng: Random) -> None:
         self.lock = RLock()
         self.before_op: Callable[[str, str], None] | None = None
+        """Called before each operation, with its name and path; it may raise, or let others run."""
         self.salvage: Salvage = refuse_to_salvage
         self.free_bytes: int | None = None
+        """Bytes of room; None for any number."""
         self.tells_room = False
         """`room` says what `free_bytes` does, so that a full disk is known before a write meets it."""
         self.no_descriptors = False
@@ -160,7 +162,9 @@ class SimulatedDisk:
         self._folders: dict[str, set[str]] = {"": set(), "/": set()}
         """By path the names in each folder."""
         self._files: dict[str, _Inode] = {}
+        """The files that a process sees."""
         self._durable_files: dict[str, _Inode] = {}
+        """The names that a power cut leaves; an inode knows which of its bytes."""
         self._unsynced: list[tuple[str, _Entries]] = []  # folder, its entries that change together
         self._failures: list[tuple[str, str, int]] = []
 

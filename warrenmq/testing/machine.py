@@ -54,11 +54,16 @@ class SimulatedMachine:
         self.sink = MemorySink() if traced else None
         self._in_rows = in_rows
         self.runs = 0
+        """Brokers opened so far; the number of the last one is its run's name."""
         self._recorders: list[Recorder] = []
+        """One a run."""
         self._scenario: ActorTrace | None = None
+        """The trace of the actor "scenario", which writes the marks of `mark`."""
         self._outage: Outage | None = None
+        """The countdown of `crash_at`."""
         self._broker: Broker | None = None
         self._starts = False
+        """True while a broker is being opened."""
 
     @property
     def is_traced(self) -> bool:

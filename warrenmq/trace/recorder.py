@@ -83,16 +83,21 @@ class Recorder:
         self.lost = 0
         """Rows dropped because the disk refused them."""
         self._rows_of_ended = 0
+        """Rows of actors that have ended."""
         self._sink: Sink = DirectorySink(target) if isinstance(target, (str, os.PathLike)) else target
         self._name = f"{run}-{node}-{pid}"
         self._segment_bytes = segment_bytes
         self._lock = Lock()
         self._traces: dict[int, ActorTrace] = {}
+        """Those of living actors, by id."""
         self._last_actor = 0
+        """The id given out last."""
         self._kinds: dict[type, int] = {}
+        """Message class -> its number; as `_texts`, looked up without the lock."""
         self._texts: dict[str, int] = {}
         self._closed = False
         self._is_lossy = False
+        """The disk refused rows: slabs are neither given back nor deleted."""
         self._header = _first_header(
             clock, run=run, node=node, pid=pid, boot=boot, directory=directory, vhost=vhost, machine=machine,
             follows=follows, untraced=untraced,

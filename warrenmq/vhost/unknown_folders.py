@@ -64,12 +64,12 @@ def sort_out(
     found, again, used = UnknownContents(), list[QueueName](), set[str]()
     whole, gone, deleted_folders = definitions.whole, definitions.gone, set[str]()
     unknown = {path.rpartition("/")[2]: path for path in directory.queue_folders(disk, known)}
-    told = names_of_folders(
+    named = names_of_folders(
         directory.name, {folder: _naming_files(disk, path) for folder, path in unknown.items()}
     )
     for folder, path in unknown.items():
         sizes = {name: disk.size(f"{path}/{name}") for name in disk.listdir(path)}
-        name = told.get(folder)
+        name = named.get(folder)
         if name is not None:
             fate = fate_of_named(
                 deleted=definitions.deletes(name.name, name.record),
@@ -134,10 +134,11 @@ def clear(disk: Disk, path: str, quarantine: str, settings: Settings) -> list[Co
 
 
 def _naming_files(disk: Disk, path: str) -> tuple[bytes | None, bytes | None]:
-    text, definition = f"{path}/{QUEUE_NAME}", f"{path}/{DEFINITION}"
-    return disk.read(text) if disk.exists(text) else None, disk.read(definition) if disk.exists(
-        definition
-    ) else None
+    text, definition = (
+        disk.read(file) if disk.exists(file) else None
+        for file in (f"{path}/{QUEUE_NAME}", f"{path}/{DEFINITION}")
+    )
+    return text, definition
 
 
 def _set_aside(disk: Disk, path: str, quarantine: str) -> None:

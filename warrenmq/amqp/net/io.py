@@ -73,9 +73,11 @@ class SocketTransport(asyncio.Protocol):
         self._waiting = 0
         """Bytes in _pending."""
         self._handled = 0
+        """Bytes that the connection is done with."""
         self._awaited = False
         """A sender saw `writable` False: cast Writable when there is room."""
         self.written = 0
+        """Bytes that were given to `write`."""
         self._direct: int | None = None
         """The descriptor to write to, while nothing waits to be sent: neither in _pending nor in asyncio's buffer."""
         # From here on, the loop's alone; others may look.
@@ -87,6 +89,7 @@ class SocketTransport(asyncio.Protocol):
         self._early: list[bytes] = []
         """Bytes received before `attach`."""
         self._received = 0
+        """Bytes that came; the reading pauses when they are too far ahead of `_handled`."""
         self._choked = False
         """The kernel takes no more: above WRITE_HIGH."""
         self._buffered = 0
@@ -94,6 +97,7 @@ class SocketTransport(asyncio.Protocol):
         self._held = False
         """The connection has paused reading."""
         self._reading = True
+        """The loop reads the socket."""
         self._closing = False
         self._lost = False
 

@@ -77,11 +77,9 @@ def _unwritten(scene: Scene, name: str, first: int) -> tuple[_Found, _Found]:
     """Entries (key, value) from `first` on, of its priority, whose publishes and whose acks are in no file yet; ascending."""
     publishes: _Found = []
     acks: _Found = []
-    entries, dirty, end = (
-        scene.tables[ENTRY],
-        scene.queues[name].dirty,
-        (first >> PRIORITY_SHIFT) + 1 << PRIORITY_SHIFT,
-    )
+    entries = scene.tables[ENTRY]
+    dirty = scene.queues[name].dirty
+    end = (first >> PRIORITY_SHIFT) + 1 << PRIORITY_SHIFT
     for seq in sorted(dirty):
         if first <= seq < end and (found := entries.get(key := dirty[seq])) is not None and not found[3]:
             (acks if found[1] in {"acked", "dropped"} else publishes).append((key, found))

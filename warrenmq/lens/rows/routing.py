@@ -12,10 +12,8 @@ from warrenmq.trace.schema import Row
 HANDLERS = Handlers()
 _of = HANDLERS.of
 
-_routed, _unrouted = (
-    e.Routed.getter("exchange", "routing_key"),
-    e.Unrouted.getter("count", "exchange", "routing_key"),
-)
+_routed = e.Routed.getter("exchange", "routing_key")
+_unrouted = e.Unrouted.getter("count", "exchange", "routing_key")
 _declared, _deleted = e.ExchangeDeclared.getter("type", "exchange"), e.ExchangeDeleted.getter("exchange")
 _ends = e.BindingMade.getter("to", "exchange", "destination", "routing_key")
 _mark = e.Mark.getter("text")

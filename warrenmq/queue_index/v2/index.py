@@ -303,10 +303,8 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
             self._unsynced_bytes += size
             self._unsynced_records += len(published) + len(acked)
             if self._trace is not None:
-                records_written, first = (
-                    len(published) + len(acked),
-                    self.base + min(published[:1] + acked[:1]),
-                )
+                records_written = len(published) + len(acked)
+                first = self.base + min(published[:1] + acked[:1])
                 _write_written(
                     self._trace, trigger, size, records_written, stored, first, len(published), len(acked)
                 )

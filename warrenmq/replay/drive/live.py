@@ -116,6 +116,7 @@ class Live:
         self._touched: set[Place] = set()
         """Keys to ask: rows spoke to them, or they were pending."""
         self._absorbed: set[Place] = set()
+        """Keys whose state this batch has changed."""
         self._changed: set[Who] = set()
         """Actors with new rows."""
         self._ending: set[int] = set()
