@@ -294,8 +294,8 @@ class QueueProcess(Server):
             self._carry_out()
 
     def can_wait(self, kinds: AbstractSet[type]) -> bool:
-        """Acks can, unless they make room for further deliveries."""
-        return kinds <= _ACKS and not self._state.vq.ready
+        """Acks can, unless they make room for further deliveries, and so can an empty mailbox, unless somebody waits for it."""
+        return kinds <= _ACKS and self._state.nobody_waits()
 
     def _catch_up(self) -> None:
         """Deliver what was put off: called before every message but publishes and acks."""

@@ -187,10 +187,11 @@ class Patient(Helpable):
 
 @pytest.fixture
 def patient(pool):
-    """It has been called once, so that the next call is expected to wait and to run it."""
+    """This thread alone has called it, so that it is expected to wait for the next call and to run it."""
     made = pool.start(Patient, pool.channel())
-    pool.call(made, [], LIMIT)
-    until(pool, lambda: not pool._workers.computing)
+    for _ in range(workers.ALONE + 2):
+        pool.call(made, [], LIMIT)
+        until(pool, lambda: not pool._workers.computing)
     return made
 
 
@@ -219,6 +220,61 @@ def test_mail_that_cannot_wait_is_handled_at_once(pool, patient, mail):
     pool.call(patient, [*mail], LIMIT)
     for message in mail:
         take(notes_of(patient), message)
+
+
+@pytest.fixture
+def called(pool, monkeypatch):
+    """Has an item for each time that a worker was called."""
+    times = []
+    call_worker = pool._workers.call_worker
+    monkeypatch.setattr(pool._workers, "call_worker", lambda: times.append(1) or call_worker())
+    return times
+
+
+def test_a_thread_that_soon_waits_calls_no_worker(pool, patient, called):
+    for _ in range(10):
+        pool.cast(patient, 1)
+        pool.cast(patient, "text")
+        pool.call(patient, [], LIMIT)
+    assert not called
+    for message in [1, "text"] * 10:
+        take(notes_of(patient), message)
+
+
+def test_a_thread_that_waits_for_nothing_calls_a_worker(pool, patient, called):
+    for number in range(workers.SOON + 1):
+        assert not called
+        pool.cast(patient, f"text {number}")
+    assert called
+    pool.call(patient, [], LIMIT)
+    pool.cast(patient, "more")  # it is expected to wait again, since it did
+    pool.call(patient, [], LIMIT)
+    assert len(called) == 1
+
+
+class Prompt(Patient):
+    """Answers at once, and would find nothing to do when its mailbox is empty."""
+
+    def handle_call(self, request, sender):
+        return request
+
+
+def test_an_empty_mailbox_is_left_to_the_thread_that_comes_next_while_it_is_alone(pool, called):
+    prompt = pool.start(Prompt, pool.channel())
+    prompt._actor_weakref().can_wait = lambda kinds: not kinds
+    until(pool, lambda: not pool._workers.computing)
+    for _ in range(workers.ALONE + 2):
+        pool.call(prompt, [], LIMIT)
+        until(pool, lambda: not pool._workers.computing)
+    called.clear()
+    for _ in range(10):
+        pool.call(prompt, [], LIMIT)
+    assert not called
+    other = threading.Thread(target=lambda: [pool.call(prompt, [], LIMIT) for _ in range(2)])
+    other.start()
+    other.join(LIMIT)
+    pool.call(prompt, [], LIMIT)
+    assert called
 
 
 def test_mail_that_cannot_wait_takes_along_what_could(pool, patient):

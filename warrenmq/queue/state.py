@@ -431,6 +431,15 @@ class QueueState:
         if any(map(_collected, self._store_ends)):
             self.effects.append(_CAST_STORE)
 
+    def nobody_waits(self) -> bool:
+        """True if neither `mailbox_empty` nor an ack could answer or deliver anything."""
+        return not (
+            self.buffer.count
+            or self.unconfirmed
+            or self.drain.waiting
+            or (self.vq.ready and self.consumers.count)
+        )
+
     def pauses(self) -> bool:
         """True if `make_safe` comes after a pause for those who are about to send more."""
         return self.group_commit.pauses(sum(self.output.delivered))

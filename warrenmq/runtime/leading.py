@@ -151,7 +151,7 @@ class Leader(Helper):
         self._loop = loop
         self._baton = loop.baton
 
-    def keep(self, cell: Cell) -> bool:
+    def keep(self, cell: Cell, message: object) -> bool:  # noqa: ARG002
         """Remember a cell that it made ready; True if it will run it."""
         if len(self.mine) >= MOST_MINE or not cell.helpable:
             return False

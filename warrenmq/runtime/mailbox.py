@@ -121,9 +121,9 @@ class Mailbox(Inbox):
         return bool(self._exits) or (self._flushes and not self._said_dry) or not self.incoming.empty()
 
     @property
-    def was_dry(self) -> bool:
-        """True if the owner has handled all but what came since it last looked."""
-        return self._said_dry and not self._exits
+    def has_signals(self) -> bool:
+        """True if an exit signal waits."""
+        return bool(self._exits)
 
     def next_timer(self) -> int | None:
         """The time at which `take` has to be called for the next timer (monotonic, ns)."""

@@ -140,9 +140,9 @@ class Server(ThreadingActor):
         """Clean up; called for every reason but a kill.  An exception becomes the reason."""
 
     def can_wait(self, kinds: AbstractSet[type]) -> bool:  # noqa: ARG002
-        """True if nobody waits for what the mail in its box, casts of these classes, may lead to; asked by any thread.
+        """True if nobody waits for what `mailbox_empty` and the mail in its box, of these classes, may lead to; asked by any thread.
 
-        Such mail may lie until a thread comes that runs the actor anyway, or for a tick of the wheel.
+        It is asked between two slices.  Such mail may lie until a thread comes that runs the actor anyway, or for a tick of the wheel.
         """
         return False
 

@@ -65,7 +65,7 @@ def wait(thing: Awaited, timeout: float | None) -> bool:
         if timeout is None:
             _run_callee(thing, runner)
     elif type(runner) is Helper:
-        runner.may_wait = True
+        runner.waits()
         if timeout is None or timeout >= LEAST_HELPING_WAIT:
             _help(thing, runner)
     return thing.is_there() or _sleep(thing, runner, deadline)

@@ -61,6 +61,11 @@ STUCK = 1.0
 """Seconds in one slice after which an actor is called stuck."""
 MOST_PATIENT = 16
 """Messages in a mailbox that are looked at one by one whether they can wait."""
+SOON = 4
+"""Sends within which a thread from outside is expected to wait, if it did so the last time."""
+ALONE = 16
+"""Sends of a thread from outside, with none of another thread between them, from which on it leaves what can wait to itself: a worker serves
+several threads with fewer changes of thread than they do themselves."""
 MOST_MINE = 32
 """Cells that a thread from outside remembers to have made ready."""
 
@@ -78,7 +83,7 @@ class Cell:
     context  the actor's own contextvars: those of a helping thread must not leak into it
     alarm    when the wheel will look at it (monotonic, ns); 0 = never
     suspension   it gave its thread back and is still claimed, until something is done
-    lazy     it was put into `ready`, and no worker was called: its sender is expected to wait and run it, or its mail can wait
+    lazy     it was put into `ready`, and no worker was called: its sender is expected to wait soon and run it, or its mail can wait
     """
 
     __slots__ = (
@@ -124,16 +129,16 @@ class Cell:
         self.items.append(item)
         if not self.is_claimed():
             workers = self.workers
-            if self not in workers.ready:
-                workers.make_ready(self)
-            elif self.lazy and not self.can_wait():
-                self.lazy = False
-                workers.make_ready(self)
+            if self not in workers.ready or (self.lazy and not self.can_wait()):
+                workers.make_ready(self, item)
 
     def can_wait(self) -> bool:
-        """True if its mail may lie until a thread comes that runs the actor anyway, or for a tick of the wheel."""
+        """True if its mail, and its empty mailbox, may wait until a thread comes that runs the actor anyway, or for a tick of the wheel."""
         server = self.server
-        if server is None or not server.actor_inbox.was_dry or not 0 < len(self.items) <= MOST_PATIENT:
+        if (
+            server is None or not self.begun or self.is_claimed() or server.actor_inbox.has_signals
+            or len(self.items) > MOST_PATIENT
+        ):  # fmt: skip
             return False
         return server.can_wait({type(unwrapped(message)) for message in tuple(self.items)})
 
@@ -168,8 +173,8 @@ class Runner:
         self.since = 0.0
         """The time at which its slice began."""
 
-    def keep(self, cell: Cell) -> bool:  # noqa: ARG002
-        """Remember a cell that it made ready; True if it will run it, so that no worker need be called."""
+    def keep(self, cell: Cell, message: object) -> bool:  # noqa: ARG002
+        """Remember a cell that it made ready, with a message; True if no worker need be called for it."""
         return False
 
     def has_others(self) -> bool:
@@ -195,18 +200,22 @@ class Runner:
 class Helper(Runner):
     """A thread from outside that waits now and then.
 
-    mine      cells that its own sends made ready, or the actors that it ran: the ones that it may run
-    may_wait  it waited after its last send: so it is expected to wait after the next one, too
-    is_main   it is the main thread, in which the handlers of signals run
+    mine     cells that its own sends made ready, or the actors that it ran: the ones that it may run
+    sent     the classes of messages that made one ready since it waited last, the last SOON of them
+    hurries  classes of messages behind which it did not wait soon, the last time; behind all others it is expected to
+    in_a_row its sends that made an actor ready, since another thread's did
+    is_main  it is the main thread, in which the handlers of signals run
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.mine: deque[Cell] = deque()
-        self.may_wait = False
+        self.sent: list[type] = []
+        self.hurries: set[type] = set()
+        self.in_a_row = 0
         self.is_main = threading.current_thread() is threading.main_thread()
 
-    def keep(self, cell: Cell) -> bool:
+    def keep(self, cell: Cell, message: object) -> bool:
         if not cell.helpable:
             return False
         if self.cell is not None:  # it runs it, or calls a worker when it leaves
@@ -217,11 +226,23 @@ class Helper(Runner):
         if len(self.mine) >= MOST_MINE:
             self.mine.popleft()
         self.mine.append(cell)
-        if self.may_wait and cell.workers.ticking:
-            self.may_wait = False
-            cell.lazy = True
-            return True
-        return False
+        kind = type(unwrapped(message))
+        self.sent.append(kind)
+        if len(self.sent) > SOON:
+            self.hurries.add(self.sent.pop(0))
+        # before it looks, so that who comes after the look calls a worker
+        cell.lazy = cell.workers.ticking
+        if cell.workers.latest is self:
+            self.in_a_row += 1
+        else:
+            cell.workers.latest = self
+            self.in_a_row = 0
+        return cell.lazy and (kind not in self.hurries or cell.can_wait())
+
+    def waits(self) -> None:
+        """Note that it waits now."""
+        self.hurries.difference_update(self.sent)
+        self.sent.clear()
 
     def has_others(self) -> bool:
         return any(cell in cell.workers.ready for cell in self.mine)
@@ -239,7 +260,7 @@ class Helper(Runner):
             if cell in cell.workers.ready:
                 # before it looks, so that who comes after the look calls a worker
                 cell.lazy = cell.workers.ticking
-                if not (cell.lazy and cell.can_wait()):
+                if not (cell.lazy and self.in_a_row >= ALONE and cell.can_wait()):
                     cell.lazy = False
                     cell.workers.call_worker()
 
@@ -336,6 +357,7 @@ class Workers:
     idle       parked workers
     all        all workers
     helping    threads from outside that run an actor now
+    latest     the helper whose send made an actor ready last
     callbacks  an application's callbacks that a helper came upon
     jobs       what suspended actors wait for
     refused    how often a worker was wanted and could not be had
@@ -350,6 +372,7 @@ class Workers:
         self.helping: set[Helper] = set()
         self.refused = 0
         self.turns = 0
+        self.latest: Helper | None = None
         self.ticking = False
         """The wheel looks at the line every few milliseconds; set by it."""
         # Reentrant: garbage collection may run a `__del__` that sends, at any line.  Never held across a wait.
@@ -365,12 +388,13 @@ class Workers:
 
     # -- ready
 
-    def make_ready(self, cell: Cell) -> None:
-        """Put a cell at the end of the line, and see to it that a thread comes for it."""
+    def make_ready(self, cell: Cell, message: object = None) -> None:
+        """Put a cell, with its new message if there is one, at the end of the line, and see to it that a thread comes for it."""
         self.ready[cell] = None
         runner = here.runner
-        if runner is not None and runner.keep(cell):
+        if runner is not None and runner.keep(cell, message):
             return
+        cell.lazy = False
         if len(self.computing) < SIZE:
             self.call_worker()
 
@@ -380,7 +404,7 @@ class Workers:
             if self._forked or len(self.computing) >= SIZE or not self.ready:
                 return True
             new = False
-            for worker in self.idle:
+            for worker in reversed(self.idle):  # the one that parked last, so that too many of them end
                 if worker not in self.computing:
                     break
             else:
