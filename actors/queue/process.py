@@ -283,7 +283,7 @@ class QueueProcess(Server):
             state.group_commit.paused(in_vain=not more)
             if more:
                 return  # the mailbox will be empty once more
-        if not (state.unconfirmed.unsynced and self.suspend(state.begin_sync, self._make_safe)):
+        if not (state.must_sync and self.suspend(state.begin_sync, self._make_safe)):
             self._make_safe()
 
     def _make_safe(self) -> None:

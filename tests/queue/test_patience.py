@@ -1,10 +1,15 @@
 """Mail of a queue that nobody waits for may lie until a thread runs the queue anyway."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.simulated import SimulatedHost
+from warrenmq.log import Log
 from warrenmq.queue.collected import OpenAcks
-from warrenmq.queue.messages import Ack, Acks, Publish, Reject, Taken
+from warrenmq.queue.index_sync import IndexSync
+from warrenmq.queue.messages import Ack, Acks, Idle, Publish, Reject, Taken
+from warrenmq.settings import Settings
 
 
 @pytest.fixture
@@ -49,3 +54,42 @@ def test_an_empty_mailbox_cannot_wait_while_a_publisher_does(host):
     broker.queue("q").publish(b"2").result()
     assert waited == [False]
     assert queue.can_wait(set())
+
+
+@given(st.integers(1, 60_000), st.lists(st.integers(0, 1 << 62), min_size=1))
+def test_what_nobody_waits_for_is_synced_at_the_same_moments_in_all_queues(interval, times):
+    moments = set()
+    for now in times:
+        effects = []
+        index_sync = IndexSync(
+            [], Settings(queue_sync_interval=interval), Log("test"), effects, lambda now=now: now
+        )
+        index_sync.unsynced = True
+        index_sync.rest()
+        [timer] = effects
+        assert timer.info == Idle()
+        waits = round(timer.seconds * 1e9)
+        assert interval * 750_000 < waits <= interval * 1_000_000
+        moments.add(now + waits)
+    assert all(moment % (interval * 250_000) == 0 for moment in moments)
+
+
+def test_queues_whose_acks_wait_share_their_syncs():
+    with SimulatedHost(1, Settings(queue_sleep_after=60_000)) as host:
+        broker = host.open()
+        queues = [broker.declare_queue(f"q{number}") for number in range(40)]
+        for queue in queues:
+            queue.publish(b"1").result()
+        host.sleep(1)
+        for queue in queues:
+            queue.get().ack()
+        syncs = []
+
+        def before_op(op, path):
+            if op == "datasync" and "/warrenmq.log." in path:
+                syncs.append(path)
+            host.sim.checkpoint()
+
+        host.disk.before_op = before_op
+        host.sleep(1)
+        assert 0 < len(syncs) < len(queues) * 2 // 3

@@ -1,7 +1,8 @@
 """The syncs of a queue's index, and its behaviour while the disk is full.
 
     confirms wait     SyncTimeout 25 ms after the first of them, unless an empty mailbox has synced before
-    no confirm waits  Idle after 200 ms: acks, and messages whose publishers want no confirm
+    no confirm waits  Idle after 200 ms at the latest: acks, and messages whose publishers want no confirm; it comes at the same moments in
+      all queues, which share a sync then
     the disk is full  publishes are refused; Idle every second tries again
     no descriptors    the same, ten times a second; other queues are asked to sleep
     nothing can be    whatever the reason: a get is refused, deliveries wait for DeliverAgain, ten times a second for want of memory or
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 DISK_RETRY = 1.0
 """Seconds between attempts to write while the disk is full, or to read while it fails."""
+IDLE_MOMENTS = 4
+"""Moments in each `queue_sync_interval` at which Idle comes, so that queues which are left alone one after another share a sync."""
 SHORTAGE_RETRY = 0.1
 """Seconds between attempts while descriptors are short."""
 
@@ -50,23 +53,26 @@ class IndexSync:
     unsynced        bytes were written that no publisher waits for: the Idle timer syncs them
     disk_full       the last write failed with ENOSPC, or for want of descriptors: publishes are refused until one succeeds
     lack            what it lacked, as words of a sentence
+    due             Idle has come: the empty mailbox behind it syncs
     _sync_timer     a SyncTimeout is on its way
     idle_timer      an Idle is on its way
     stores          the message stores, whose disk may be full, too
     """
 
     def __init__(
-        self, stores: Sequence[StoreRoom], settings: Settings, log: Log, effects: list[Effect]
-    ) -> None:
+        self, stores: Sequence[StoreRoom], settings: Settings, log: Log, effects: list[Effect],
+        monotonic_ns: Callable[[], int],
+    ) -> None:  # fmt: skip
         self.stores = stores
         self._log = log
         self._effects = effects
-        self.unsynced = self.disk_full = False
+        self._monotonic_ns = monotonic_ns
+        self.unsynced = self.disk_full = self.due = False
         self.lack = FULL
         self._reads_wait = False
         self._sync_timer = self.idle_timer = False
         self._sync_interval = settings.msg_store_sync_interval / 1000
-        self._idle_interval = settings.queue_sync_interval / 1000
+        self._idle_ns = settings.queue_sync_interval * 1_000_000
 
     @property
     def is_full(self) -> bool:
@@ -91,12 +97,16 @@ class IndexSync:
     def idle_came(self) -> None:
         """Idle came."""
         self.idle_timer = False
+        self.due = True
 
     def rest(self) -> None:
         """Start the idle timer if anything is unsynced, as no publisher waits for a sync."""
         if self.unsynced and not self.idle_timer:
             self.idle_timer = True
-            self._effects.append(StartTimer(self._idle_interval, Idle()))
+            now = self._monotonic_ns()
+            due = now + self._idle_ns
+            due -= due % (self._idle_ns // IDLE_MOMENTS)
+            self._effects.append(StartTimer((due - now) / 1e9, Idle()))
 
     def stop_idle(self) -> None:
         """A sync begins, which covers everything so far: stop Idle."""

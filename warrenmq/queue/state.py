@@ -176,7 +176,7 @@ class QueueState:
             queue.name, queue.ref, single_active=arguments.single_active_consumer,
             in_use=f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use", rows=rows, effects=effects,
         )  # fmt: skip
-        self.index_sync = IndexSync(queue.rooms, queue.settings, queue.log, effects)
+        self.index_sync = IndexSync(queue.rooms, queue.settings, queue.log, effects, queue.monotonic_ns)
         kept = ReturnCounts(queue.disk, queue.directory) if queue.durable else None
         self._returns = returns = Returns(arguments.delivery_limit, kept, vq.index.live_runs)
         self.drops = QueueDrops(vq, self.index_sync, queue.has_dead_letter_exchange, returns, rows, effects)
@@ -374,10 +374,8 @@ class QueueState:
                     self.sync(Trigger.TIMER)
             case Idle():
                 self.index_sync.idle_came()
-                self.sync(Trigger.TIMER)
-                index, empty = self.vq.index, not (self.vq.ready or self.vq.unacked)
-                if index.dirty_count and empty and not self.index_sync.disk_full:
-                    self.index_sync.guarded(index.begin_flush)  # an empty queue needs no disk
+                if self.index_sync.disk_full:
+                    self.sync(Trigger.TIMER)
             case GetTimeout():
                 self.output.get_timeout(message.sender)
             case CheckDrain():
@@ -444,13 +442,22 @@ class QueueState:
         """True if `make_safe` comes after a pause for those who are about to send more."""
         return self.group_commit.pauses(sum(self.output.delivered))
 
+    @property
+    def must_sync(self) -> bool:
+        """True if `make_safe` syncs: for confirms, or as what nobody waits for has waited long enough."""
+        return bool(self.unconfirmed.unsynced) or self.index_sync.due
+
+    @property
+    def _why_sync(self) -> Trigger:
+        return Trigger.MAILBOX_EMPTY if self.unconfirmed.unsynced else Trigger.TIMER
+
     def begin_sync(self, waiter: Waiter) -> bool:
         """Begin the sync of `make_safe`, which has to be called when the waiter is told; False, and nothing was begun, where that cannot be."""
         if self.index_sync.disk_full:
             return False
         began = self._monotonic_ns()
         try:
-            files = self.vq.index.to_sync(Trigger.MAILBOX_EMPTY)
+            files = self.vq.index.to_sync(self._why_sync)
         except OSError:  # `make_safe` meets it again
             return False
         if not files or not self._disk.begin_sync(files, waiter):
@@ -460,12 +467,15 @@ class QueueState:
 
     def make_safe(self) -> None:
         """The rest of an empty mailbox, once deliveries are on their way: sync the index."""
-        index_sync, index = self.index_sync, self.vq.index
-        if self.unconfirmed.unsynced and not index_sync.disk_full:
-            self.sync(Trigger.MAILBOX_EMPTY)
+        index_sync, vq, index = self.index_sync, self.vq, self.vq.index
+        if self.must_sync and not index_sync.disk_full:
+            is_idle = index_sync.due
+            self.sync(self._why_sync)
+            if is_idle and index.dirty_count and not (vq.ready or vq.unacked) and not index_sync.disk_full:
+                index_sync.guarded(index.begin_flush)  # an empty queue needs no disk
         else:
-            if self.vq.to_remove and (index_sync.disk_full or not index.needs_sync):
-                self.vq.index_synced()  # on a full disk removing acked bodies makes room, though their acks are not safe yet
+            if vq.to_remove and (index_sync.disk_full or not index.needs_sync):
+                vq.index_synced()  # on a full disk removing acked bodies makes room, though their acks are not safe yet
                 self.effects.append(_CAST_STORE)
             index_sync.rest()
         if index.flushing and not index_sync.disk_full and index_sync.guarded(index.flush_step):
@@ -515,7 +525,7 @@ class QueueState:
     def sync(self, trigger: Trigger) -> None:
         """Sync the index, and confirm what waited for it; does nothing on a full disk."""
         index_sync = self.index_sync
-        index_sync.unsynced = False
+        index_sync.unsynced = index_sync.due = False
         if index_sync.idle_timer:
             index_sync.stop_idle()
         began, self._sync_began = self._sync_began or self._monotonic_ns(), 0
