@@ -100,6 +100,8 @@ _write_nacked = writer(Nacks)
 
 _ACKS = frozenset({Ack, Acks, OpenAcks, Taken})
 """The messages of consumers whose senders wait for nothing."""
+_QUESTIONS = frozenset({Info, ListConsumers})
+"""Calls of those who watch the broker: a queue that only these look at is not in use."""
 ASLEEP = (SHUTDOWN, "asleep")
 """The reason of a process that ends because its queue sleeps."""
 
@@ -121,8 +123,7 @@ class QueueProcess(Server):
     _timers            those that run, by the class of their message
     _channel_monitors  those that are watched
     _looks             a LookIdle is on its way, or none is wanted
-    _rounds            how often the mailbox ran dry
-    _seen_rounds       the same at the end of the last look
+    _used              something came since the last look that was more than a question
     _forwarded         queue -> publications that the vhost process still has to publish to it; not zero
     """
 
@@ -150,7 +151,7 @@ class QueueProcess(Server):
         self.log = Log("warrenmq.queue", queue=spec.name)
         self._sleep_after = spec.settings.queue_sleep_after / 1000
         self._looks = not self._sleep_after
-        self._rounds = self._seen_rounds = 0
+        self._used = True
         self._timers: dict[type, Timer] = {}
         self._channel_monitors: dict[ActorRef[Any], int] = {}
         self._forwarded: dict[str, int] = {}
@@ -210,6 +211,7 @@ class QueueProcess(Server):
 
     def handle_cast(self, message: Any) -> None:
         """One message (see queue/messages.py)."""
+        self._used = True
         if type(message) is OpenPublish:
             if (publish := message.take()) is not None:
                 self._publish(publish)
@@ -247,6 +249,7 @@ class QueueProcess(Server):
         if type(request) is MakeRoom:
             self._sleep_if_unused()
             return False
+        self._used = self._used or type(request) not in _QUESTIONS
         self._catch_up()
         answer = self._state.call(request, sender)
         self._carry_out()
@@ -257,6 +260,7 @@ class QueueProcess(Server):
         if type(message) is LookIdle:
             self._look_idle()
             return
+        self._used = True
         self._catch_up()
         if isinstance(message, Down):
             if message.ref is not None:
@@ -268,10 +272,9 @@ class QueueProcess(Server):
 
     def mailbox_empty(self) -> None:
         """Deliver, send to the stores, and then sync."""
-        self._rounds += 1
-        if not self._looks and self._rounds != self._seen_rounds:
+        if self._used and not self._looks:
             self._looks = True
-            self._seen_rounds = self._rounds
+            self._used = False
             self.send_after(self._sleep_after, LookIdle())
         self._state.mailbox_empty()
         if self._effects:
@@ -363,12 +366,11 @@ class QueueProcess(Server):
 
     def _look_idle(self) -> None:
         """Sleep if nothing came since the last look."""
-        used = self._rounds != self._seen_rounds
-        self._seen_rounds = self._rounds + 1  # this round ends with the mailbox empty
-        if used:
+        if self._used:
+            self._used = False
             self.send_after(self._sleep_after, LookIdle())
             return
-        self._looks = False  # the next round that anything else begins has another one come
+        self._looks = False  # what is more than a question has another one come
         self._sleep_if_unused()
 
     def _sleep_if_unused(self) -> None:

@@ -14,6 +14,7 @@ import pytest
 import warrenmq
 from tests.support.simulated import BOTH_PROFILES, SMALL, SimulatedHost
 from warrenmq.actors.queue.process import QueueProcess
+from warrenmq.queue.messages import ListConsumers
 from warrenmq.replay.drive.engine import replay_trace
 from warrenmq.settings import Settings
 from warrenmq.trace.reader import open_trace
@@ -74,6 +75,21 @@ def test_a_queue_that_nobody_uses_sleeps_and_is_the_same_when_it_wakes(host):
     broker = host.open()
     assert awake(broker) == {}
     assert broker.queue("q").get() is None
+    broker.close()
+
+
+def test_a_queue_that_is_only_asked_for_its_figures_sleeps(host):
+    broker = host.open()
+    queue = broker.declare_queue("q")
+    queue.publish(b"x").result()
+    for _ in range(50):
+        queue.info()
+        broker.inside.client.calls.call_queue("q", ListConsumers())
+        broker.stats()
+        host.sleep(0.1)
+    assert awake(broker) == {}
+    queue.get().ack()
+    assert awake(broker) == {"q": 0}
     broker.close()
 
 
