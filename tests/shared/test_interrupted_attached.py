@@ -2,48 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
 
 import warrenmq
+from tests.support.interrupted_calls import interrupt
 from tests.support.limits import LIMIT
 from tests.support.shared_directory import opened
 from warrenmq.shared.attachment import Attachment
-
-
-class Interrupt(BaseException):
-    """Raised in the middle of a call, as the handler of a signal raises KeyboardInterrupt."""
-
-
-def interrupt(number: int, call: Callable[[], Any]) -> str:
-    """Call, and raise Interrupt at the n-th entry of a function, one of the places at which Python calls the handlers of signals;
-    returns where that was, "" if there are fewer.
-    """
-    entries = 0
-    at = ""
-
-    def trace(frame: FrameType, _event: str, _argument: object) -> None:
-        nonlocal entries, at
-        entries += 1
-        if entries == number:
-            at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-            sys.settrace(None)
-            raise Interrupt
-
-    sys.settrace(trace)
-    try:
-        call()
-    except (Interrupt, warrenmq.ResourceError):
-        # the latter where threading.Thread.start makes a RuntimeError of it
-        pass
-    sys.settrace(None)
-    return at
 
 
 def publish(queue: warrenmq.QueueHandle) -> Any:

@@ -15,6 +15,8 @@ import json
 import queue
 import threading
 from collections import deque
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import msgpack  # type: ignore[import-untyped]
@@ -25,13 +27,15 @@ from warrenmq.broker.broker import MOST_PEEKED, Broker, QueueHandle
 from warrenmq.broker.consumer import Consumer
 from warrenmq.broker.embedded import open  # noqa: A004
 from warrenmq.checks import flag, is_a, number_of_seconds, seconds, shown, text, whole, wrong_value
-from warrenmq.errors import ArgumentTypeError, ArgumentValueError, Blocked
+from warrenmq.errors import ArgumentTypeError, ArgumentValueError, Blocked, PreconditionFailed
+from warrenmq.runtime.thread_event import News, hold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from os import PathLike
     from types import TracebackType
 
+    from warrenmq.actors.sending.confirms import Confirm
     from warrenmq.broker.delivery import Delivery
     from warrenmq.broker.message_options import MessageOptions
     from warrenmq.settings import Settings
@@ -102,7 +106,9 @@ class Queue:
         self._taking = threading.Lock()
         """Held by the one thread that waits in the consumer: the others wait for the lock."""
         self._mine = threading.local()
-        self._all_done = threading.Condition()
+        self._counts = threading.Lock()
+        """Held while the two numbers below change."""
+        self._done = News()
         info = self._queue.info()
         self._unfinished = info.ready + info.unacked + self._delayed()
         """Items put and not yet task_done, this run and the ones before."""
@@ -121,14 +127,7 @@ class Queue:
         """
         self._broker.runtime.check_process()
         body = self._encode(item)
-        patience = _patience(block, timeout)
-        with self._all_done:
-            self._unfinished += 1
-        try:
-            self._publish([body], patience, options)
-        except BaseException:
-            self._finished(1)
-            raise
+        self._publish([body], _patience(block, timeout), options)
 
     def put_nowait(self, item: Any) -> None:
         """Put an item without blocking."""
@@ -138,34 +137,36 @@ class Queue:
         """Add many items with one sync; all are on disk when this returns."""
         self._broker.runtime.check_process()
         check_bodies(items)
-        bodies = [self._encode(item) for item in items]
-        with self._all_done:
-            self._unfinished += len(bodies)
-        try:
-            self._publish(bodies, None, options)
-        except BaseException:
-            self._finished(len(bodies))
-            raise
+        self._publish([self._encode(item) for item in items], None, options)
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """The oldest item; waits for one, or raises queue.Empty: at once without `block`, else after `timeout` s."""
         self._broker.check_open()
-        timeout = _patience(block, timeout)
-        if not self._taking.acquire(block, -1 if timeout is None or not block else timeout):
-            raise queue.Empty
+        patience, got = _patience(block, timeout), self._got()
+        before = len(got)
         try:
-            if not block:  # an item that is there may still be on its way to us
-                timeout = ON_ITS_WAY if self.qsize() else 0.0
-            delivery = self._next(timeout)
-        finally:
-            self._taking.release()
+            body = hold(self._taking, patience, queue.Empty, partial(self._take, got, block, patience))
+            return self._decode(body)
+        except Exception:
+            raise
+        except BaseException:  # of a signal's handler
+            if len(got) > before:
+                got.rotate()
+                self._give_back(got)
+            raise
+
+    def _take(self, got: deque[Delivery], block: bool, timeout: float | None) -> bytes:
+        """The body of the next item, which is the last of `got` then."""
+        if not block:  # an item that is there may still be on its way to us
+            timeout = ON_ITS_WAY if self.qsize() else 0.0
+        delivery = self._next(timeout)
         if delivery is None:
             self._broker.check_open()
             raise queue.Empty
-        self._got().append(delivery)
-        with self._all_done:
+        with self._counts:
             self._in_hands += 1
-        return self._decode(delivery.body)
+            got.append(delivery)
+        return delivery.body
 
     def _next(self, timeout: float | None) -> Delivery | None:
         """The next delivery.  While so many items are in hands that the consumer gets no more, they are asked for one by one."""
@@ -190,10 +191,9 @@ class Queue:
         if not got:
             msg = "task_done() called more often than get() in this thread"
             raise ValueError(msg)
-        got.popleft().ack()
-        with self._all_done:
-            self._in_hands -= 1
-        self._finished(1)
+        with suppress(PreconditionFailed):  # a signal's handler interrupted the last call behind this
+            got[0].ack()
+        self._settled(got, done=1)
 
     def nack(self) -> None:
         """Put the oldest item that this thread got, and is not done with, back in its place; it will be got again.
@@ -205,9 +205,19 @@ class Queue:
         if not got:
             msg = "nack() called more often than get() in this thread"
             raise ValueError(msg)
-        got.popleft().nack()
-        with self._all_done:
+        self._give_back(got)
+
+    def _give_back(self, got: deque[Delivery]) -> None:
+        with suppress(PreconditionFailed):  # as in `task_done`
+            got[0].nack()
+        self._settled(got, done=0)
+
+    def _settled(self, got: deque[Delivery], done: int) -> None:
+        with self._counts:
             self._in_hands -= 1
+            self._unfinished -= done
+            got.popleft()
+        self._tell_if_done()
 
     def peek(self, n: int = 1) -> list[Any]:
         """The next `n` items that could be got now; they stay where they are."""
@@ -227,14 +237,13 @@ class Queue:
     def join(self) -> None:
         """Wait until every item that was put is task_done."""
         self._broker.runtime.check_process()
-        with self._all_done:
-            self._all_done.wait_for(lambda: self._unfinished == 0)
+        self._done.wait_for(lambda: self._unfinished <= 0)
 
     def qsize(self) -> int:
         """Items that were not yet got and could be got now."""
         self._broker.runtime.check_process()
         later = self._delayed()
-        with self._all_done:
+        with self._counts:
             return max(0, self._unfinished - self._in_hands - later)
 
     def empty(self) -> bool:
@@ -271,11 +280,21 @@ class Queue:
             raise (ArgumentTypeError(msg) if isinstance(why, TypeError) else ArgumentValueError(msg)) from why
 
     def _publish(self, bodies: list[bytes], timeout: float | None, options: MessageOptions) -> None:
+        number, counted, confirm = len(bodies), 0, None
         try:
+            with self._counts:
+                self._unfinished += number
+                counted = number
             confirm = self._queue.publish_many(bodies, timeout=timeout, **options)
-        except Blocked as blocked:
-            raise queue.Full(str(blocked)) from blocked
-        confirm.result()
+            confirm.result()
+        except BaseException as why:
+            if confirm is None:
+                self._not_stored(counted)
+            else:  # a signal's handler may have interrupted the wait
+                confirm.on_settled(partial(self._not_stored, counted, confirm))
+            if isinstance(why, Blocked) and confirm is None:
+                raise queue.Full(str(why)) from why
+            raise
 
     def _got(self) -> deque[Delivery]:
         try:
@@ -284,8 +303,13 @@ class Queue:
             self._mine.got = deque()
             return self._mine.got  # type: ignore[no-any-return]
 
-    def _finished(self, count: int) -> None:
-        with self._all_done:
-            self._unfinished -= count
-            if not self._unfinished:
-                self._all_done.notify_all()
+    def _not_stored(self, count: int, confirm: Confirm | None = None) -> None:
+        """Count no more what was not published, or refused."""
+        if confirm is None or confirm.exception() is not None:
+            with self._counts:
+                self._unfinished -= count
+            self._tell_if_done()
+
+    def _tell_if_done(self) -> None:
+        if self._unfinished <= 0:
+            self._done.tell()

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import threading
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+T = TypeVar("T")
 
 
 def ring(bell: threading.Lock) -> None:
@@ -20,6 +22,20 @@ def ring(bell: threading.Lock) -> None:
         bell.release()
     except RuntimeError:  # it rings already
         pass
+
+
+def hold(lock: threading.Lock, timeout: float | None, late: type[Exception], act: Callable[[], T]) -> T:
+    """Call `act` while the lock is held; raises `late` if another thread holds it for longer than `timeout` seconds."""
+    patience = -1 if timeout is None else min(max(timeout, 0), threading.TIMEOUT_MAX)
+    taken: list[bool] = []
+    try:  # `extend` notes that it is held before a signal's handler can run
+        taken.extend(map(lock.acquire, [True], [patience]))
+        if not taken[0]:
+            raise late
+        return act()
+    finally:
+        if taken and taken[0]:
+            lock.release()
 
 
 class ThreadEvent:

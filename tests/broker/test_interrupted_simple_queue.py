@@ -1,0 +1,57 @@
+"""Calls of warrenmq.Queue that are interrupted at each entry of a function: its other threads go on, and each item comes once."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import warrenmq
+from tests.support.interrupted_calls import interrupt
+from tests.support.limits import LIMIT
+
+
+def act(queue: warrenmq.Queue) -> None:
+    queue.get()
+    queue.task_done()
+    queue.get()
+    queue.nack()
+    queue.put(b"p")
+
+
+def goes_on_with(queue: warrenmq.Queue, found: list[Any]) -> None:
+    """In another thread: take all that is there, and wait until all is done."""
+    queue.put(b"last")
+    bodies = []
+    while not bodies or bodies[-1] != b"last":
+        bodies.append(queue.get(timeout=LIMIT))
+        queue.task_done()
+    queue.join()
+    found.append(bodies)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in a __del__, too
+def test_a_queue_goes_on_wherever_a_call_was_interrupted(tmp_path: Path) -> None:
+    """The lock of its counts, or of its consumer, stayed taken, and every later call hung."""
+    with warrenmq.Queue(tmp_path) as queue:
+        for number in range(1, 10_000, 3):
+            for body in (b"1", b"2", b"3"):
+                queue.put(body)
+            at = interrupt(number, lambda: act(queue))
+            with suppress(ValueError):  # what is held yet; a call that was interrupted is made again
+                while True:
+                    queue.task_done()
+            found: list[list[bytes]] = []
+            other = threading.Thread(target=goes_on_with, args=(queue, found), daemon=True)
+            other.start()
+            other.join(LIMIT)
+            assert found, at
+            got = sorted(each for each in found[0] if each not in {b"p", b"last"})
+            assert b"3" in got, at
+            assert len(got) == len(set(got)), at
+            if not at:
+                break
+        assert number > 100
