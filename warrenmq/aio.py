@@ -21,6 +21,7 @@ import sys
 from collections import deque
 from contextlib import suppress
 from functools import partial
+from queue import Empty
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from warrenmq import opening as _opening
@@ -69,6 +70,8 @@ def open(path: str | PathLike[str], *, settings: Settings | Mapping[str, Any] | 
 
 DELIVERIES_PER_TAKE = 128
 """Deliveries that one trip to the consumer's channel brings."""
+CANCEL_TIMEOUT = 1.0
+"""Seconds that a `get` with a timeout waits for the end of its consumer."""
 IN_A_THREAD = 0.1
 """Seconds that a publish without credit waits in a worker thread before it makes room for others."""
 
@@ -272,6 +275,7 @@ class Broker:
             await asyncio.to_thread(broker.inside.client.have_later)
         limit = seconds("timeout", timeout)
         deadline = math.inf if limit is None else clock() + limit
+        refused = False
         while True:
             broker.check_open()
             if broker.inside.alarms.active and clock() < deadline:
@@ -281,13 +285,17 @@ class Broker:
                 if (
                     left
                     and not broker.inside.alarms.active
-                    and broker.would_block(exchange, routing_key, publish.keywords.get("properties"))
+                    and (
+                        refused
+                        or broker.would_block(exchange, routing_key, publish.keywords.get("properties"))
+                    )
                 ):
                     return await asyncio.to_thread(publish, timeout=left)
                 return publish(timeout=0)
             except Blocked:
                 if clock() >= deadline:
                     raise
+                refused = True
 
     async def _alarms_cleared(self, exchange: str, routing_key: str, deadline: float) -> None:
         """Return when no alarm is set, the deadline has passed or the broker is being closed."""
@@ -345,9 +353,15 @@ class Queue(Named):
         if not timeout:
             return await in_thread(partial(self._queue.get, None, no_ack=no_ack), _requeue)
         delivery = None
+        consumer = self.consume(1, no_ack)
         try:
-            async with self.consume(1, no_ack) as consumer:
+            try:
                 delivery = await consumer.get(timeout)
+            finally:
+                with suppress(
+                    TimeoutError
+                ):  # then it is cancelled as soon as the owner of the directory answers
+                    await asyncio.wait_for(consumer.cancel(), CANCEL_TIMEOUT)
         except asyncio.CancelledError:  # while the consumer was cancelled
             _requeue(delivery)
             raise
@@ -511,18 +525,19 @@ class Consumer:
         self._at_work = asyncio.Lock()
         """Held by the task that subscribes or takes: several may wait for deliveries of one consumer."""
 
-    async def _started(self) -> tuple[_Consumer, _WakingChannel]:
+    async def _started(self, limit: float | None = None) -> tuple[_Consumer, _WakingChannel]:
+        """Subscribe once; Empty when an owner in another process does not answer within so many seconds."""
         if self._consumer is None or self._channel is None:
             async with self._at_work:
-                return await self._start()
+                return await self._start(limit)
         return self._consumer, self._channel
 
-    async def _start(self) -> tuple[_Consumer, _WakingChannel]:
+    async def _start(self, limit: float | None) -> tuple[_Consumer, _WakingChannel]:
         if self._consumer is None or self._channel is None:
             broker = self._broker.sync
             channel = self._channel = _WakingChannel(broker.runtime.channel())
             subscribe = partial(
-                _Consumer, broker.inside.client, self._queue, **self._options, channel=channel
+                _Consumer, broker.inside.client, self._queue, **self._options, channel=channel, timeout=limit
             )
             self._consumer = await in_thread(subscribe, _Consumer.cancel)
         return self._consumer, self._channel
@@ -552,10 +567,13 @@ class Consumer:
 
     async def _arrived(self, limit: float | None) -> bool:
         """Wait until there is a delivery; False when there will be none, or after so many seconds."""
-        consumer, channel = await self._started()
-        self._broker.sync.runtime.check_process()
         clock = asyncio.get_running_loop().time
         deadline = None if limit is None else clock() + limit
+        try:
+            consumer, channel = await self._started(limit)
+        except Empty:
+            return False
+        self._broker.sync.runtime.check_process()
         while not self._ready:
             channel.news.clear()
             async with self._at_work:

@@ -55,4 +55,4 @@ def open(  # noqa: A001  # the promised name
     return SharedBroker(
         path_of("path", path), embedded.settings_of(settings), None if trace is None else path_of("trace", trace),
         short_text("vhost", vhost), unconfirmed,
-    )  # fmt: skip
+    ).opened()  # fmt: skip

@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 from pamqp.commands import Basic, Channel, Queue
 
+from tests.support.limits import LIMIT
 from warrenmq.amqp.wire.codec import decode_method, encode_method, make
 from warrenmq.amqp.wire.frames import FrameCutter
 from warrenmq.errors import BrokerClosed, Error, NotFound
 from warrenmq.shared.channel import Answer, ClientChannel
+from warrenmq.shared.patience import Unanswered, limited
 
-OPS = ("call", "answer", "interrupt", "ack", "owner closes", "close", "owner answers close", "lost")
+OPS = (
+    "call",
+    "answer",
+    "interrupt",
+    "too late",
+    "sync too late",
+    "ack",
+    "owner closes",
+    "close",
+    "owner answers close",
+    "lost",
+)
+
+FLOW = -1
+"""Stands in `waiting` for a channel.flow."""
 
 
 class Owner:
@@ -71,11 +88,31 @@ def test_every_call_is_told_once_and_nothing_follows_close_ok(ops: list[str]) ->
                 assert not closed
                 assert not closing
                 waiting.append(len(calls) - 1)
+        elif op == "too late":
+            answer = Answer()
+            try:
+                limited(-LIMIT, lambda: channel.call(Queue.Purge, answer, queue="q"))  # noqa: B023
+            except Unanswered:
+                calls.append(answer)
+                waiting.append(len(calls) - 1)
+            except Error:
+                assert closed or closing
+        elif op == "sync too late":
+            for most in (1, 0):  # once for all that is given up before
+                before = owner.sent.copy()
+                with suppress(Unanswered):
+                    limited(-LIMIT, channel.sync)
+                flows = owner.sent[len(before) :]
+                assert len(flows) <= most
+                waiting.extend([FLOW] * len(flows))
         elif op == "answer" and waiting and not closed:
             number = waiting.popleft()
+            if number == FLOW:
+                owner.say(Channel.FlowOk, active=True)
+                continue
             answers[number] = number
             owner.say(Queue.PurgeOk, message_count=number)
-        elif op == "interrupt" and waiting and waiting[0] not in interrupted:
+        elif op == "interrupt" and waiting and waiting[0] not in {*interrupted, FLOW}:
             interrupted.add(waiting[0])
             channel.hand_over(
                 calls[waiting[0]], lambda value: dropped.append(getattr(value, "message_count", -1))

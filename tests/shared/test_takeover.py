@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,38 +16,9 @@ from pykka import ActorDeadError
 import warrenmq
 from tests.broker.test_fork import in_child
 from tests.support.limits import LIMIT
-from tests.support.shared_directory import opened
+from tests.support.shared_directory import opened, owner_process
 from warrenmq.amqp.net.local_socket import SOCKET
 from warrenmq.shared import links
-
-SPAWN = multiprocessing.get_context("spawn")
-
-
-def own(path: str, pipe) -> None:
-    """The owner, until it is killed."""
-    with opened(path) as broker:
-        pipe.send(broker.is_owner)
-        signal.pause()
-
-
-@contextmanager
-def owner_process(path: Path) -> Iterator[Callable[[], None]]:
-    """A process that owns the directory; gives what kills it."""
-    here, there = SPAWN.Pipe()
-    process = SPAWN.Process(target=own, args=(str(path), there), daemon=True)
-    process.start()
-    there.close()
-    assert here.recv() is True
-
-    def kill() -> None:
-        os.kill(process.pid or 0, signal.SIGKILL)
-        process.join(LIMIT)
-
-    try:
-        yield kill
-    finally:
-        if process.is_alive():
-            kill()
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

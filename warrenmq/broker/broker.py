@@ -13,6 +13,7 @@ one, `Broker.inside`, by which other packages of warrenmq reach what runs behind
 from __future__ import annotations
 
 from contextlib import suppress
+from queue import Empty
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack
 
 from warrenmq.actors.node.alarm import RABBIT_ALARM, GetAlarms
@@ -507,6 +508,9 @@ class QueueHandle(Named):
             return Delivery(subscription, reply.tag, reply.message)
         except Error:
             raise
+        except Empty:  # the owner, another process, did not answer in time
+            client.calls.give_up(self.name, request)
+            return None
         except BaseException:  # of a signal's handler: KeyboardInterrupt, a timeout
             client.calls.give_up(self.name, request)
             raise

@@ -68,8 +68,8 @@ class Consumer:
     """
 
     def __init__(self, client: BrokerClient, queue: str, prefetch: int, *, no_ack: bool, exclusive: bool, priority: int,
-                 channel: Channel | None = None, ack_in_time: bool = True) -> None:  # fmt: skip
-        """`ack_in_time`: consumer_timeout holds."""
+                 channel: Channel | None = None, ack_in_time: bool = True, timeout: float | None = None) -> None:  # fmt: skip
+        """`ack_in_time`: consumer_timeout holds.  Empty as in `_subscribe`."""
         self._client = client
         self._runtime = client.runtime
         """The runtime of the process that made the consumer."""
@@ -90,7 +90,7 @@ class Consumer:
         """The tag of the first of `_batch`."""
         self._cancelled = True  # until there is something to cancel
         self._ack_deadline = ack_deadline(client.settings, _Holder(self)) if ack_in_time else None
-        self._subscription = self._subscribe()
+        self._subscription = self._subscribe(timeout)
         self._cancelled = False
         forks.register(self)
         client.engine.consumers[id(self)] = self._channel
@@ -216,11 +216,14 @@ class Consumer:
             self._client.settle(self._subscription.ref, Taken(self._subscription.consumer_id, count))
             self._batch, self._position = [], 0
             self._first_tag += count
+        left, end = timeout, 0
+        if timeout is not None:
+            end = self._runtime.monotonic_ns() + round(timeout * 1e9)
         while True:
             if self._cancelled:
                 return False
             try:
-                item = self._ahead.popleft() if self._ahead else self._channel.get(timeout=timeout)
+                item = self._ahead.popleft() if self._ahead else self._channel.get(timeout=left)
             except Empty:
                 return False
             if isinstance(item, Deliveries):
@@ -228,11 +231,16 @@ class Consumer:
                 return True
             if item is DOWN:
                 try:
-                    self._subscription = self._subscribe()
+                    if timeout is not None:
+                        left = max(0.0, (end - self._runtime.monotonic_ns()) / 1e9)
+                    self._subscription = self._subscribe(left)
                     self._first_tag = 1
                 except ProcessDied:  # the caller decides whether to ask once more
                     self._channel.put(DOWN)
                     raise
+                except Empty:
+                    self._channel.put(DOWN)
+                    return False
                 except Error:  # closed, or the queue was deleted: RabbitMQ cancels the consumer
                     self._cancelled = True
                 except BaseException:  # of a signal's handler: the next call asks again
@@ -243,12 +251,13 @@ class Consumer:
                 if self._subscription.lapsed is not None:
                     raise self._subscription.lapsed
 
-    def _subscribe(self) -> Subscription:
+    def _subscribe(self, timeout: float | None = None) -> Subscription:
+        """Have the queue deliver; Empty when an owner in another process does not answer within `timeout` seconds."""
         consumer_id = self._client.next_consumer_id()
         channel = self._channel
         self._first_tag = 1
         request = Consume(consumer_id, channel, self._prefetch, self._no_ack, self._exclusive, priority=self._priority,
-                          ack_deadline=self._ack_deadline)  # fmt: skip
+                          ack_deadline=self._ack_deadline, timeout=timeout)  # fmt: skip
         try:
             _, ref = self._client.calls.call_queue(self.queue, request)
             self._death_notice = self._client.on_end(ref, lambda _reason: channel.put(DOWN))

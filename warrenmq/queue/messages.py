@@ -190,6 +190,8 @@ class Consume:
     """The consumer's arguments as the client gave them, for ListConsumers."""
     ack_deadline: AckDeadline | None = None
     """None for a channel's consumers, whose deadline the channel keeps, and without consumer_timeout."""
+    timeout: float | None = None
+    """Seconds that the caller waits for an owner that is another process; None = any."""
     undo: Callable[[], object] | None = None
     """As in Get."""
 

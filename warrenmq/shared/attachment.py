@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from warrenmq.errors import Error
 from warrenmq.queue.messages import Consume, Get
-from warrenmq.runtime.thread_event import ThreadEvent
+from warrenmq.runtime.thread_event import ThreadEvent, hold
 from warrenmq.shared.calling import CallChannel
-from warrenmq.shared.connection import ClientConnection
+from warrenmq.shared.connection import GOODBYE, ClientConnection
 from warrenmq.shared.consuming import FIRST_WAIT, LONGEST_WAIT, ConsumerChannel, GetChannel
 from warrenmq.shared.errors import LinkLost
+from warrenmq.shared.patience import Unanswered, left, limited
 from warrenmq.shared.publishing import PublishChannel
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Attachment:
         self._lock = threading.RLock()
         """A thread that holds it does not wait for the owner, as a connection's thread may want it."""
         self._opening = threading.Lock()
-        """Held by the thread that opens the channel for publishes."""
+        """Held by the thread that opens the channel for publishes; whoever takes it may wait for the owner."""
         self._idle: list[CallChannel] = []
         """Channels for calls that nobody uses now."""
         self._idle_getters: list[GetChannel] = []
@@ -216,12 +217,15 @@ class Attachment:
     def _publish_channel(self) -> PublishChannel:
         channel = self._publish
         if channel is None or channel.error is not None:
-            with self._opening:
-                channel = self._publish
-                if channel is None or channel.error is not None:
-                    if self._publishing is None or self._publishing.ended is not None:
-                        self._publishing = self._connect(publishes=True)
-                    channel = self._publish = PublishChannel(self._publishing, self._give_up).open()
+            channel = hold(self._opening, left(), Unanswered, self._open_publish_channel)
+        return channel
+
+    def _open_publish_channel(self) -> PublishChannel:
+        channel = self._publish
+        if channel is None or channel.error is not None:
+            if self._publishing is None or self._publishing.ended is not None:
+                self._publishing = self._connect(publishes=True)
+            channel = self._publish = PublishChannel(self._publishing, self._give_up).open()
         return channel
 
     # -- the end
@@ -237,12 +241,19 @@ class Attachment:
         assert connection.ended is not None
         self._lost(self, connection.ended)
 
-    def close(self) -> None:
-        """Close all connections; unacked messages are requeued."""
+    def close(self, timeout: float | None = None) -> None:
+        """Close all connections; unacked messages are requeued.  An owner that does not answer is left after a few seconds."""
         with self._lock:
             self._over.set()
-        for each in list(self._connections):
-            each.close()
+        connections = list(self._connections)
+        for each in connections:
+            each.close_soon()
+
+        def close() -> None:
+            for each in connections:
+                each.close()
+
+        limited(GOODBYE if timeout is None else min(timeout, GOODBYE), close)
 
     def abandon(self) -> None:
         """Close this process's descriptors in a forked child, without sending anything to the owner."""

@@ -3,27 +3,49 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import wraps
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, Self
 
 from warrenmq import forks
 from warrenmq.broker import arguments as check
 from warrenmq.broker.broker import Broker, Inside, QueueHandle
 from warrenmq.broker.stats import Stats
 from warrenmq.checks import seconds
-from warrenmq.errors import Error, PreconditionFailed
+from warrenmq.errors import Blocked, Error, PreconditionFailed
 from warrenmq.seams.memory import LARGE
 from warrenmq.settings import Settings
 from warrenmq.shared.client import SharedClient
 from warrenmq.shared.links import Links, OpenArguments, Owned
+from warrenmq.shared.patience import Unanswered, limited
 from warrenmq.vhost.policies import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from warrenmq.actors.sending.confirms import Confirm
     from warrenmq.broker.broker import Watermark
     from warrenmq.node.alarms import Alarm, Alarms, BlockedPublisher
     from warrenmq.shared.links import AfterLoss
+
+P = ParamSpec("P")
+
+
+def _in_time(publish: Callable[P, Confirm]) -> Callable[P, Confirm]:
+    """`publish` of Broker, whose timeout holds for an owner that does not answer, too."""
+
+    @wraps(publish)
+    def bounded(*arguments: P.args, **options: P.kwargs) -> Confirm:
+        if (timeout := options.get("timeout")) is None:
+            return publish(*arguments, **options)
+        try:
+            return limited(seconds("timeout", timeout), lambda: publish(*arguments, **options))
+        except Unanswered as why:
+            raise Blocked(
+                "the owner of the directory does not answer, nothing was published; try again later"
+            ) from why
+
+    return bounded
 
 
 class SharedBroker(Broker):
@@ -36,7 +58,7 @@ class SharedBroker(Broker):
     def __init__(
         self, path: str, settings: Settings, trace: str | None, vhost: str, unconfirmed: AfterLoss
     ) -> None:
-        """Use `warrenmq.open(path, shared=True)`."""
+        """Use `warrenmq.open(path, shared=True)`; `opened` comes next."""
         self._links = links = Links(OpenArguments(path, settings, trace, vhost, unconfirmed))
         self.path = path
         self.settings = settings
@@ -46,6 +68,11 @@ class SharedBroker(Broker):
         self._largest = settings.max_message_size
         self._large = min(LARGE, self._largest)
         forks.register(self)
+
+    def opened(self) -> Self:
+        """Itself, once it owns the directory or is attached to its owner."""
+        self._links.open()
+        return self
 
     def _connect(self, client: SharedClient) -> None:
         self._client = client
@@ -59,6 +86,9 @@ class SharedBroker(Broker):
         """Reset after a fork: the child attaches anew and receives none of its parent's answers (forks.py)."""
         self.runtime = self._links.runtime
         self._connect(SharedClient(self._links))
+
+    publish = _in_time(Broker.publish)
+    publish_many = _in_time(Broker.publish_many)
 
     @property
     def is_owner(self) -> bool:

@@ -17,6 +17,7 @@ from warrenmq.errors import ArgumentValueError, BrokerClosed, Error, Preconditio
 from warrenmq.message.stored import StoredMessage
 from warrenmq.runtime.thread_event import ThreadEvent
 from warrenmq.shared.errors import error_of
+from warrenmq.shared.patience import at_most, check, wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +74,7 @@ class Answer:
         self.known = ThreadEvent()
         self.value: Any = None
         self.taker: Callable[[Any], None] | None = None
-        """Called with the answer in place of its caller, who was interrupted."""
+        """Called with the answer when it comes: it goes back, as its caller was interrupted."""
 
 
 class ClientChannel:
@@ -94,6 +95,8 @@ class ClientChannel:
         """
         self._due: deque[Answer] = deque()
         """Answers due for the calls that were sent, in their order."""
+        self._flow: tuple[object, Answer] | None = None
+        """The last mark that `sync` asked for, and the answer to it."""
         self._goodbye: Answer | None = None
         """Once channel.close was sent: known with channel.close-ok."""
         self._content: tuple[bytes, bytes, int] | None = None
@@ -122,7 +125,13 @@ class ClientChannel:
         Raises what the owner refuses with (the channel is closed then), LinkLost when the connection is gone.
         """
         mark = self._mark
-        value = self.wait_for(self.ask_with(self._encoded(kind, values), answer or Answer()))
+        try:
+            value = self.wait_for(self.ask_with(self._encoded(kind, values), answer or Answer()))
+        except Error:
+            raise
+        except BaseException:  # of a signal's handler, or Unanswered: `sync` waits for what is given up here
+            self.mark()
+            raise
         self._synced = mark
         return value
 
@@ -142,20 +151,20 @@ class ClientChannel:
         return answer
 
     def hand_over(self, answer: Answer, taker: Callable[[Any], None]) -> None:
-        """Have `taker` called with an answer, now or when it comes, whose caller was interrupted."""
+        """Have `taker` called with an answer, now or when it comes, whose caller was interrupted; not if another one had it."""
         with self._lock:
-            answer.taker = taker
-            if answer.known.is_set():
+            before, answer.taker = answer.taker, taker
+            if answer.known.is_set() and before is None:
                 taker(answer.value)
 
     def wait_for(self, answer: Answer) -> Any:
-        """Wait for an answer; raises it if it is an error."""
+        """Wait for an answer; raises it if it is an error.  Unanswered when the caller's time is over (patience.py)."""
         if self.connection.is_own_thread():
             raise PreconditionFailed(
                 "a callback of a confirm cannot wait for the owner of the directory, whose answers its thread reads; "
                 "make the call in another thread"
             )
-        answer.known.wait()
+        wait(answer.known)
         if isinstance(answer.value, Error):
             raise answer.value
         return answer.value
@@ -200,14 +209,20 @@ class ClientChannel:
         if mark is self._synced:
             return
         if self._goodbye is not None:
-            self._goodbye.known.wait(_CLOSING)
+            self._goodbye.known.wait(at_most(_CLOSING))
+            check()
         elif self.error is None:
             with suppress(Error):
-                self._flow()
+                self.wait_for(self._asked_for(mark))
         self._synced = mark
 
-    def _flow(self) -> None:
-        self.call(Channel.Flow, active=True)
+    def _asked_for(self, mark: object) -> Answer:
+        """The answer that comes when all before `mark` is dealt with, asked for once."""
+        with self._lock:
+            if self._flow is None or self._flow[0] is not mark:
+                flow = encode_method(self.number, make(Channel.Flow, active=True))
+                self._flow = mark, self.ask_with(flow, Answer())
+            return self._flow[1]
 
     def close(self) -> None:
         """Close the channel; unacked messages are requeued."""

@@ -12,14 +12,15 @@ from warrenmq.broker.engine import CLOSED
 from warrenmq.broker.publisher import wait_for_alarms
 from warrenmq.errors import Blocked, BrokerClosed, Nacked, ProcessDied, Refusal
 from warrenmq.message.properties import Properties
-from warrenmq.queue.messages import Ack
+from warrenmq.queue.messages import Ack, Consume, Get
 from warrenmq.routing.message_options import header_routes, parse_expiration
 from warrenmq.runtime.life import inbox_of
 from warrenmq.runtime.seams import PerThread
 from warrenmq.shared.calling import may_repeat
 from warrenmq.shared.consuming import ConsumerChannel, GetChannel
 from warrenmq.shared.errors import LinkLost
-from warrenmq.shared.links import NO_ANSWER, Owned
+from warrenmq.shared.links import LATE, NO_ANSWER, Owned
+from warrenmq.shared.patience import Unanswered, left, limited
 from warrenmq.shared.publishing import Unconfirmed
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from warrenmq.broker.retry import RetryPolicy
     from warrenmq.message.stored import StoredMessage
     from warrenmq.queue.collected import OpenAcks
-    from warrenmq.queue.messages import Consume, Get
     from warrenmq.runtime import Channel, Runtime
     from warrenmq.settings import Settings
     from warrenmq.shared.attachment import Attachment
@@ -86,9 +86,15 @@ class SharedCalls:
         return self._over_link(request, lambda owned: owned.call_named(name, request), "")[0]
 
     def call_queue(self, queue: str, request: Any) -> tuple[Any, Any]:
-        """Send a request to a queue's process; returns the answer and the process (or channel) that answered."""
-        answer: tuple[Any, Any] = self._over_link(
-            request, lambda owned: owned.call_queue(queue, request), queue
+        """Send a request to a queue's process; returns the answer and the process (or channel) that answered.
+
+        Unanswered, which is a queue.Empty, if the request has a timeout and the owner does not answer in time.
+        """
+        timeout = request.timeout if isinstance(request, Consume) else None
+        if isinstance(request, Get):  # one that does not wait for a message still waits for the answer
+            timeout = request.timeout or None
+        answer: tuple[Any, Any] = limited(
+            timeout, lambda: self._over_link(request, lambda owned: owned.call_queue(queue, request), queue)
         )
         return answer
 
@@ -170,19 +176,19 @@ class SharedPublishing:
         clock = self._links.runtime.monotonic_ns
         deadline = None if timeout is None else clock() + round(timeout * 1e9)
 
-        def left() -> float | None:
+        def more() -> float | None:
             return None if deadline is None else max(0.0, (deadline - clock()) / 1e9)
 
         def owned(link: Owned) -> None:
             local = link.client.publishing.own
             local.pending = self.pending
             try:
-                local.wait_for_turn(exchange, routing_key, left(), properties)
+                local.wait_for_turn(exchange, routing_key, more(), properties)
             finally:
                 local.pending = None
 
         while True:
-            link = self._links.current or self._links.wait(left())
+            link = self._links.current or self._links.wait(more())
             if link is None:
                 raise Blocked("the directory has no owner for now, nothing was published; try again later")
             if not isinstance(link, Owned):
@@ -191,8 +197,8 @@ class SharedPublishing:
                 self._links.use(link, owned)
                 return
         if (alarms := self._links.alarms).active:
-            wait_for_alarms(alarms, self._links.runtime, exchange, routing_key, left, self._links.check_open)
-        if deadline is not None and self.pending is None and not link.wait_for_room(left()):
+            wait_for_alarms(alarms, self._links.runtime, exchange, routing_key, more, self._links.check_open)
+        if deadline is not None and self.pending is None and not link.wait_for_room(more()):
             raise Blocked(
                 "the owner of the directory is behind and takes no more for now, nothing was published; try again later"
             )
@@ -218,7 +224,8 @@ class SharedPublishing:
                 return confirm
             if properties is not None:
                 self.check_properties(properties)
-            link.wait_for_room()
+            if not link.wait_for_room(left()):
+                raise Unanswered
             with suppress(LinkLost):
                 link.publish(
                     Unconfirmed(exchange, routing_key, bodies, properties, persistent, mandatory, confirm)
@@ -283,6 +290,8 @@ class SharedPublishing:
                 channel.ask(name, **arguments)
         except LinkLost:
             confirm.fail(Nacked(NO_ANSWER))
+        except Unanswered:
+            confirm.fail(Nacked(LATE))
         except Refusal as refused:
             confirm.fail(refused)
         else:

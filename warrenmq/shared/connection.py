@@ -21,6 +21,7 @@ import threading
 from collections import deque
 from contextlib import suppress
 from itertools import count, islice
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pamqp.commands import Connection
@@ -36,7 +37,8 @@ from warrenmq.errors import BrokerClosed, Error, ResourceError
 from warrenmq.log import Log
 from warrenmq.runtime.shortage import no_thread
 from warrenmq.runtime.thread_event import News
-from warrenmq.shared.errors import LinkLost, NobodyServes, error_of
+from warrenmq.shared.errors import LinkLost, NobodyServes, OwnerSilent, error_of
+from warrenmq.shared.patience import at_most, check
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +58,9 @@ _LARGE = 1 << 16
 """Bytes of a write that is worth a try while others are pending: the connection's thread may wait for Python's lock."""
 _HANDSHAKE = 30.0
 """Seconds that the owner has for each answer of the handshake."""
-_GOODBYE = 5.0
+_AGAIN = 0.01
+"""Seconds between two tries to connect to an owner that has too many connections to accept."""
+GOODBYE = 5.0
 """Seconds that the owner has to answer connection.close."""
 _CAPABILITIES = {
     "publisher_confirms": True,
@@ -137,10 +141,13 @@ class ClientConnection:
             for each in (self._wake_read, self._wake_write):
                 each.setblocking(False)
             try:
-                local_socket.connect(self._socket, self._directory)
-            except (FileNotFoundError, ConnectionRefusedError) as why:
-                raise NobodyServes(f"nobody serves {self._directory}: {why.strerror}") from why
-            self._shake_hands(self._vhost)
+                self._connect()
+                self._shake_hands(self._vhost)
+            except TimeoutError as why:
+                check()
+                raise OwnerSilent(
+                    f"the owner of the directory has not answered for {_HANDSHAKE:.0f} s; is it stopped?"
+                ) from why
             self._socket.setblocking(False)
             try:
                 self._thread.start()
@@ -154,10 +161,22 @@ class ClientConnection:
             self._end(LinkLost("it was never open"))
             raise
 
-    # -- the handshake, in the thread that connects
+    # -- the handshake, in the thread that connects; TimeoutError when the owner does not answer in time
+
+    def _connect(self) -> None:
+        end = monotonic() + at_most(_HANDSHAKE)
+        self._socket.settimeout(_HANDSHAKE)
+        while True:
+            try:
+                return local_socket.connect(self._socket, self._directory)
+            except (FileNotFoundError, ConnectionRefusedError) as why:
+                raise NobodyServes(f"nobody serves {self._directory}: {why.strerror}") from why
+            except BlockingIOError as why:  # more connect than the owner accepts
+                if monotonic() >= end:
+                    raise TimeoutError from why
+                sleep(_AGAIN)
 
     def _shake_hands(self, vhost: str) -> None:
-        self._socket.settimeout(_HANDSHAKE)
         try:
             self._socket.sendall(PROTOCOL_HEADER)
             self._expect(Connection.Start)
@@ -172,10 +191,8 @@ class ClientConnection:
             self._cutter.frame_max = tune.frame_max
             self._say(Connection.Open, virtual_host=vhost)
             self._expect(Connection.OpenOk)
-        except TimeoutError as why:
-            raise BrokerClosed(
-                f"the owner of the directory has not answered for {_HANDSHAKE:.0f} s; is it stopped?"
-            ) from why
+        except TimeoutError:
+            raise
         except OSError as why:
             raise LinkLost(f"the owner went away: {why}") from why
 
@@ -184,6 +201,7 @@ class ClientConnection:
 
     def _expect(self, kind: type[Method]) -> Any:
         while not self._early:
+            self._socket.settimeout(max(at_most(_HANDSHAKE), _AGAIN))
             data = self._socket.recv(_READ)
             if not data:
                 raise LinkLost("the owner closed the connection")
@@ -288,10 +306,10 @@ class ClientConnection:
         self.close_soon()
         others = not self.is_own_thread()
         if others and not self.blocked:
-            self._thread.join(_GOODBYE)
+            self._thread.join(at_most(GOODBYE))
         self._end(BrokerClosed("the connection was closed"))
         if others:
-            self._thread.join(_GOODBYE)
+            self._thread.join(at_most(GOODBYE))
 
     def abandon(self) -> None:
         """Close the descriptors of this process alone; for a forked child, one that was never open, and the thread at its end:

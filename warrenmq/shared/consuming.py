@@ -283,9 +283,12 @@ class GetChannel(_SettlingChannel):
     def get(self, queue: str, request: Get) -> Got | None:
         """Fetch one message with basic.get."""
         answer = Answer()
-        if not request.no_ack:
+        acked_here = request.no_ack and request.timeout > 0  # what comes too late can go back
+        if acked_here:
+            answer.taker = self._ack_at_once
+        if acked_here or not request.no_ack:
             request.undo = partial(self.hand_over, answer, self._give_back)
-        content = self.call(Basic.Get, answer, queue=queue, no_ack=request.no_ack)
+        content = self.call(Basic.Get, answer, queue=queue, no_ack=request.no_ack and not acked_here)
         if not isinstance(content, Content):
             return None
         tag, message = delivered(content)
@@ -293,6 +296,13 @@ class GetChannel(_SettlingChannel):
             with self._lock:
                 self._held.add(tag)
         return Got(tag, message, 0)  # type: ignore[arg-type]  # Received is to a Delivery what Fetched is
+
+    def _ack_at_once(self, answer: object) -> None:
+        """Ack for a caller with no_ack, in the connection's thread."""
+        if isinstance(answer, Content):
+            with suppress(Error):
+                self.mark()
+                self.send(Basic.Ack, delivery_tag=delivered(answer)[0], multiple=False)
 
     def _give_back(self, answer: object) -> None:
         """Requeue what a caller that was interrupted does not know of."""

@@ -33,6 +33,10 @@ class LinkLost(BrokerClosed):
     """The connection to the owner is lost; another process will own the directory."""
 
 
+class OwnerSilent(BrokerClosed):
+    """The owner is there, and does not answer a new connection."""
+
+
 class NobodyServes(LinkLost):
     """The owner does not serve the directory's socket, because it is recovering or stopping."""
 

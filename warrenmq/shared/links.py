@@ -7,9 +7,10 @@
 An owner whose supervision tree gives up closes what is left of its broker, which frees the lock, and looks, too; for
 HAND_OVER seconds it only attaches, so that another process gets the directory if there is one.
 
-One thread looks at a time: the caller of `open`, later one of its own, which begins as soon as the owner is gone, so that a
-process that only waits for messages takes over, too.  Publishes that the last owner left unanswered fail, or are published
-again before any other of this process (`unconfirmed`).
+One thread looks at a time, and it is none of the application's: `open` that a signal's handler interrupts leaves no directory locked.
+The search for the next owner begins as soon as the last one is gone, so that a process that only waits for messages takes over, too.  It goes on
+while the system is out of something, or the next owner does not answer; where it fails it is told to whoever waits, and the next call begins
+another one.  Publishes that the last owner left unanswered fail, or are published again before any other of this process (`unconfirmed`).
 
 A forked child has no link at first, and looks for one when it needs it: its parent, if that owns the directory, or any other.
 """
@@ -20,6 +21,7 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
+from time import monotonic
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from warrenmq import forks
@@ -28,15 +30,25 @@ from warrenmq.broker.broker import Broker
 from warrenmq.broker.embedded import runtime_of
 from warrenmq.checks import shown
 from warrenmq.directory.layout import DataDirectory
-from warrenmq.errors import AccessRefused, BrokerClosed, DirectoryInUse, Error, ForkedProcess, Nacked
+from warrenmq.errors import (
+    AccessRefused,
+    BrokerClosed,
+    DirectoryInUse,
+    Error,
+    ForkedProcess,
+    Nacked,
+    ResourceError,
+)
 from warrenmq.log import Log
 from warrenmq.node.alarms import SOURCES, Alarm, Alarms
 from warrenmq.runtime import Threads
+from warrenmq.runtime.shortage import may_pass, no_thread
 from warrenmq.runtime.thread_event import News
 from warrenmq.seams.disk import RealDisk
 from warrenmq.seams.memory import RealMemory
 from warrenmq.shared.attachment import Attachment
-from warrenmq.shared.errors import LinkLost, NobodyServes
+from warrenmq.shared.errors import LinkLost, NobodyServes, OwnerSilent
+from warrenmq.shared.patience import Unanswered, left
 from warrenmq.terminal import plain
 
 if TYPE_CHECKING:
@@ -51,6 +63,8 @@ T = TypeVar("T")
 AfterLoss = Literal["fail", "repeat"]
 _LOOK = 0.01
 """Seconds between two looks while an owner starts or stops."""
+_PAUSE = 0.1
+"""Seconds between two tries while the system is out of something."""
 _DOUBTS = 20
 """Looks before an owner is believed not to share the directory: it writes that down a moment after it took the lock."""
 _CLOSURES = 3
@@ -112,7 +126,7 @@ class Links:
     """The current link of one SharedBroker, replaced when the owner changes; thread-safe."""
 
     def __init__(self, arguments: OpenArguments) -> None:
-        """Own the directory, or attach to its owner; raises DirectoryInUse, and what opening a broker raises."""
+        """`open` comes next."""
         self.arguments = arguments
         self.alarms = Alarms()
         """Alarms of the owner, while it is another process."""
@@ -122,7 +136,6 @@ class Links:
         a consumer or handle made here before keeps its own number, which must stay unique in each queue.
         """
         self._begin()
-        self._take(self._look())
         forks.register(self)
 
     def _begin(self) -> None:
@@ -138,8 +151,10 @@ class Links:
         """The monotonic time from which this process may own the directory (again)."""
         self._unanswered: list[Unconfirmed] = []
         """Publishes that are to be repeated, in order."""
-        self._failure: Error | OSError | None = None
+        self._failure: Exception | None = None
+        """Why the last search failed."""
         self._looking = False
+        """True while a thread looks; set by itself."""
 
     def after_fork(self) -> None:
         """Reset after a fork: the child makes a link of its own when it needs one (forks.py)."""
@@ -148,6 +163,17 @@ class Links:
         if isinstance(last, Attachment):
             last.abandon()
 
+    def open(self) -> None:
+        """Own the directory, or attach to its owner; raises DirectoryInUse, and what opening a broker raises."""
+        try:
+            self._begin_to_look(first=True)
+            self._changed.wait_for(lambda: self.current is not None or self._failure is not None)
+            if self._failure is not None:
+                raise self._failure
+        except BaseException:
+            self.close(None)  # if an interrupt comes first, the thread that looks lets go of what it finds
+            raise
+
     def check_open(self) -> None:
         """Raise BrokerClosed once the broker is closed."""
         if self.is_closed:
@@ -155,28 +181,38 @@ class Links:
 
     def wait(self, timeout: float | None = None) -> Owned | Attachment | None:
         """Wait for the link; None after `timeout` seconds.  BrokerClosed when no owner can be found."""
-        with self._lock:
-            if self.current is None and self._failure is None and not self.is_closed:
-                self._look_in_background()  # this process has been forked
-        found = None
+        found: Owned | Attachment | None = None
+        why: Exception | None = None
 
         def is_known() -> bool:
-            nonlocal found
-            found = self.current
-            return found is not None or self.is_closed or self._failure is not None
+            nonlocal found, why
+            found, why = self.current, self._failure
+            return found is not None or self.is_closed or why is not None
 
-        self._changed.wait_for(is_known, timeout)
+        with self._lock:
+            if self.current is None and not self._looking:
+                self._failure = None
+        end = None if timeout is None else monotonic() + timeout
+        while not is_known():
+            more = None if end is None else max(0.0, end - monotonic())
+            try:
+                self._begin_to_look()
+            except ResourceError:
+                more = _PAUSE if more is None else min(more, _PAUSE)
+            if not self._changed.wait_for(is_known, more) and end is not None and monotonic() >= end:
+                break
         self.check_open()
-        if self._failure is not None:
+        if found is None and why is not None:
             raise BrokerClosed(
-                f"{self.arguments.path} could not be taken over from its last owner: {self._failure}"
-            ) from self._failure
+                f"{self.arguments.path} could not be taken over from its last owner: {why}"
+            ) from why
         return found
 
     def link(self) -> Owned | Attachment:
-        """Wait for the link without a limit."""
-        found = self.current or self.wait()
-        assert found is not None, "it waits without a timeout"
+        """Wait for the link; Unanswered when the caller's time is over."""
+        found = self.current or self.wait(left())
+        if found is None:
+            raise Unanswered
         return found
 
     def at_owner(self, owned: Callable[[Owned], T], attached: Callable[[Attachment], T]) -> T:
@@ -248,6 +284,7 @@ class Links:
                     if self.is_closed or (isinstance(link, Attachment) and link.is_over):
                         return False
                     self.current = link
+                    self._failure = None
                     self._looking = False
                     break
             for number, item in enumerate(again):
@@ -264,31 +301,50 @@ class Links:
             link.client.engine.on_end(lambda _reason: self._gave_up(link))
         return True
 
-    def _look_in_background(self) -> None:
-        """Start the search for the next owner if there is none, and repeat unanswered publishes; the caller holds the lock."""
+    def _begin_to_look(self, *, first: bool = False) -> None:
+        """Have a thread look, unless one does; ResourceError if none can be started."""
         if not self._looking:
-            self._looking = True
-            threading.Thread(target=self._look_again, name="warrenmq-shared", daemon=True).start()
+            name = "warrenmq-shared"
+            try:
+                threading.Thread(target=self._look_again, args=(first,), name=name, daemon=True).start()
+            except (RuntimeError, MemoryError) as why:
+                raise no_thread(why, name) from why
 
-    def _look_again(self) -> None:
-        """Find or become the next owner, in a thread of its own."""
+    def _look_again(self, first: bool) -> None:
+        """Find or become the next owner, and repeat unanswered publishes.  What may pass is tried again, unless it is the first time."""
+        with self._lock:
+            if self._looking or (self.current is not None and not self._unanswered):
+                return
+            self._looking = True
+        said = False
+        while not self._has_found(first=first):
+            if not said:
+                log.warning("found no owner yet; goes on looking", path=self.arguments.path)
+            said = True
+            self.runtime.event().wait(_PAUSE)
+
+    def _has_found(self, *, first: bool) -> bool:
+        """Look once; False if it may help to look again."""
         try:
             self._close_broken()
             link = self.current or self._look()
             while not self._take(link):
-                if isinstance(link, Owned):  # it was closed meanwhile
-                    link.close(None)
-                else:
-                    link.close()
+                link.close(None)  # it is over, or this broker was closed meanwhile
                 link = self._look()
-        except (Error, OSError) as why:
-            with self._lock:
-                left, self._unanswered = self._unanswered, []
-                self._failure = why
-                self._looking = False
-            self._changed.tell()
-            for item in left:
-                item.confirm.fail(Nacked(NO_ANSWER))
+        except Exception as why:  # noqa: BLE001  # whoever waits gets it
+            if not first and (may_pass(why) or isinstance(why, LinkLost | OwnerSilent)):
+                return False
+            self._failed(why)
+        return True
+
+    def _failed(self, why: Exception) -> None:
+        with self._lock:
+            unanswered, self._unanswered = self._unanswered, []
+            self._failure = why
+            self._looking = False
+        self._changed.tell()
+        for item in unanswered:
+            item.confirm.fail(Nacked(NO_ANSWER))
 
     def _close_broken(self) -> None:
         if (broken := self._broken) is None:
@@ -307,8 +363,9 @@ class Links:
             if self.is_closed or self.current is not link:
                 return
             self.current, self._broken = None, link
-            log.warning("gives up the directory, as its broker is down", path=self.arguments.path)
-            self._look_in_background()
+        log.warning("gives up the directory, as its broker is down", path=self.arguments.path)
+        with suppress(ResourceError):  # the next call begins
+            self._begin_to_look()
 
     # -- in a connection's thread
 
@@ -319,8 +376,14 @@ class Links:
             if self.is_closed or self.current is not link:
                 return
             self.current = None
-            log.info("the owner of the directory is gone", path=self.arguments.path, reason=str(why))
-            self._look_in_background()
+        log.info("the owner of the directory is gone", path=self.arguments.path, reason=str(why))
+        self._look_from_here()
+
+    def _look_from_here(self) -> None:
+        try:
+            self._begin_to_look()
+        except ResourceError:  # this thread has nothing else to do
+            self._look_again(first=False)
 
     def _give_up(self, items: list[Unconfirmed], error: Error) -> None:
         """Take over publishes without an answer: the owner is gone, or one of them made it close the channel."""
@@ -334,16 +397,18 @@ class Links:
             for item in items:
                 item.closures += 1
         others = [item for item in items if item not in refused]
+        late = False
         with self._lock:
             if self.arguments.unconfirmed == "repeat" and not self.is_closed and self._failure is None:
                 self._unanswered += others
                 others = []
-                if self._unanswered and self.current is not None:
-                    self._look_in_background()  # the next owner was found before this connection's end was
+                late = bool(self._unanswered) and self.current is not None
         for item in refused:
             item.confirm.fail(error)
         for item in others:
             item.confirm.fail(Nacked(NO_ANSWER))
+        if late:  # the next owner was found before this connection's end was
+            self._look_from_here()
 
     def _blocked(self, reason: str | None) -> None:
         if reason is None:
@@ -363,7 +428,7 @@ class Links:
                 return ()
             self.is_closed = True
             link, self.current = self.current, None
-            left, self._unanswered = self._unanswered, []
+            unanswered, self._unanswered = self._unanswered, []
         self._changed.tell()
         self._changed.wait_for(lambda: self._broken is None, timeout)
         self.alarms.wake_all()
@@ -371,12 +436,13 @@ class Links:
         if isinstance(link, Owned):
             unwritten = link.close(timeout)
         elif link is not None:
-            link.close()
-        for item in left:
+            link.close(timeout)
+        for item in unanswered:
             item.confirm.fail(Nacked(NO_ANSWER))
         return unwritten
 
 
+LATE = "the owner of the directory has not confirmed the message in time, which may be there or not: publish it again"
 NO_ANSWER = "the process that owned the directory ended before it confirmed the message, which may be there or not: publish it again"
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from pamqp.commands import Basic, Channel
+from pamqp.commands import Basic
 from pamqp.commands import Confirm as ConfirmMode
 
 from warrenmq.amqp.wire import batch
@@ -132,14 +132,14 @@ class PublishChannel(ClientChannel):
         self.check_size("a message's content header", len(raw) + _HEADER)
         return raw
 
-    def _flow(self) -> None:
-        """Wait for all that was published; Blocked, at once, while an alarm blocks the connection."""
+    def _asked_for(self, mark: object) -> Answer:
+        """Ask, as ClientChannel does; Blocked, at once, while an alarm blocks the connection."""
         with self._lock:
             if self.connection.blocked:
                 raise Blocked("an alarm of the directory's owner is set")
-            answer = self.ask_with(encode_method(self.number, make(Channel.Flow, active=True)), Answer())
+            answer = super()._asked_for(mark)
             self._flows.append(answer)
-        self.wait_for(answer)
+            return answer
 
     # -- in the connection's thread
 
