@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from warrenmq.backing_queue.parts import QueueMemory, Wanted
 from warrenmq.backing_queue.variable_queue import VariableQueue
-from warrenmq.message.queue_message import APART, PERSISTENT, expiry_of, in_memory
+from warrenmq.message.queue_message import APART, FLAGS, PERSISTENT, SEQ_ID, expiry_of, in_memory
 from warrenmq.message.runs import runs
 from warrenmq.queue_index.record import HEADER_BYTES
 from warrenmq.trace.events import Ev, State
@@ -99,18 +99,18 @@ class DelayedQueue(VariableQueue):
         self.rates.left += len(taken)
         fetched, _, lost = self._with_payloads(taken)
         self.ram_msg_count -= in_memory(taken)[0]
-        self._pending.update((message[0], message) for message in taken)
+        self._pending.update((message[SEQ_ID], message) for message in taken)
         if lost:
             self.ack(lost)
             self.lost += lost
         if taken:
-            self.next_deliver_seq_id = max(self.next_deliver_seq_id, taken[-1][0] + 1)
+            self.next_deliver_seq_id = max(self.next_deliver_seq_id, taken[-1][SEQ_ID] + 1)
         self.tell_paged()
         found = {
             each.seq_id: DueMessage(
                 each.seq_id,
                 each.payload if each.in_store else each.payload[HEADER_BYTES:],
-                bool(self._pending[each.seq_id][2] & PERSISTENT),
+                bool(self._pending[each.seq_id][FLAGS] & PERSISTENT),
             )
             for each in fetched
         }
@@ -119,7 +119,7 @@ class DelayedQueue(VariableQueue):
     def postpone(self, seq_ids: Iterable[int], until: int) -> None:
         """Requeue pending messages until a time in microseconds since 1970; their records on disk keep the old time."""
         back = [message for seq in seq_ids if (message := self._pending.pop(seq, None)) is not None]
-        self._wait(back, [until << _SEQ_BITS | message[0] for message in back])
+        self._wait(back, [until << _SEQ_BITS | message[SEQ_ID] for message in back])
 
     def front(self) -> Sequence[Message]:
         """The message with the earliest due time."""
@@ -146,7 +146,9 @@ class DelayedQueue(VariableQueue):
         self._entered_memory(messages)
         if self._trace is not None:
             for state, apart in ((State.ALPHA, 0), (State.GAMMA, APART)):
-                self._paged(Ev.PAGE_IN, [m[0] for m in messages if m[2] & APART == apart], state, State.DELTA)
+                self._paged(
+                    Ev.PAGE_IN, [m[SEQ_ID] for m in messages if m[FLAGS] & APART == apart], state, State.DELTA
+                )
         return messages
 
     # -- pending
@@ -159,9 +161,9 @@ class DelayedQueue(VariableQueue):
             heappush(self._times, key)
         self.ready = len(self._times)
         self.ram_bytes -= in_memory(back)[1]
-        self._paged(Ev.PAGE_OUT, sorted(message[0] for message in back), State.DELTA, State.ALPHA)
+        self._paged(Ev.PAGE_OUT, sorted(message[SEQ_ID] for message in back), State.DELTA, State.ALPHA)
         self.tell_paged()
 
 
 def _key(message: Message) -> int:
-    return expiry_of(message) << _SEQ_BITS | message[0]
+    return expiry_of(message) << _SEQ_BITS | message[SEQ_ID]

@@ -36,7 +36,18 @@ from warrenmq.backing_queue import paging
 from warrenmq.backing_queue.paging import INFINITE
 from warrenmq.backing_queue.parts import QueueMemory, Wanted, merge
 from warrenmq.backing_queue.variable_queue import VariableQueue
-from warrenmq.message.queue_message import APART, IN_STORE, INDEXED, PERSISTENT, any_has, in_memory
+from warrenmq.message.queue_message import (
+    APART,
+    FLAGS,
+    IN_STORE,
+    INDEXED,
+    PERSISTENT,
+    RECORD,
+    SEQ_ID,
+    STORED,
+    any_has,
+    in_memory,
+)
 from warrenmq.message.runs import runs
 from warrenmq.queue_index.v1.segment import next_boundary
 from warrenmq.trace.events import Ev, RamTarget, State
@@ -98,7 +109,7 @@ class MemoryTargetQueue(VariableQueue):
         return min(self._target, paging.count_within(self._bound, count, self.memory_bytes))
 
     def memory(self) -> QueueMemory:
-        gamma = sum([message[2] & INDEXED for queue in (self.q2, self.q3) for message in queue])
+        gamma = sum([message[FLAGS] & INDEXED for queue in (self.q2, self.q3) for message in queue])
         beta = len(self.q2) + len(self.q3) - gamma
         alpha = len(self.q1) + len(self.q4)
         return QueueMemory(
@@ -153,7 +164,7 @@ class MemoryTargetQueue(VariableQueue):
             messages, lost = self._from_index(start, end, wanted) if start < end else ([], 0)
             self.q3.extend(messages)
             self._entered_memory(messages)
-            self._paged(Ev.PAGE_IN, [message[0] for message in messages], State.GAMMA, State.DELTA)
+            self._paged(Ev.PAGE_IN, [message[SEQ_ID] for message in messages], State.GAMMA, State.DELTA)
             self.delta_start = end
             # a count beyond the range's end is of messages that the index does not have after all
             left = self.delta_count - len(messages) - lost if end < self.delta_end else 0
@@ -169,40 +180,42 @@ class MemoryTargetQueue(VariableQueue):
     # -- pending acks and requeue
 
     def _bodies_pending(self, apart: list[Message]) -> None:
-        self._ram_pending_ack.update([(message[0], None) for message in apart if message[3] is not None])
+        self._ram_pending_ack.update(
+            [(message[SEQ_ID], None) for message in apart if message[STORED] is not None]
+        )
 
     def _no_longer_pending(self, messages: list[Message]) -> None:
         if self._ram_pending_ack:
             for message in messages:
-                self._ram_pending_ack.pop(message[0], None)
+                self._ram_pending_ack.pop(message[SEQ_ID], None)
 
     def _put_back(self, back: list[Message]) -> None:
         """Requeue messages: those before q3 become alphas of q4, those before delta betas of q3, the others deltas."""
-        q3_begins = self.q3[0][0] if self.q3 else self.next_seq_id
+        q3_begins = self.q3[0][SEQ_ID] if self.q3 else self.next_seq_id
         delta_begins = self.delta_start if self.delta_count else self.next_seq_id
-        alphas = self._with_bodies([message for message in back if message[0] < q3_begins])
+        alphas = self._with_bodies([message for message in back if message[SEQ_ID] < q3_begins])
         if alphas:
             merge(self.q4, alphas)
-        between = [message for message in back if q3_begins <= message[0] < delta_begins]
+        between = [message for message in back if q3_begins <= message[SEQ_ID] < delta_begins]
         if between:
             self.ram_msg_count += in_memory(between)[0]
             betas = self._to_betas(between)
             merge(self.q3, betas)
-        deltas = [message for message in back if message[0] >= delta_begins]
+        deltas = [message for message in back if message[SEQ_ID] >= delta_begins]
         if deltas:
             self.ram_msg_count += in_memory(deltas)[0]
             self._to_delta(deltas)
 
     def _with_bodies(self, messages: list[Message]) -> list[Message]:
         """Read the bodies that are not in memory; one that the store has lost is missed when it is to be sent."""
-        absent = [message for message in messages if message[2] & APART and message[3] is None]
+        absent = [message for message in messages if message[FLAGS] & APART and message[STORED] is None]
         if absent:
             bodies: dict[bytes, bytes] = {}
             with suppress(MemoryError, OSError):  # else they are read when they are to be sent
                 bodies = self._read_bodies(absent)
             messages = [
-                (*message[:3], bodies.get(message[1][:16]))
-                if message[2] & APART and message[3] is None
+                (*message[:STORED], bodies.get(message[RECORD][:16]))
+                if message[FLAGS] & APART and message[STORED] is None
                 else message
                 for message in messages
             ]
@@ -280,7 +293,7 @@ class MemoryTargetQueue(VariableQueue):
             messages = [self._pending[seq] for seq in reversed(seqs)]
             self._no_longer_pending(messages)
             self.ram_msg_count += len(messages)  # they are not ready: _to_betas counts them as if they were
-            self._pending.update([(message[0], message) for message in self._to_betas(messages)])
+            self._pending.update([(message[SEQ_ID], message) for message in self._to_betas(messages)])
             quota -= len(seqs)
         return quota
 
@@ -303,11 +316,14 @@ class MemoryTargetQueue(VariableQueue):
         """
         betas = alphas
         if any_has(APART, alphas):
-            betas = [message if message[3] is None else self._to_beta(*message) for message in alphas]
+            betas = [message if message[STORED] is None else self._to_beta(*message) for message in alphas]
         if self._trace is not None:
             for state, indexed in ((State.GAMMA, INDEXED), (State.BETA, 0)):
                 self._paged(
-                    Ev.PAGE_OUT, [m[0] for m in betas if m[2] & INDEXED == indexed], state, State.ALPHA
+                    Ev.PAGE_OUT,
+                    [m[SEQ_ID] for m in betas if m[FLAGS] & INDEXED == indexed],
+                    state,
+                    State.ALPHA,
                 )
         return betas
 
@@ -323,9 +339,9 @@ class MemoryTargetQueue(VariableQueue):
         """Push betas to delta: from q3's rear down to the next segment, so that delta is read segment by segment; then from q2's front."""
         q3, q2 = self.q3, self.q2
         if q3:
-            limit = next_boundary(q3[0][0], self.index.segment_entry_count)
+            limit = next_boundary(q3[0][SEQ_ID], self.index.segment_entry_count)
             betas: list[Message] = []
-            while len(betas) < quota and q3[-1][0] >= limit:
+            while len(betas) < quota and q3[-1][SEQ_ID] >= limit:
                 betas.append(q3.pop())
             betas.reverse()
             self._to_delta(betas)
@@ -337,15 +353,18 @@ class MemoryTargetQueue(VariableQueue):
         """Move messages to disk altogether; their sequence ids ascend."""
         if not messages:
             return
-        self._write_rest([message for message in messages if not message[2] & INDEXED])
+        self._write_rest([message for message in messages if not message[FLAGS] & INDEXED])
         count, size = in_memory(messages)
         self.ram_msg_count -= count
         self.ram_bytes -= size
-        self._expand_delta(messages[0][0], messages[-1][0] + 1, len(messages))
+        self._expand_delta(messages[0][SEQ_ID], messages[-1][SEQ_ID] + 1, len(messages))
         if self._trace is not None:
             for before, indexed in ((State.GAMMA, INDEXED), (State.BETA, 0)):
                 self._paged(
-                    Ev.PAGE_OUT, [m[0] for m in messages if m[2] & INDEXED == indexed], State.DELTA, before
+                    Ev.PAGE_OUT,
+                    [m[SEQ_ID] for m in messages if m[FLAGS] & INDEXED == indexed],
+                    State.DELTA,
+                    before,
                 )
 
     def _expand_delta(self, first: int, end: int, count: int) -> None:
@@ -356,15 +375,15 @@ class MemoryTargetQueue(VariableQueue):
 
     def _write_rest(self, messages: list[Message]) -> None:
         """Transient messages go to disk: bodies that were not written yet, then index entries."""
-        by_seq = {message[0]: message for message in messages}
+        by_seq = {message[SEQ_ID]: message for message in messages}
         for first, count in runs(by_seq):
             run = [by_seq[seq] for seq in range(first, first + count)]
             stored = {
-                position: message[3]
+                position: message[STORED]
                 for position, message in enumerate(run)
-                if message[3] is not None and not message[2] & IN_STORE
+                if message[STORED] is not None and not message[FLAGS] & IN_STORE
             }
-            self._write(first, [message[1] for message in run], stored, persistent=False)
+            self._write(first, [message[RECORD] for message in run], stored, persistent=False)
 
 
 def _popleft(queue: deque[Message], most: int) -> list[Message]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Protocol
 
+from warrenmq.message.queue_message import SEQ_ID
 from warrenmq.message.runs import runs
 from warrenmq.queue_index.record import body_size
 from warrenmq.trace.events import Ev, PageIn, PageOut
@@ -102,7 +103,7 @@ class PagingRows:
 
 def merge(queue: deque[Message], back: list[Message]) -> None:
     """Put messages back into a queue; both ascend, and so does the result."""
-    if not queue or back[-1][0] < queue[0][0]:
+    if not queue or back[-1][SEQ_ID] < queue[0][SEQ_ID]:
         queue.extendleft(reversed(back))
         return
     merged = [*heapq.merge(queue, back)]

@@ -25,7 +25,18 @@ from typing import TYPE_CHECKING
 from warrenmq.backing_queue import paging, rates
 from warrenmq.backing_queue.parts import QueueMemory, Wanted, merge
 from warrenmq.backing_queue.variable_queue import PURGE_BATCH, VariableQueue
-from warrenmq.message.queue_message import APART, IN_STORE, PERSISTENT, any_has, body_size, in_memory
+from warrenmq.message.queue_message import (
+    APART,
+    FLAGS,
+    IN_STORE,
+    PERSISTENT,
+    RECORD,
+    SEQ_ID,
+    STORED,
+    any_has,
+    body_size,
+    in_memory,
+)
 from warrenmq.trace.events import Ev, State
 
 if TYPE_CHECKING:
@@ -123,7 +134,9 @@ class ReadAheadQueue(VariableQueue):
         self._entered_memory(messages)
         if self._trace is not None:
             for state, present in ((State.ALPHA, True), (State.GAMMA, False)):
-                seqs = [m[0] for m in messages if (not m[2] & APART or m[3] is not None) is present]
+                seqs = [
+                    m[SEQ_ID] for m in messages if (not m[FLAGS] & APART or m[STORED] is not None) is present
+                ]
                 self._paged(Ev.PAGE_IN, seqs, state, State.DELTA)
 
     def _with_bodies(self, messages: list[Message]) -> list[Message]:
@@ -135,14 +148,14 @@ class ReadAheadQueue(VariableQueue):
             small = [
                 message
                 for message in messages
-                if message[2] & (APART | PERSISTENT) == APART | persistent
+                if message[FLAGS] & (APART | PERSISTENT) == APART | persistent
                 and body_size(message) <= paging.TOGETHER_SIZE
             ]
             if paging.worth_reading_together(len(small)):
                 together += small
         bodies = super()._read_bodies(together) if together else {}
         return [
-            (*message[:3], bodies.get(message[1][:16])) if message[2] & APART else message
+            (*message[:STORED], bodies.get(message[RECORD][:16])) if message[FLAGS] & APART else message
             for message in messages
         ]
 
@@ -150,9 +163,9 @@ class ReadAheadQueue(VariableQueue):
         """One at a time, as each is sent."""
         found: dict[bytes, bytes] = {}
         for message in messages:
-            body = self._store(message[2] & PERSISTENT).read(message[1][:16])
+            body = self._store(message[FLAGS] & PERSISTENT).read(message[RECORD][:16])
             if body is not None:
-                found[message[1][:16]] = body
+                found[message[RECORD][:16]] = body
         return found
 
     # -- pending acks and requeue

@@ -36,11 +36,15 @@ from warrenmq.backing_queue.rates import Rates
 from warrenmq.message.queue_message import (
     APART,
     EMBEDDED_SIZE_AT,
+    FLAGS,
     HAVING,
     IN_STORE,
     INDEXED,
     NOT_EMBEDDED,
     PERSISTENT,
+    RECORD,
+    SEQ_ID,
+    STORED,
     Fetched,
     all_have,
     any_has,
@@ -50,7 +54,7 @@ from warrenmq.message.queue_message import (
     in_memory,
     records_of,
     size_in,
-)  # fmt: skip
+)
 from warrenmq.message.stored import body_size as size_of
 
 if TYPE_CHECKING:
@@ -63,7 +67,7 @@ if TYPE_CHECKING:
     from warrenmq.settings import Settings
     from warrenmq.trace.recorder import ActorTrace
 
-_seq_id, _record = itemgetter(0), itemgetter(1)  # of a Message
+_seq_id, _record = itemgetter(SEQ_ID), itemgetter(RECORD)  # of a Message
 
 PURGE_BATCH = 2_048
 """Messages that a purge drops at a time."""
@@ -240,14 +244,14 @@ class VariableQueue(ABC):
             self._head.extendleft(reversed(taken))
             self.ready += len(taken)
             raise
-        self.next_deliver_seq_id = max(self.next_deliver_seq_id, taken[-1][0] + 1)
+        self.next_deliver_seq_id = max(self.next_deliver_seq_id, taken[-1][SEQ_ID] + 1)
         self.rates.left += len(taken)
         if self.ready_bytes is not None:
             size = self._left_ready(taken)
             self.unacked_bytes += size if ack_required else 0
         self.ram_msg_count -= len(taken)
         if apart:
-            self.ram_msg_count += sum(message[3] is None for message in apart)
+            self.ram_msg_count += sum(message[STORED] is None for message in apart)
         if ack_required:
             self.rates.delivered += len(taken)
             self._pending.update(zip(map(_seq_id, taken), taken, strict=True))
@@ -294,7 +298,7 @@ class VariableQueue(ABC):
         if (
             not requeued
             and HAVING[APART].isdisjoint(map(flags_of, taken))
-            and (not taken or taken[0][0] >= below)
+            and (not taken or taken[0][SEQ_ID] >= below)
         ):
             records = [*map(_record, taken)]
             sizes = chain.from_iterable(map(size_in, records))
@@ -312,7 +316,7 @@ class VariableQueue(ABC):
                 if body is None:
                     if bodies is None:
                         bodies = self._read_bodies(
-                            [each for each in taken if each[2] & APART and each[3] is None]
+                            [each for each in taken if each[FLAGS] & APART and each[STORED] is None]
                         )
                     body = bodies.get(payload[:16])
                 if body is None:
@@ -327,7 +331,9 @@ class VariableQueue(ABC):
         """The bodies of messages that are in a store, by message id; those of one store with one call."""
         found: dict[bytes, bytes] = {}
         for persistent in (PERSISTENT, 0):
-            if ids := [message[1][:16] for message in messages if message[2] & PERSISTENT == persistent]:
+            if ids := [
+                message[RECORD][:16] for message in messages if message[FLAGS] & PERSISTENT == persistent
+            ]:
                 found.update(self._store(persistent).read_many(ids))
         return found
 
@@ -369,7 +375,7 @@ class VariableQueue(ABC):
             if (message := self._pending.get(seq)) is None:
                 self.lost.append(seq)
             else:
-                self._pending[seq] = (seq, message[1], message[2] & ~INDEXED, message[3])
+                self._pending[seq] = (seq, message[RECORD], message[FLAGS] & ~INDEXED, message[STORED])
         return len(self.lost) - before
 
     # -- settled
@@ -386,7 +392,7 @@ class VariableQueue(ABC):
             self.unacked_bytes -= sum(map(body_size, gone))
         self._settle(gone)
         if self._requeued:
-            self._requeued.difference_update(message[0] for message in gone)
+            self._requeued.difference_update(message[SEQ_ID] for message in gone)
         if self.has_ram_duration:
             self._operated(len(gone))
         return [*map(_seq_id, gone)]
@@ -405,10 +411,10 @@ class VariableQueue(ABC):
             self.ready_bytes += size
             self.unacked_bytes -= size
         self._put_back(back)
-        self._requeued.update(message[0] for message in back)
+        self._requeued.update(message[SEQ_ID] for message in back)
         if self.has_ram_duration:
             self._operated(len(back))
-        return [message[0] for message in back]
+        return [message[SEQ_ID] for message in back]
 
     def purge(self) -> Iterator[list[int]]:
         """Drop every ready message; gives their sequence ids, ascending, as they go.  To be walked to the end."""
@@ -424,7 +430,7 @@ class VariableQueue(ABC):
         self.ram_msg_count -= in_memory(taken)[0]
         self._left_ready(taken)
         self._settle(taken)
-        seqs = [message[0] for message in taken]
+        seqs = [message[SEQ_ID] for message in taken]
         self._requeued.difference_update(seqs)
         self.tell_paged()
         return seqs
@@ -434,8 +440,8 @@ class VariableQueue(ABC):
 
         The index has the ready messages and the delivered ones, but for those that are in memory alone.
         """
-        delivered = sum(body_size(message) for message in self._pending.values() if message[2] & INDEXED)
-        in_memory = sum(body_size(message) for message in self._in_memory() if not message[2] & INDEXED)
+        delivered = sum(body_size(message) for message in self._pending.values() if message[FLAGS] & INDEXED)
+        in_memory = sum(body_size(message) for message in self._in_memory() if not message[FLAGS] & INDEXED)
         self.ready_bytes = body_bytes(self.index) - delivered + in_memory
         self.unacked_bytes = sum(map(body_size, self._pending.values()))
 
@@ -466,34 +472,36 @@ class VariableQueue(ABC):
     def all_stays(self) -> bool:
         """True if each ready message is persistent, so that a clean stop loses none."""
         front = self.front()
-        return not front or front[0][0] >= self._transient_end
+        return not front or front[0][SEQ_ID] >= self._transient_end
 
     @property
     def uses_store(self) -> bool:
         """True if the body of a persistent message may be in the store."""
         end, front = self._store_end, self.front() if self._store_end else ()
-        return bool(front and front[0][0] < end) or any(seq < end for seq in self._pending)
+        return bool(front and front[0][SEQ_ID] < end) or any(seq < end for seq in self._pending)
 
     def drop_transient_pending(self) -> None:
         """Drop unacked transient messages at a clean stop; unacked persistent ones stay on disk."""
-        self._settle(sorted(message for message in self._pending.values() if not message[2] & PERSISTENT))
+        self._settle(sorted(message for message in self._pending.values() if not message[FLAGS] & PERSISTENT))
 
     def _settle(self, messages: Sequence[Message]) -> None:
         """Messages are done with: ack their index entries, give up their references to the stores; they ascend."""
         if not messages:
             return
         self.ram_bytes -= in_memory(messages)[1]
-        first, last = messages[0][0], messages[-1][0]
+        first, last = messages[0][SEQ_ID], messages[-1][SEQ_ID]
         if last - first + 1 == len(messages) and all_have(INDEXED, messages):
             self.index.ack_range(first, len(messages))
-        elif indexed := [message[0] for message in messages if message[2] & INDEXED]:
+        elif indexed := [message[SEQ_ID] for message in messages if message[FLAGS] & INDEXED]:
             self.index.ack(indexed)
         if not any_has(IN_STORE, messages):
             return
         for persistent in (PERSISTENT, 0):
             wanted = IN_STORE | persistent
             if ids := [
-                message[1][:16] for message in messages if message[2] & (IN_STORE | PERSISTENT) == wanted
+                message[RECORD][:16]
+                for message in messages
+                if message[FLAGS] & (IN_STORE | PERSISTENT) == wanted
             ]:
                 if persistent:
                     self.to_remove += ids

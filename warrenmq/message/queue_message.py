@@ -26,7 +26,7 @@ from functools import partial
 from itertools import repeat
 from operator import add, itemgetter
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 from zlib import crc32
 
 from warrenmq.message.columns import WIDTH, column, number, set_field, xored
@@ -54,9 +54,14 @@ IN_STORE = 8
 """The message has been written to the message store."""
 
 Message: TypeAlias = tuple[int, bytes, int, bytes | None]
-"""(seq_id, record, flags, stored): see the module."""
+"""A message in memory; see the module."""
+SEQ_ID: Final = 0
+RECORD: Final = 1
+FLAGS: Final = 2
+STORED: Final = 3
+"""The places of a Message."""
 
-_record, flags_of = itemgetter(1), itemgetter(2)
+_record, flags_of = itemgetter(RECORD), itemgetter(FLAGS)
 
 HAVING = {
     flag: frozenset(flags for flags in range(16) if flags & flag)
@@ -229,12 +234,12 @@ def _embedded_alike(
 
 def body_size(message: Message) -> int:
     """Bytes of the body, without head and properties."""
-    return int.from_bytes(message[1][24:28], "big")
+    return int.from_bytes(message[RECORD][24:28], "big")
 
 
 def expiry_of(message: Message) -> int:
     """The time at which it expires, in microseconds since 1970; 0 = never."""
-    return int.from_bytes(message[1][16:24], "big")
+    return int.from_bytes(message[RECORD][16:24], "big")
 
 
 def in_memory(messages: Sequence[Message]) -> tuple[int, int]:
