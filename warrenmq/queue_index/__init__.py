@@ -9,6 +9,7 @@ In the order of reading; v1 and v2 are RabbitMQ's two formats:
     v1/segment_files   those files: read, appended to, deleted
     v1/index           journal and segments together
     v1/reader          whole records, and damage, in any bytes
+    v1/alike           a segment file of equal messages, as columns
     v1/merge           what journal and segment mean together
     v1/walk            what a folder holds, before it is opened
     v1/recovery        opening it

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from warrenmq.queue_index.file_numbers import file_numbers
 from warrenmq.queue_index.record import HEADER_BYTES, ID_BYTES, expiry_of
+from warrenmq.queue_index.v1.alike import alike
 from warrenmq.queue_index.v1.journal import FILE_NAME
 from warrenmq.queue_index.v1.merge import segment_plus_journal
-from warrenmq.queue_index.v1.reader import Reading, alike, read_journal, read_segment
+from warrenmq.queue_index.v1.reader import Reading, read_journal, read_segment
 from warrenmq.queue_index.v1.segment import EXTENSION, Facts
 
 if TYPE_CHECKING:
