@@ -375,11 +375,12 @@ class QueueProcess(Server):
 
     def _sleep_if_unused(self) -> None:
         """Sleep unless the process has messages, consumers or mail to serve."""
-        if self._forwarded or self.actor_inbox.length():
-            return
         vq = self._state.vq
         try:
             if (asleep := self._state.asleep()) is None:
+                return  # until something comes that is more than a question
+            self._used = True  # if it stays awake it looks again
+            if self._forwarded or self.actor_inbox.length():
                 return
             vq.index.sync(Trigger.CLOSE)
             if self.spec.durable:

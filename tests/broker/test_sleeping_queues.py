@@ -8,14 +8,16 @@ import threading
 import time
 from dataclasses import replace
 from itertools import count, product
+from types import SimpleNamespace
 
 import pytest
 
 import warrenmq
 from tests.support.simulated import BOTH_PROFILES, SMALL, SimulatedHost
 from warrenmq.actors.queue.process import QueueProcess
-from warrenmq.queue.messages import ListConsumers
+from warrenmq.queue.messages import Info, ListConsumers
 from warrenmq.replay.drive.engine import replay_trace
+from warrenmq.runtime.messages import Call
 from warrenmq.settings import Settings
 from warrenmq.trace.reader import open_trace
 
@@ -90,6 +92,24 @@ def test_a_queue_that_is_only_asked_for_its_figures_sleeps(host):
     assert awake(broker) == {}
     queue.get().ack()
     assert awake(broker) == {"q": 0}
+    broker.close()
+
+
+def test_a_question_that_comes_as_a_queue_looks_whether_it_may_sleep_keeps_it_awake_once(host, monkeypatch):
+    broker = host.open()
+    broker.declare_queue("q").publish(b"x").result()
+    look, looks = QueueProcess._look_idle, []
+
+    def with_a_question(process):
+        looks.append(process)
+        if len(looks) == 1:
+            process.actor_inbox.send(Call(Info(), SimpleNamespace(begin=lambda: None, reply=lambda _: None)))
+        look(process)
+
+    monkeypatch.setattr(QueueProcess, "_look_idle", with_a_question)
+    host.sleep(10)
+    assert len(looks) == 2
+    assert awake(broker) == {}
     broker.close()
 
 
