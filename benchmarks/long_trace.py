@@ -20,7 +20,7 @@ from warrenmq.trace.block import encode_rows
 from warrenmq.trace.events import Ev
 from warrenmq.trace.reader import Trace, open_trace
 from warrenmq.trace.recorder import SEGMENT_BYTES
-from warrenmq.trace.segment import SEGMENT_SUFFIX, OutputFile, Segment, decode_header
+from warrenmq.trace.segment import SEGMENT_SUFFIX, OutputFile, Segment, decode_header, encode_header
 
 SOURCE_ROWS = 300_000
 _FRAME_ROWS = 1_024
@@ -82,7 +82,8 @@ def _repeat(folder: Path, header: dict[str, Any], trace: Trace, rows: int) -> tu
             if segment is None:
                 number += 1
                 name = folder / f"{stem}-{number:06d}{SEGMENT_SUFFIX}"
-                segment = Segment(OutputFile(str(name)), header | {"n": number})
+                head = encode_header(header | {"n": number})
+                segment = Segment(OutputFile(str(name), head), len(head))
             segment.append(encode_rows(frame.tobytes()), len(frame))
             if segment.size >= SEGMENT_BYTES:
                 segment.finish(closed=False)

@@ -37,11 +37,12 @@ class RunTrace:
     ) -> None:
         if isinstance(target, str):
             run = f"{boot:06d}-{runtime.token_bytes(4).hex()}"
-            follows, untraced = directory.begin_trace(run)
+            follows, untraced = directory.last_traced()
             target = Recorder(
                 target, run=run, pid=os.getpid(), boot=boot, directory=directory.id(runtime.token_bytes), vhost=vhost,
                 machine=machine_boot(), follows=follows, untraced=untraced, clock=runtime,
             )  # fmt: skip
+            directory.begin_trace(run)
         self._recorder = runtime.recorder = target
         self._runtime = runtime
         self._boot = boot

@@ -198,24 +198,22 @@ class DataDirectory:
         self.disk.replace(path, f"{drawn}\n".encode())
         return drawn
 
-    def begin_trace(self, run: str) -> tuple[str, bool]:
-        """Note the name of the run that is traced now; returns that of the last one before it, "" if there was none, and whether
-        the directory was open without a trace since.
+    def begin_trace(self, run: str) -> None:
+        """Note the name of the run that is traced now: when its files are there, since it is looked for from then on."""
+        self.disk.replace(f"{self.path}/{_LAST_TRACED}", f"{run}\n".encode())
+
+    def begin_untraced(self) -> None:
+        """Note that the directory is open without a trace now, if it was ever traced."""
+        last, noted = self.last_traced()
+        if last and not noted:
+            self.disk.replace(f"{self.path}/{_LAST_TRACED}", f"{last} untraced\n".encode())
+
+    def last_traced(self) -> tuple[str, bool]:
+        """The name of the last run that was traced, "" if there was none, and whether the directory was open without a trace since.
 
         A directory that was restored from a backup counts boots that a trace has already; by this name a reader notices.  And boots
         that are missing from a trace changed nothing if none of them was untraced: they were killed as they began.
         """
-        last, untraced = self._last_traced()
-        self.disk.replace(f"{self.path}/{_LAST_TRACED}", f"{run}\n".encode())
-        return last, untraced
-
-    def begin_untraced(self) -> None:
-        """Note that the directory is open without a trace now, if it was ever traced."""
-        last, noted = self._last_traced()
-        if last and not noted:
-            self.disk.replace(f"{self.path}/{_LAST_TRACED}", f"{last} untraced\n".encode())
-
-    def _last_traced(self) -> tuple[str, bool]:
         path = f"{self.path}/{_LAST_TRACED}"
         if not self.disk.exists(path):
             return "", False

@@ -19,14 +19,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, pairwise
+from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from warrenmq.trace.block import ROW, raw_columns
 from warrenmq.trace.events import SCHEMA_VERSION, Ev
 from warrenmq.trace.index import BROKER, ActorEntry, Damage, FileIndex, Row, run_starts
-from warrenmq.trace.slab import Progress
+from warrenmq.trace.slab import NOTHING, Progress
 
 FOREVER = (1 << 63) - 1
 NEVER = -(1 << 63)
@@ -122,6 +122,11 @@ class Run:
     def of_directory(self) -> str:
         """The data directory of the run, with all its virtual hosts; no rule looks at runs of two."""
         return f"directory {self.directory[:12]}" if self.directory else f"node {self.node}"
+
+    @property
+    def is_stillborn(self) -> bool:
+        """Killed before its directory noted its name, or before any actor began: the next run may follow the one before it."""
+        return self.whole and not self.closed and not self.actors
 
     @property
     def is_newer(self) -> bool:
@@ -260,17 +265,14 @@ def _without_copies(files: list[FileIndex], copies: list[tuple[str, str]]) -> li
     return [file for file in files if file in kept]
 
 
-def _extent(file: FileIndex) -> tuple[int, int, bool]:
+def _extent(file: FileIndex) -> tuple[tuple[int, ...], int, bool]:
     """Sort key: how much a file holds; of equal files the one that has kept its name is the largest."""
     header = file.header or {}
     has_its_name = f"{header['run']}-{header['node']}-{header['pid']}" == _stem(file)
     if file.slabs is None:
-        return len(file.frames), file.size, has_its_name
-    return (
-        sum(ROW.unpack_from(raw, len(raw) - ROW.size)[1] for raw in file.slabs.values() if raw),
-        0,
-        has_its_name,
-    )
+        return (len(file.frames),), file.size, has_its_name
+    rows = sum(ROW.unpack_from(raw, len(raw) - ROW.size)[1] for raw in file.slabs.values() if raw)
+    return file.progress or NOTHING, rows, has_its_name
 
 
 def _stem(file: FileIndex) -> str:
@@ -324,8 +326,13 @@ def _run(files: list[FileIndex]) -> Run:
         if file.footer is not None
     )
     numbered = [_file_number(file) for file in segments] == list(range(1, len(segments) + 1))
-    ended = run.closed or (last is None and bool(slabs) and bool(segments))
     last_file = _file_number(segments[-1]) if segments else 0
+    # A file whose end was written is followed by another one, unless the process was killed before it began it.
+    ended = run.closed or any(
+        (last is None and bool(segments))
+        or (file.progress is not None and file.progress.segment == last_file)
+        for file in slabs
+    )
     size, rows = (segments[-1].size, sum(frame.rows for frame in segments[-1].frames)) if segments else (0, 0)
     cut = any(
         file.progress is not None and not reaches(file.progress, last_file, size, rows) for file in slabs
@@ -421,23 +428,24 @@ def find_missing_runs(runs: Sequence[Run]) -> None:
 def mark_missing_runs(runs: Sequence[Run]) -> None:
     """Mark runs whose predecessor is missing or ambiguous: a boot number is absent, unknown, or there twice, or it is another run.
 
-    A directory counts its boots, also those that were killed before their traces began; after a number that comes a second time the order of runs is unknown.  Old traces do not name
+    A directory counts its boots, also those that were killed before their traces began, or before the directory noted them; after a number that comes a second time the order of runs is unknown.  Old traces do not name
     their directories: all their runs count as runs of one.
     """
     for _, group in groupby(runs, key=lambda run: (run.directory, run.node)):
         its = list(group)
         boots = Counter(run.boot for run in its)
         forked = False
-        for before, run in pairwise([None, *its]):
-            assert run is not None
+        before: set[str] = set()
+        for run in its:
             if run.directory and run.boot:
                 forked = forked or boots[run.boot] > 1 or run.branch > 0
-            forked = forked or (before is not None and run.follows not in {None, before.name})
+            forked = forked or (bool(before) and run.follows not in {None, *before})
             unknown = not run.boot and len(its) > 1
             # boots between the two were killed as they began
-            is_next = before is not None and run.follows == before.name and run.untraced is False
+            is_next = run.follows in before and run.untraced is False
             if unknown or forked or (run.boot > its[0].boot and not boots[run.boot - 1] and not is_next):
                 run.has_strangers = True
+            before = {run.name, *(before if run.is_stillborn else ())}
 
 
 def find_lost_pages(runs: Sequence[Run]) -> None:

@@ -28,7 +28,7 @@ from warrenmq.trace.clock import Clock, SteppingClock, SystemClock
 from warrenmq.trace.events import SCHEMA_VERSION, Ev
 from warrenmq.trace.row_check import row_check
 from warrenmq.trace.schema import COLUMNS
-from warrenmq.trace.segment import SEGMENT_SUFFIX, Segment
+from warrenmq.trace.segment import SEGMENT_SUFFIX, Segment, encode_header
 from warrenmq.trace.sink import DirectorySink, MemorySink, Sink
 from warrenmq.trace.slab import EMPTY_CHUNK, SIZES, SLAB_FORMAT, SLAB_SUFFIX, Slabs
 
@@ -218,9 +218,9 @@ class Recorder:
     # with the lock held
 
     def _open(self) -> None:
-        self._segment: Segment | None = self._open_segment()
+        # First the file that says what the others hold: killed between the two, it says that there is none.
         self._chunks = self._sink.slabs(self._name + SLAB_SUFFIX, self._header)
-        self._chunks.written(self._header["n"], self._segment.size, self._segment.rows)
+        self._segment: Segment | None = self._open_segment()
         self._slabs = Slabs(self._chunks)
 
     def _finish(self) -> None:
@@ -245,9 +245,12 @@ class Recorder:
         self._chunks.mark_lossy()
 
     def _open_segment(self) -> Segment:
-        self._header["n"] += 1
-        name = f"{self._name}-{self._header['n']:06d}{SEGMENT_SUFFIX}"
-        return Segment(self._sink.segment(name), self._header)
+        number = self._header["n"] + 1
+        head = encode_header(self._header | {"n": number})
+        segment = Segment(self._sink.segment(f"{self._name}-{number:06d}{SEGMENT_SUFFIX}", head), len(head))
+        self._header["n"] = number
+        self._chunks.written(number, segment.size, segment.rows)
+        return segment
 
     def _append(self, frame: bytes, rows: int) -> bool:
         """Append to the current file, and begin the next one when that is full; False when the disk refuses."""

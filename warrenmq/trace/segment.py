@@ -6,7 +6,8 @@
                       actors {id: [name, kind, parent]}, kinds {id: name}}
 
 The header repeats the tables of actors and message kinds known when the file began, so each file can be read alone;
-what is registered later follows at once in META frames.  A file without a footer belongs to a run that is still
+what is registered later follows at once in META frames.  A file gets its name when it has its header (`create_whole`): readers meet none
+without one, unless the power failed.  A file without a footer belongs to a run that is still
 going or was killed; its last rows are then in the slab file (slab.py).
 
 Not thread-safe: the recorder holds its lock around every call.
@@ -14,6 +15,7 @@ Not thread-safe: the recorder holds its lock around every call.
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import zlib
@@ -44,9 +46,9 @@ class Output(Protocol):
 class OutputFile:
     """A real file.  One unbuffered write a frame: what was appended survives SIGKILL."""
 
-    def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self._size = 0
+    def __init__(self, path: str, head: bytes) -> None:
+        self._fd = create_whole(path, head, os.O_WRONLY | os.O_APPEND)
+        self._size = len(head)
         forks.register(self)
 
     def after_fork(self) -> None:
@@ -54,10 +56,8 @@ class OutputFile:
         self.close()
 
     def append(self, data: bytes) -> None:
-        view = memoryview(data)
         try:
-            while view:
-                view = view[os.write(self._fd, view) :]
+            _write_all(self._fd, data)
         except OSError:
             os.ftruncate(self._fd, self._size)
             raise
@@ -67,6 +67,32 @@ class OutputFile:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def create_whole(path: str, head: bytes, flags: int) -> int:
+    """Create a file that begins with these bytes, and return its descriptor.
+
+    It has a hidden name, which readers skip, until they are written: a process that is killed meanwhile leaves no trace file that cannot be read.
+    """
+    folder, name = os.path.split(path)
+    hidden = os.path.join(folder, f".{name}")
+    if os.path.lexists(path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+    fd = os.open(hidden, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        _write_all(fd, head)
+        os.rename(hidden, path)
+    except BaseException:
+        os.close(fd)
+        os.unlink(hidden)
+        raise
+    return fd
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
 
 
 class OutputBytes:
@@ -105,11 +131,10 @@ def decode_header(data: memoryview, keys: frozenset[str] = OF_A_SEGMENT) -> tupl
 class Segment:
     """The segment file being written, with the counts for its footer."""
 
-    def __init__(self, output: Output, header: dict[str, Any]) -> None:
-        head = encode_header(header)
-        output.append(head)
+    def __init__(self, output: Output, header_size: int) -> None:
+        """`output` holds the header."""
         self._output = output
-        self.size = len(head)
+        self.size = header_size
         self._frames = 0
         self.rows = 0
 

@@ -12,7 +12,8 @@ from warrenmq.trace.slab import ChunkBytes, ChunkFile, Chunks
 class Sink(Protocol):
     """Creates the two kinds of files."""
 
-    def segment(self, name: str) -> Output: ...
+    def segment(self, name: str, head: bytes) -> Output:
+        """Create a segment file that begins with these bytes."""
 
     def slabs(self, name: str, header: dict[str, Any]) -> Chunks: ...
 
@@ -24,8 +25,8 @@ class DirectorySink:
         self.path = os.fspath(path)
         os.makedirs(self.path, exist_ok=True)
 
-    def segment(self, name: str) -> Output:
-        return OutputFile(os.path.join(self.path, name))
+    def segment(self, name: str, head: bytes) -> Output:
+        return OutputFile(os.path.join(self.path, name), head)
 
     def slabs(self, name: str, header: dict[str, Any]) -> Chunks:
         return ChunkFile(os.path.join(self.path, name), header)
@@ -38,10 +39,10 @@ class MemorySink:
         self._segments: dict[str, bytearray] = {}
         self._slabs: dict[str, ChunkBytes] = {}
 
-    def segment(self, name: str) -> Output:
+    def segment(self, name: str, head: bytes) -> Output:
         if name in self._segments:
             raise FileExistsError(name)
-        return OutputBytes(self._segments.setdefault(name, bytearray()))
+        return OutputBytes(self._segments.setdefault(name, bytearray(head)))
 
     def slabs(self, name: str, header: dict[str, Any]) -> Chunks:
         return self._slabs.setdefault(name, ChunkBytes(header))

@@ -22,7 +22,7 @@ At most one place of a file is half written or half emptied, since a thread hold
 
 A slab is emptied after its rows were written to a segment.  If the process dies in between, the rows are in both files, and the
 reader takes those of the segment.  `progress` holds how many bytes and rows of which segment file were written, and how many chunks
-were filled with empty places; a file that has less has lost something.  After any damage or loss the reader does not take the last
+were filled with empty places; a file that has less has lost something, and a segment file beyond it has no rows yet.  After any damage or loss the reader does not take the last
 row that it finds of an actor for the actor's last one (`lossy`).
 
 Formats.  3: the check is of the columns that the row's event uses, which the header lists ("layouts").  2: the check is of all columns.
@@ -50,7 +50,7 @@ from warrenmq import forks
 from warrenmq.trace.block import CHECK_BYTES, ROW
 from warrenmq.trace.row_check import EVERYTHING, SLAB_ROW, is_whole, layout
 from warrenmq.trace.schema import EVENTS
-from warrenmq.trace.segment import OF_A_RUN, decode_header, encode_header
+from warrenmq.trace.segment import OF_A_RUN, create_whole, decode_header, encode_header
 
 SLAB_SUFFIX = ".slab"
 SIZES = (16, 128, 1024, 2048)
@@ -100,11 +100,15 @@ class Progress(NamedTuple):
     chunks: int
 
 
+NOTHING = Progress(0, 0, 0, 0)
+"""No segment file was begun."""
+
+
 class Chunks(ABC):
     """The memory that slabs are cut from, with the first page of the file."""
 
     def __init__(self) -> None:
-        self._progress = Progress(0, 0, 0, 0)
+        self._progress = NOTHING
 
     def grow(self) -> memoryview:
         """Return CHUNK_BYTES more, filled with empty places."""
@@ -122,8 +126,7 @@ class Chunks(ABC):
 
     def _note(self, progress: Progress) -> None:
         self._progress = progress
-        bare = _PROGRESS.pack(_PROGRESS_MAGIC, *progress, 0)
-        self._write(_PROGRESS_AT, bare[:-4] + zlib.crc32(bare[:-4]).to_bytes(4, "little"))
+        self._write(_PROGRESS_AT, _encoded(progress))
 
     @abstractmethod
     def _grow(self) -> memoryview: ...
@@ -143,9 +146,8 @@ class ChunkFile(Chunks):
     def __init__(self, path: str, header: dict[str, Any]) -> None:
         super().__init__()
         self._path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self._fd = create_whole(path, _first_page(header), os.O_RDWR)
         self._size = HEAD_BYTES
-        os.write(self._fd, slab_header(header))
         forks.register(self)
 
     def _grow(self) -> memoryview:
@@ -177,7 +179,7 @@ class ChunkBytes(Chunks):
 
     def __init__(self, header: dict[str, Any]) -> None:
         super().__init__()
-        self._header = bytearray(slab_header(header))
+        self._header = bytearray(_first_page(header))
         self._chunks: list[bytearray] = []
         self.gone = False
 
@@ -204,8 +206,20 @@ def _allocate(fd: int, start: int, size: int) -> None:
         os.pwrite(fd, bytes(size), start)
 
 
+def _first_page(header: dict[str, Any]) -> bytes:
+    """The first page of a slab file that is made before any segment file."""
+    page = bytearray(slab_header(header))
+    page[_PROGRESS_AT : _PROGRESS_AT + _PROGRESS.size] = _encoded(NOTHING)
+    return bytes(page)
+
+
+def _encoded(progress: Progress) -> bytes:
+    bare = _PROGRESS.pack(_PROGRESS_MAGIC, *progress, 0)
+    return bare[:-4] + zlib.crc32(bare[:-4]).to_bytes(4, "little")
+
+
 def slab_header(header: dict[str, Any]) -> bytes:
-    """The first page of a slab file."""
+    """The first page of a slab file that says nothing of its run's other files."""
     encoded = encode_header(
         {key: header[key] for key in SHORT_HEADER if key in header} | {"layouts": _layouts()}
     )

@@ -94,8 +94,14 @@ class RunFiles:
     def lacks_parts(self, read: int) -> bool:
         """True if parts of the run are missing, though it may go on; the first `read` segments were read before."""
         last, slab = self.last, self.slab
+        written = slab.progress if slab is not None else None
         unfinished = (number for number in range(read + 1, last) if number not in self.finished)
-        if not last or any(unfinished) or self.has_two_slabs or (slab is not None and slab.is_cut):
+        if (
+            last < (written.segment if written is not None else 1)
+            or any(unfinished)
+            or self.has_two_slabs
+            or (slab is not None and slab.is_cut)
+        ):
             return True
         if not self.run.closed and (slab is None or slab.is_gone):
             return True  # it is deleted when the last footer is written
@@ -103,13 +109,17 @@ class RunFiles:
             return False
         end, rows = self.named_to.get(last, 0), self.counted.get(last, 0)
         is_torn = end != self.sizes.get(last, -1)
-        written = slab.progress if slab is not None else None
         return is_torn or (written is not None and not reaches(written, last, end, rows))
 
     @property
     def can_have_ended(self) -> bool:
-        """True if nothing has to follow: the last segment has the run's footer, or, after a kill, none."""
-        return self.run.closed or self.last not in self.finished
+        """True if nothing has to follow: the last segment has the run's footer, or, after a kill, none, or its slab file knows of no other."""
+        written = self.slab.progress if self.slab is not None else None
+        return (
+            self.run.closed
+            or self.last not in self.finished
+            or (written is not None and written.segment == self.last)
+        )
 
 
 class Tail:
@@ -223,7 +233,7 @@ class Tail:
             "lossy": (files.slab is not None and files.slab.lossy) or start.get("lossy", False),
             "damaged": files.damaged or start.get("damaged", False),
             "missing": files.lacks_parts(read_before) or key in self._without_header,
-            "ended": files.can_have_ended if files.last > read_before else start.get("ended", False),
+            "ended": start.get("ended", False) if 0 < files.last <= read_before else files.can_have_ended,
             "files": read,
             "rows": {
                 str(actor): [lo, hi]
