@@ -116,7 +116,7 @@ _RETURNED = "; ".join(
 
 def _beside(stops: Iterable[tuple[int, int]]) -> str:
     """Reads and acks of what is in files that a collector works on, which stands still before one of its operations, some ms after the acks, while a read begins."""
-    return "; ".join(
+    return "; restart; purge; purge queue=b; ".join(
         f"{_MIXED}; 3 x get; slow ms=500 of=collector operation={operation}; 2 x consume queue=b count=10 prefetch=20; sleep ms={ms}; "
         "ack; nack pick=1; slow ms=500 of=reader; 4 x get; ack pick=2; 2 x consume count=10; sleep ms=2000; consume count=10 prefetch=20"
         for operation, ms in stops
@@ -127,24 +127,38 @@ WORKLOADS = {
     name: _lines(steps)
     for name, steps in {
         "aimed": _cuts(range(4, 13)),
-        "beside": _beside((operation, ms) for ms in (30, 300) for operation in (1, 3, 8, 9)),
+        "beside": _beside([*((operation, ms) for ms in (30, 300) for operation in (1, 3, 8, 9)), (10, 10)]),
         "sizes": f"{_GROUPS}; settle; {_LAST_LEFT}; sleep ms=16000; sleep ms=16000; crash; consume count=10 prefetch=20; restart; "
         f"{_GROUPS}; settle; {_LAST_LEFT}; sleep ms=16000; sleep ms=16000; crash; consume count=10 prefetch=20",
         "acked": "publish_many count=5; publish_many count=5 size=900; settle; 3 x get; 3 x ack; sleep ms=2000; crash cut=0; get; ack; sleep ms=2000; "
         "crash; restart; get; ack; sleep ms=2000; crash; get; publish wait=1; crash cut=0; publish wait=1; restart; get; crash",
         "alarm": "publish wait=1; pressure; sleep ms=16000; publish; pressure high=0; publish wait=1; get",
+        "asleep": "; ".join(
+            f"burst count=3; sleep ms=30; burst to=all count=3; get; sleep ms=300; publish wait=1; sleep ms=300; ack; 3 x publish to=d; get queue=d; sleep ms=300; "
+            f"reject; sleep ms=300; get queue=dead; ack; slow ms=500 operation={operation}; publish size=900; sleep ms=300; settle; get; sleep ms=300; nack; "
+            f"publish wait=1; sleep ms=1; slow ms=50 operation={operation}; sleep ms=30; burst count=3; 2 x get; sleep ms=300; crash cut=0; 2 x get; sleep ms=300; "
+            f"2 x nack; sleep ms=300; get; ack; sleep ms=300; purge; restart; publish wait=1; sleep ms=300; consume queue=b count=10 prefetch=20"
+            for operation in range(1, 4)
+        ),
         "bodies": "publish_many size=900; publish size=1500; publish_many size=900 count=20; settle; 3 x get; ack; nack; 2 x publish size=900; "
         "consume count=10 prefetch=20; publish size=900 wait=1; crash; consume count=3; publish size=150 wait=1; restart; publish_many size=900; "
         "settle; crash cut=0; get; ack; publish size=900 wait=1; sleep ms=16000; crash; consume count=10",
         "change": "publish_many count=20; publish_many size=900; settle; consume count=3; restart profile=modern; consume count=3; publish_many; settle; "
         "restart profile=classic; get; ack; publish wait=1; restart profile=modern; crash; restart profile=classic; consume count=10",
+        "converted": "; ".join(
+            f"publish_many count=20; publish size=900; settle; crash_at operation={operation}; restart profile={profile}; get; ack; publish wait=1"
+            for operation in range(2, 30, 5)
+            for profile in ("modern", "classic")
+        ),
+        "moved": "restart profile=modern; publish wait=1; 5 x publish_many count=500; settle; restart profile=classic; crash; publish wait=1; get; ack; "
+        "crash; restart profile=modern; publish wait=1; crash; get; ack; publish wait=1",
         "collect": f"2 x publish_many count=20 size=900; publish_many count=20 size=150; publish_many count=5 size=1500; settle; {_SOME_ACKED}; "
         f"{_SOME_ACKED}; 2 x sleep ms=16000; get; crash; publish_many count=20 size=1500; settle; {_SOME_ACKED}; {_SOME_ACKED}; sleep ms=16000; "
         "crash_at operation=8; consume count=10; sleep ms=16000; consume count=10; sleep ms=16000; crash; restart; 2 x consume count=10 prefetch=20; "
         f"publish_many count=20 size=900; settle; {_SOME_ACKED}; sleep ms=70000; restart; consume count=10 prefetch=20; publish size=900; sleep ms=70000; restart",
         "consume": "publish_many count=20; settle; consume count=3 prefetch=20 ack=2; ack pick=1; get; publish_many; consume count=5 prefetch=3 ack=3; "
         "ack pick=1; ack; consume count=1 prefetch=20; nack; 3 x get; publish wait=1; crash; consume count=10 ack=2; restart; consume count=10",
-        "credit": "publish_many count=500; 2 x publish; settle; publish_many count=60 size=900; 3 x publish size=900; settle; consume count=10; "
+        "credit": "publish wait=1; get; publish_many count=500; 2 x publish; settle; publish_many count=60 size=900; 3 x publish size=900; settle; consume count=10; "
         "publish_many count=60 size=900; publish size=900 wait=1; purge; publish wait=1",
         "dead": "3 x publish to=d; publish to=d size=900; settle; 3 x get queue=d; 2 x reject; sleep ms=300; get queue=dead; sleep ms=300; restart; "
         "get queue=dead; get queue=d; reject; reject; sleep ms=300; crash; get queue=dead; ack; get queue=dead; ack",
@@ -154,9 +168,19 @@ WORKLOADS = {
         "full": "publish_many size=900; settle; full; publish wait=1; sleep ms=300; 2 x publish size=900; sleep ms=300; space; settle; publish wait=1; publish size=900 wait=1; full room=1000; "
         "publish_many size=900; get; ack; space; settle; publish size=900 wait=1; full room=5000; 2 x publish_many count=20 size=150; space; settle; "
         "publish wait=1; crash; consume count=10; restart",
+        "restarts": "; ".join(
+            f"publish_many count=5; slow ms=50; 6 x burst count=8; 8 x publish; crash_at operation={operation}; sleep ms=30; settle; "
+            "consume count=10 prefetch=20; publish wait=1"
+            for operation in range(1, 24)
+        ),
+        "torn": "; ".join(
+            f"crash_at operation={operation}; publish_many count=5 size=900; publish size=900; sleep ms=300; get; ack; consume count=3; publish size=900 wait=1"
+            for operation in range(1, 15)
+        ),
         "index": "2 x publish_many count=20; settle; 2 x get; consume count=10 prefetch=20; publish wait=1; crash; get; ack; publish_many; settle; "
         "consume count=10; sleep ms=300; crash_at operation=5; consume count=3; publish wait=1; restart; consume count=10; publish wait=1; crash; "
-        "publish_many count=20; settle; crash; consume count=10 prefetch=20; publish wait=1; crash cut=0; get; ack; publish wait=1; crash",
+        "publish_many count=20; settle; crash; consume count=10 prefetch=20; publish wait=1; crash cut=0; get; ack; publish wait=1; crash; "
+        "3 x publish wait=1; crash; consume count=10 prefetch=20",
         "returned": _RETURNED,
         "kill": "publish_many; consume count=3; kill how=error; settle; publish_many count=20 size=900; get; kill how=error; consume count=3; publish_many; burst; kill how=sync; settle; publish; kill how=sync; crash; consume count=10; 4 x burst count=8; kill; settle; 4 x burst count=8; kill victim=queue_sup; settle; publish_many count=20; burst count=8; kill; publish; settle; publish_many size=900; publish size=900; kill; settle; publish; publish to=b; "
         "burst count=3; kill victim=queue_sup; settle; publish_many to=all size=900; kill victim=msg_store_persistent; settle; 2 x publish size=900; "
