@@ -48,7 +48,7 @@ def test_views_of_events_and_lifecycles_scan_what_they_use(spark, small_trace, s
     views = {event.name: events(rows, event.name) for event in list(EVENTS.values())[::4]}
     for name, frame in (views | {"lifecycles": lifecycles(rows)}).items():
         found = scans(frame)
-        assert len(found) == (2 if name == "lifecycles" else 1), name
+        assert len(found) == 1, name
         assert [unused for _, unused in found if unused] == [], name
 
 

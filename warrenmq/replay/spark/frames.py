@@ -14,13 +14,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from warrenmq.errors import CallerError
+from warrenmq.replay.drive.stretches import Stretch, stretches_of
 from warrenmq.replay.spark.addresses import is_of_spark, local_name
 from warrenmq.replay.spark.arrow_rows import COLUMNS, DDL, TYPES, Names, named_batches, names_of
 from warrenmq.replay.spark.datasource import TraceSource
 from warrenmq.replay.spark.failures import told_in_a_sentence
 from warrenmq.replay.spark.only import EVERYTHING, Conditions, Only
 from warrenmq.replay.spark.source import Batches, Pieces, TraceIndex, index_trace, map_pieces
-from warrenmq.trace.reader import require_header, trace_files
+from warrenmq.trace.reader import open_trace, require_header, trace_files
 from warrenmq.trace.schema import EVENTS
 
 
@@ -46,8 +47,8 @@ class Read(NamedTuple):
     scan: Scan
     only: Only
     paths: list[str]
-    stretches: Callable[[], DataFrame] | None
-    """None for files that only Spark reads: their index does not keep where each frame begins."""
+    files: list[str] | None
+    """The paths; None if only Spark reads them: their index does not keep where each frame begins."""
 
 
 def read(
@@ -64,18 +65,17 @@ def read(
     names = [os.fspath(path) for path in paths]
     chosen = Only.of(only or {})
     scan: Scan
-    table: Callable[[], DataFrame] | None
+    files: list[str] | None = None
     if not any(is_of_spark(local_name(name)) for name in names):
         require_header(file for name in names for file in trace_files(local_name(name)))
         register(spark)
         files = [os.path.abspath(local_name(name)) for name in names]
         scan = partial(_scan_files, spark, files)
-        table = partial(spark.read.format(TraceSource.name()).option("report", "stretches").load, files)
     else:
         with told_in_a_sentence():
-            scan, table = partial(scan_through_spark, spark, index_trace(spark, *names)), None
+            scan = partial(scan_through_spark, spark, index_trace(spark, *names))
     rows = scan(columns or COLUMNS, chosen)
-    _scans[rows] = Read(scan, chosen, names, table)
+    _scans[rows] = Read(scan, chosen, names, files)
     return rows
 
 
@@ -106,12 +106,18 @@ def whole_trace(rows: DataFrame) -> list[str] | None:
     return read_as.paths if read_as.only == EVERYTHING else None
 
 
-def stretches(rows: DataFrame) -> DataFrame | None:
-    """The rows of each actor that are there (stretches.py), of a DataFrame that `read` gave without conditions; else None."""
+def stretches(rows: DataFrame) -> list[Stretch] | None:
+    """The rows of each actor that are there (stretches.py), of a DataFrame that `read` gave without conditions; else None.
+
+    The driver reads them itself: a data source would do the same in a process that Spark starts for it.
+    """
     if not _is_as_read(rows) or _scans[rows].only != EVERYTHING:
         return None
-    table = _scans[rows].stretches
-    return None if table is None else table()
+    files = _scans[rows].files
+    if files is None:
+        return None
+    with open_trace(*files) as trace:
+        return list(stretches_of(trace.catalog))
 
 
 def _is_as_read(rows: DataFrame) -> bool:

@@ -19,6 +19,10 @@ Names are those of rabbit_logs' lifecycles wherever they mean the same.
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import attrgetter
+
+import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
@@ -35,12 +39,17 @@ BLOCK_BITS = 14
 """Rows of an actor that are looked at together for missing ones: 16,384."""
 _QUEUE = "queue:"
 _OF_ROWS = ("run", "actor_id", "seq")
+_WHOSE = attrgetter("run", "actor_id")
 _MESSAGE = ("run", "actor", "actor_id", "seq_id")
 
 
 def lifecycles(rows: DataFrame) -> DataFrame:
     """See the module; the columns are in docs/replay.md."""
-    lives = _by_message(rows).join(sf.broadcast(_gaps(rows)), ["run", "actor_id"], "left")
+    lives, begin = _by_message(rows), _span()[0]
+    gaps = _gaps(rows)
+    if gaps is None:
+        return _named(lives.withColumn("whole", begin != 0))
+    lives = lives.join(sf.broadcast(gaps), ["run", "actor_id"], "left")
     return _named(lives.withColumn("whole", ~_may_lack(*_span())))
 
 
@@ -101,19 +110,43 @@ def _by_message(rows: DataFrame) -> DataFrame:
     )
 
 
-def _gaps(rows: DataFrame) -> DataFrame:
-    """The gaps of each actor of whom rows are missing: pairs of numbers (first, last) that enclose missing rows."""
-    blocks = stretches(rows)
-    if blocks is None:
-        numbered = narrowed(rows, {*_OF_ROWS, "actor_rows"})
-        blocks = numbered.groupBy("run", "actor_id", sf.shiftright("seq", BLOCK_BITS).alias("block")).agg(
-            sf.min("seq").alias("first"),
-            sf.max("seq").alias("last"),
-            sf.count("*").alias("n"),
-            sf.max("actor_rows").alias("actor_rows"),
-        )
-    else:  # the trace's own frames say it, no row has to be read for it
-        blocks = blocks.withColumn("n", sf.expr("last - first + 1"))
+def _gaps(rows: DataFrame) -> DataFrame | None:
+    """The gaps of each actor of whom rows are missing: pairs of numbers (first, last) that enclose missing rows.  None: none is missing."""
+    there = stretches(rows)
+    if there is None:
+        return _gaps_in(rows)
+    # the trace's own frames say it, no row has to be read for it
+    found: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for (run, actor), group in groupby(sorted(there, key=_WHOSE), key=_WHOSE):
+        its = list(group)
+        ends = [0, *(each.last for each in its)]
+        gaps = [(before + 1, each.first - 1) for before, each in zip(ends, its, strict=False)]
+        total = its[-1].actor_rows
+        gaps.append((ends[-1] + 1, FOREVER if total is None else total))
+        if gaps := [each for each in gaps if each[0] <= each[1]]:
+            found[run, actor] = gaps
+    if not found:
+        return None
+    its_runs, its_actors = zip(*found, strict=True)
+    pairs = [[{"begin": begin, "end": end} for begin, end in gaps] for gaps in found.values()]
+    of_pairs = pa.list_(pa.struct([("begin", pa.int64()), ("end", pa.int64())]))
+    table = {
+        "run": pa.array(its_runs),
+        "actor_id": pa.array(its_actors, pa.int64()),
+        "gaps": pa.array(pairs, of_pairs),
+    }
+    return rows.sparkSession.createDataFrame(pa.table(table))
+
+
+def _gaps_in(rows: DataFrame) -> DataFrame:
+    """The same of rows of which nothing else is known: by the numbers that they have."""
+    numbered = narrowed(rows, {*_OF_ROWS, "actor_rows"})
+    blocks = numbered.groupBy("run", "actor_id", sf.shiftright("seq", BLOCK_BITS).alias("block")).agg(
+        sf.min("seq").alias("first"),
+        sf.max("seq").alias("last"),
+        sf.count("*").alias("n"),
+        sf.max("actor_rows").alias("actor_rows"),
+    )
     actor = Window.partitionBy("run", "actor_id").orderBy("first")
     between = blocks.select(
         "*",
