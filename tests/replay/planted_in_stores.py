@@ -59,9 +59,27 @@ in_place("S7", "a_buffer_called_full_that_is_not", STORE, Ev.FILE_WRITE,
          where=lambda row: flag(row) == Trigger.MAILBOX_EMPTY and row[C] <= BUFFER, flag=Trigger.BUFFER_FULL)  # fmt: skip
 
 
-in_place("S7", "a_write_for_a_roll_over_that_does_not_come", STORE, Ev.FILE_WRITE, where=having(Trigger.MAILBOX_EMPTY), flag=Trigger.ROLL_OVER)  # fmt: skip
 in_place("S7", "a_sync_of_more_than_was_written", STORE, Ev.FILE_SYNC, where=having(Trigger.MAILBOX_EMPTY), b=more(B), c=more(C))  # fmt: skip
-in_place("S4", "a_file_deleted_without_its_lock", STORE, Ev.LOCK, event=Ev.RECV)
+
+
+@row_plant("S7", STORE, Ev.FILE_WRITE, flag=Trigger.MAILBOX_EMPTY)
+def a_write_for_a_roll_over_that_does_not_come(_run: RunRows, store: Actor, row: Row) -> Places:
+    """The next record goes to the same file."""
+    later = [
+        each for each in store.rows if each[SEQ] > row[SEQ] and event(each) in {Ev.APPEND, Ev.FILE_WRITE}
+    ]
+    of_it = [each for each in later if each[A] == row[A]]
+    if of_it and event(of_it[0]) == Ev.APPEND:
+        set_flag(row, Trigger.ROLL_OVER)
+        yield
+
+
+@row_plant("S4", STORE, Ev.LOCK)
+def a_file_deleted_without_its_lock(run: RunRows, store: Actor, row: Row) -> Places:
+    """Only those that combine delete a file; a compaction gives its lock back."""
+    if any(each[SEQ] > row[SEQ] for each in store.find(Ev.FILE_DELETE, a=row[A])):
+        become(row, Ev.RECV)
+        yield
 
 
 @row_plant("S1", STORE, Ev.STORE_REMOVE, flag=Decision.REMOVE)
@@ -184,7 +202,7 @@ def a_store_that_was_quiet_for_a_minute_and_kept_its_garbage(runs: Runs) -> Plac
 
 @row_plant("S6", STORE, Ev.ROLL)
 def a_file_left_for_a_large_message_that_is_not_there(_run: RunRows, store: Actor, row: Row) -> Places:
-    if store.find(Ev.APPEND, a=row[A]):
+    if len(store.find(Ev.APPEND, a=row[A])) > 1:
         set_flag(row, ROLL_FOR_LARGE)
         yield
 

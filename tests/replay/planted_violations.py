@@ -19,10 +19,12 @@ from tests.replay.planting import (
     SUPERVISOR,
     Places,
     Runs,
+    covers,
     every,
     exchange,
     having,
     in_place,
+    meet,
     more,
     neighbours,
     plant,
@@ -72,11 +74,9 @@ from warrenmq.trace.events import (
     Reason,
 )
 
-in_place("C1", "a_report_that_no_store_made", STORE, Ev.STORE_CONFIRM, where=having(WRITTEN), peer=9999)
 in_place("C1", "a_persistent_message_confirmed_at_once", QUEUE, Ev.CONFIRM, where=having(CONFIRM_DURABLE), flag=CONFIRM_TRANSIENT)  # fmt: skip
 in_place("Q3", "a_message_that_expires_too_soon", QUEUE, Ev.DROP, where=lambda row: flag(row) & ~DEAD_LETTERED == DROP_EXPIRED, c=1)  # fmt: skip
 in_place("Q5", "a_message_that_is_stuck", QUEUE, Ev.QUEUE_RESTS, where=lambda row: row[B] == 0, b=1)
-in_place("A1", "an_ack_of_another_tag", QUEUE, Ev.ACK, where=having(0), c=more(C))
 in_place(
     "A1",
     "an_ack_of_a_tag_of_another_consumer",
@@ -141,6 +141,15 @@ in_place(
 in_place("R3", "a_child_that_runs_and_is_started_again", SUPERVISOR, Ev.RESTART, peer=5)
 
 
+@row_plant("A1", QUEUE, Ev.ACK, flag=0, b=1)
+def an_ack_of_another_tag(_run: RunRows, queue: Actor, row: Row) -> Places:
+    """No other row names that tag: two of one tag are A2's."""
+    settling = [each for what in (Ev.ACK, Ev.DROP, Ev.REQUEUE) for each in queue.find(what, peer=row[PEER])]
+    if row[C] and not any(each[C] == row[C] + 1 for each in settling):
+        row[C] += 1
+        yield
+
+
 @plant("T1")
 def a_time_that_stands_still(runs: Runs) -> Places:
     for one, two in neighbours(runs, QUEUE):
@@ -161,7 +170,7 @@ def a_row_that_is_there_twice(runs: Runs) -> Places:
 @row_plant("T2", STORE, Ev.RECV)
 def a_receive_of_nothing(run: RunRows, _store: Actor, receive: Row) -> Places:
     sender = run.actors[receive[PEER] - 1]
-    if event(sender.rows[receive[PSEQ]]) != Ev.SEND:
+    if receive[PSEQ] < len(sender.rows) and event(sender.rows[receive[PSEQ]]) != Ev.SEND:
         receive[PSEQ] += 1
         yield
 
@@ -214,6 +223,14 @@ def a_confirm_before_the_store_reported(_run: RunRows, queue: Actor, told: Row) 
         yield
 
 
+@row_plant("C1", STORE, Ev.STORE_CONFIRM, flag=WRITTEN)
+def a_report_that_no_store_made(run: RunRows, _store: Actor, row: Row) -> Places:
+    """Its queue lived to take it."""
+    if run.actors[row[PEER] - 1].find(Ev.ON_DISK, flag=WRITTEN, msg=row[MSG]):
+        row[PEER] = 9999
+        yield
+
+
 @plant("C1")
 def a_store_confirm_before_the_sync(runs: Runs) -> Places:
     for _, store in every(runs, STORE):
@@ -240,10 +257,12 @@ def successive(runs: Runs) -> Iterator[tuple[Actor, RunRows, Actor]]:
             yield before, run, after
 
 
-def recover_again(run: RunRows, queue: Actor, id_: int) -> None:
-    """Insert the recovery of a message that is gone, and its purge."""
-    insert(run, queue, 1, Ev.RECOVERED, a=id_, b=1)
-    insert(run, queue, 2, Ev.DROP, DROP_PURGED, a=id_, b=1)
+def recover_again(run: RunRows, queue: Actor, id_: int) -> Places:
+    """Insert the recovery of a message that is gone, and its purge, unless a new message has its sequence id."""
+    if not any(covers(row, id_) for row in queue.find(Ev.PUBLISH)):
+        insert(run, queue, 1, Ev.RECOVERED, a=id_, b=1)
+        insert(run, queue, 2, Ev.DROP, DROP_PURGED, a=id_, b=1)
+        yield
 
 
 @plant("C2", "E1", "S1")
@@ -252,6 +271,7 @@ def a_confirmed_message_that_is_lost(runs: Runs) -> Places:
         safe = {row[A] for row in before.find(Ev.CONFIRM, flag=CONFIRM_DURABLE)}
         safe -= {row[A] + i for row in before.find(Ev.PUBLISH) if row[WHO] & IN_STORE for i in range(row[B])}
         touches = [row for row in after.rows if event(row) in {Ev.DELIVER, Ev.DROP}]
+        touches += [row for row in before.rows if event(row) in {Ev.ACK, Ev.DROP}]
         touched = {id_ for row in touches for id_ in range(row[A], row[A] + row[B])}
         for row in after.find(Ev.RECOVERED):
             if row[A] in safe - touched:
@@ -286,8 +306,7 @@ def an_acked_message_that_comes_back(runs: Runs) -> Places:
         synced = max((row[SEQ] for row in before.find(Ev.QI_SYNC)), default=0)
         for ack in before.find(Ev.ACK):
             if ack[SEQ] < synced:
-                recover_again(run, after, ack[A])
-                yield
+                yield from recover_again(run, after, ack[A])
 
 
 @plant("C2", "E1")
@@ -296,8 +315,7 @@ def a_transient_message_that_comes_back(runs: Runs) -> Places:
         for publish in before.find(Ev.PUBLISH):
             gone = {row[A] for row in before.rows if event(row) in {Ev.ACK, Ev.DROP}}
             if not publish[WHO] & PERSISTENT and publish[A] not in gone:
-                recover_again(run, after, publish[A])
-                yield
+                yield from recover_again(run, after, publish[A])
 
 
 @plant("C3", "C4")
@@ -344,9 +362,13 @@ def another_body_read(run: RunRows, _queue: Actor, row: Row) -> Places:
 
 
 @row_plant("X1", CLIENT, Ev.ROUTED, b=2)
-def a_queue_that_an_exchange_misses(_run: RunRows, _client: Actor, row: Row) -> Places:
-    row[B] = 1
-    yield
+def a_queue_that_an_exchange_misses(run: RunRows, client: Actor, row: Row) -> Places:
+    """Both queues were bound before the row after which it chose."""
+    since = row[PSEQ] or max((each[T] for each in client.find(Ev.ROUTED) if each[T] < row[T]), default=0)
+    bound = [each for actor in run.actors for each in actor.find(Ev.BOUND, a=row[A]) if each[T] < since]
+    if len({each[B] for each in bound}) == row[B]:
+        row[B] = 1
+        yield
 
 
 @plant("Q1")
@@ -357,9 +379,9 @@ def a_delivery_out_of_order(runs: Runs) -> Places:
             yield
 
 
-@row_plant("Q1", QUEUE, Ev.DELIVER)
+@row_plant("Q1", QUEUE, Ev.DELIVER, b=1)
 def a_second_delivery_without_its_flag(_run: RunRows, queue: Actor, row: Row) -> Places:
-    first = queue.find(Ev.DELIVER, a=row[A])[0]
+    first = next(each for each in queue.find(Ev.DELIVER) if covers(each, row[A]))
     if row is not first and row[WHO] & REDELIVERED:
         row[WHO] &= ~REDELIVERED
         yield
@@ -422,7 +444,7 @@ def a_message_that_a_cancelled_consumer_never_took_and_kept(_run: RunRows, queue
     of_it = {Ev.DELIVER, Ev.ACK, Ev.DROP, Ev.REQUEUE}
     later = [other for other in queue.rows if other[SEQ] > row[SEQ]]
     goes_on = any(event(other) == Ev.QI_SYNC for other in later)
-    if goes_on and not any(event(other) in of_it and other[A] == row[A] for other in later):
+    if goes_on and not any(event(other) in of_it and meet(other, row) for other in later):
         become(row, Ev.QI_WRITE)
         yield
 
@@ -478,7 +500,8 @@ def a_thread_that_sends_while_it_waits(runs: Runs) -> Places:
                     exchange(one, two)
                     for actor in run.actors:
                         for row in actor.rows:
-                            if event(row) in RECEIVES and row[PEER] == client.id and row[PSEQ] == two[SEQ]:
+                            sender = row[PEER] or actor.id
+                            if event(row) in RECEIVES and sender == client.id and row[PSEQ] == two[SEQ]:
                                 row[PSEQ] = one[SEQ]
                     yield
 

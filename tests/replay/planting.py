@@ -7,7 +7,7 @@ from functools import wraps
 from itertools import pairwise
 
 from tests.support.simulated_trace import consistent_trace
-from tests.support.trace_writer import MSG, Actor, Row, RunRows, become, flag, set_flag
+from tests.support.trace_writer import MSG, A, Actor, B, Row, RunRows, become, flag, set_flag
 from warrenmq.trace.schema import COLUMNS
 
 Runs = list[RunRows]
@@ -68,6 +68,16 @@ def neighbours(runs: Runs, kind: str, what: int | None = None) -> Iterator[tuple
         for _, actor in every(runs, kind)
         for pair in pairwise(actor.rows if what is None else actor.find(what))
     )
+
+
+def covers(row: Row, id_: int) -> bool:
+    """True if the row is about the message of this sequence id."""
+    return row[A] <= id_ < row[A] + row[B]
+
+
+def meet(one: Row, two: Row) -> bool:
+    """True if two rows are about a message in common."""
+    return one[A] < two[A] + two[B] and two[A] < one[A] + one[B]
 
 
 def exchange(one: Row, two: Row) -> None:
