@@ -224,7 +224,7 @@ def a_file_left_because_of_garbage_that_it_has_not(_run: RunRows, store: Actor, 
         yield
 
 
-@plant("S5", "C1", "D1", "S3", "S7")
+@plant("S5", "C1", "D1", "E1", "S3", "S7")
 def a_record_that_leaves_a_gap(runs: Runs) -> Places:
     for one, two in neighbours(runs, STORE, Ev.APPEND):
         if one[A] == two[A]:
