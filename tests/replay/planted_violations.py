@@ -144,8 +144,8 @@ in_place("R3", "a_child_that_runs_and_is_started_again", SUPERVISOR, Ev.RESTART,
 @row_plant("A1", QUEUE, Ev.ACK, flag=0, b=1)
 def an_ack_of_another_tag(_run: RunRows, queue: Actor, row: Row) -> Places:
     """No other row names that tag: two of one tag are A2's."""
-    settling = [each for what in (Ev.ACK, Ev.DROP, Ev.REQUEUE) for each in queue.find(what, peer=row[PEER])]
-    if row[C] and not any(each[C] == row[C] + 1 for each in settling):
+    settling = [each for what in (Ev.ACK, Ev.DROP, Ev.REQUEUE) for each in queue.find(what)]
+    if row[C] and not any(each[C] <= row[C] + 1 < each[C] + each[B] for each in settling):
         row[C] += 1
         yield
 
@@ -408,10 +408,11 @@ def a_first_delivery_without_its_flag(recovery: int, name: str) -> None:
                 seen: set[int] = set()
                 recovered = {row[A] for row in queue.find(Ev.RECOVERED)}
                 for row in queue.find(Ev.DELIVER):
-                    if row[A] in recovered - seen and row[WHO] & REDELIVERED:
+                    its = {*range(row[A], row[A] + row[B])}
+                    if its <= recovered - seen and row[WHO] & REDELIVERED:
                         row[WHO] &= ~REDELIVERED
                         yield
-                    seen.add(row[A])
+                    seen |= its
 
     change.__name__ = name
     plant("Q4")(change)
