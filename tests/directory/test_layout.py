@@ -1,16 +1,20 @@
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from tests.support import golden
 from tests.support.source_tree import ROOT
+from warrenmq.directory import owner_lock
 from warrenmq.directory.layout import (
     DataDirectory,
     VhostDirectory,
@@ -194,6 +198,45 @@ def test_an_owner_that_was_killed_leaves_the_directory_free(tmp_path: Path) -> N
         assert refused.value.pid == owner.pid
         owner.send_signal(signal.SIGKILL)
         owner.wait()
+    DataDirectory.open(RealDisk(), str(tmp_path), SETTINGS).close()
+
+
+def test_the_record_names_an_owner_at_any_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was empty for a moment, in which other processes took its owner for one that does not share."""
+    DataDirectory.open(RealDisk(), str(tmp_path), SETTINGS, shares=True).close()
+    seen: list[bytes] = []
+
+    def watched(act: Callable[..., Any]) -> Callable[..., Any]:
+        def acts(descriptor: int, *arguments: Any) -> Any:
+            result = act(descriptor, *arguments)
+            seen.append((tmp_path / "warrenmq.owner").read_bytes())
+            return result
+
+        return acts
+
+    for name in ("pwrite", "ftruncate"):
+        monkeypatch.setattr(owner_lock.os, name, watched(getattr(os, name)))
+    owner = DataDirectory.open(RealDisk(), str(tmp_path), SETTINGS, shares=True)
+    monkeypatch.undo()
+    owner.close()
+    assert len(seen) >= 2
+    for each in seen[:2]:
+        assert each.startswith(b"%d\n" % os.getpid())
+        assert b"\nshared\n" in each
+
+
+def test_an_owner_that_has_no_room_for_its_record_locks_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock was held until the process ended."""
+
+    def full(*_arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(owner_lock.os, "pwrite", full)
+    with pytest.raises(OSError, match="No space left"):
+        DataDirectory.open(RealDisk(), str(tmp_path), SETTINGS)
+    monkeypatch.undo()
     DataDirectory.open(RealDisk(), str(tmp_path), SETTINGS).close()
 
 

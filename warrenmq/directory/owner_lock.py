@@ -42,9 +42,14 @@ class OwnerLock:
             if isinstance(error, BlockingIOError):
                 raise in_use from None
             raise
-        started = time.strftime("%Y-%m-%d %H:%M:%S %z")
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, _record(os.getpid(), platform.node(), started, shares=shares), 0)
+        record = _record(os.getpid(), platform.node(), time.strftime("%Y-%m-%d %H:%M:%S %z"), shares=shares)
+        try:
+            # in this order, as others read it at any time
+            os.pwrite(self._fd, record, 0)
+            os.ftruncate(self._fd, len(record))
+        except BaseException:
+            self.release()
+            raise
 
     def after_fork(self) -> None:
         """See forks.py."""
