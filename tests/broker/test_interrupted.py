@@ -186,3 +186,24 @@ def test_a_consumer_that_nobody_knows_of_is_cancelled() -> None:
         assert [each.body for each in queue.peek(3)] == BODIES
         broker.close()
         host.check_trace()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in the __del__
+def test_a_consumer_that_is_dropped_while_a_signal_comes_is_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A handler's exception in a finalizer reaches nobody, and the queue kept its consumer."""
+    with warrenmq.open(tmp_path) as broker:
+        queue = broker.declare_queue("q")
+        queue.publish_many([b"1", b"2"]).result(LIMIT)
+        client = broker.inside.local_client
+        settle, consumer = client.settle, queue.consume()
+        assert consumer.get(LIMIT) is not None
+
+        def interrupted(*_arguments: object) -> None:
+            monkeypatch.setattr(client, "settle", settle)
+            raise Interrupt
+
+        monkeypatch.setattr(client, "settle", interrupted)
+        del consumer
+        assert queue.info().consumers == 0

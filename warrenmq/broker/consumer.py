@@ -198,10 +198,15 @@ class Consumer:
     def __del__(self) -> None:
         # A loop that was left with `break` must not keep the messages it never saw.
         if not getattr(self, "_cancelled", True) and self._client.engine.is_open:
-            self._client.engine.consumers.pop(id(self), None)
-            self._client.settle(
-                self._subscription.ref, Cancel(self._subscription.consumer_id, self.handed_out)
-            )
+            try:
+                self._cancel_soon()
+            except BaseException:  # of a signal's handler, as in `cancel`
+                self._cancel_soon()
+                raise
+
+    def _cancel_soon(self) -> None:
+        self._client.engine.consumers.pop(id(self), None)
+        self._client.settle(self._subscription.ref, Cancel(self._subscription.consumer_id, self.handed_out))
 
     def _drop_untaken(self) -> None:
         """Deliveries that are here go back: another thread that waits for one must not get them."""
