@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import signal
+import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -221,6 +222,66 @@ def free(path: Path) -> bool:
     except warrenmq.DirectoryInUse:
         return False
     return True
+
+
+def test_no_descriptor_for_a_connection_is_refused_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with opened(tmp_path), opened(tmp_path) as attached:
+        queue = attached.declare_queue("q")
+        monkeypatch.setattr(socket, "socketpair", none)
+        for call in (lambda: queue.publish(b"1"), lambda: queue.consume(prefetch=0)):
+            with pytest.raises(ResourceError, match="Too many open files"):
+                call()
+        monkeypatch.undo()
+        queue.publish(b"1").result(LIMIT)
+        assert next(queue.consume(prefetch=0)).body == b"1"
+
+
+def test_a_socket_that_may_not_be_used_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_arguments: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with opened(tmp_path):
+        monkeypatch.setattr(socket.socket, "connect", refuse)
+        with pytest.raises(PermissionError, match=r"Permission denied: '.*warrenmq\.sock'"):
+            opened(tmp_path)
+        monkeypatch.undo()
+
+
+class Reluctant:
+    """A socket that has no memory for every other read."""
+
+    def __init__(self, real: socket.socket) -> None:
+        self._real = real
+        self._reads = 0
+
+    def recv(self, size: int) -> bytes:
+        self._reads += 1
+        if self._reads % 2:
+            raise MemoryError
+        return self._real.recv(size)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+def test_a_read_without_memory_is_made_again(tmp_path: Path) -> None:
+    """It ended the connection, and with it whatever was on its way."""
+    with opened(tmp_path), opened(tmp_path) as attached:
+        queue = attached.declare_queue("q")
+        queue.publish(b"1").result(LIMIT)
+        link = attached.inside.client.links.current
+        assert isinstance(link, Attachment)
+        for each in link._connections:
+            each._socket = Reluctant(each._socket)  # type: ignore[assignment]
+        for number in range(20):
+            in_time(queue.publish(b"%d" % number).result)
+            assert in_time(queue.get) is not None
+        assert attached.inside.client.links.current is link
 
 
 def test_the_channels_of_calls_that_were_given_up_are_closed(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _ERRNOS = frozenset({errno.ENOMEM, errno.EAGAIN})
+_OF_THREADS = frozenset({"can't start new thread", "can't allocate lock"})
+"""The RuntimeErrors of `threading` for want of memory, or of a thread."""
 _PATIENCE = 0.005
 """Seconds after which a thread goes on where it had no memory."""
 
@@ -30,11 +32,13 @@ def shortage(error: BaseException, what: str) -> ResourceError | None:
     >>> shortage(OSError(errno.EMFILE, "Too many open files"), "queue:jobs")
     ResourceError("the system refused 'queue:jobs' (Too many open files); close something, or raise that limit, and try again")
     >>> shortage(OSError(errno.ENOSPC, "No space left on device"), "queue:jobs")
+    >>> shortage(RuntimeError("can't allocate lock"), "queue:jobs")
+    ResourceError("there is no memory for 'queue:jobs'; free some, or raise the limit of this process, and try again")
     >>> shortage(KeyError(), "queue:jobs")
     """
     if isinstance(error, ResourceError):
         return error
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and str(error) in _OF_THREADS):
         return no_memory(repr(what))
     if isinstance(error, OSError) and (error.errno in _ERRNOS or is_short_of_descriptors(error)):
         return ResourceError(

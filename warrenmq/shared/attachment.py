@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from warrenmq.errors import Error
 from warrenmq.queue.messages import Consume, Get
+from warrenmq.runtime.shortage import shortage
 from warrenmq.runtime.thread_event import ThreadEvent, hold
 from warrenmq.shared.calling import CallChannel
 from warrenmq.shared.connection import GOODBYE, ClientConnection
@@ -64,11 +65,16 @@ class Attachment:
 
     def _connect(self, *, publishes: bool = False) -> ClientConnection:
         """A connection to the owner; LinkLost when the attachment is over, as it would be the next owner's."""
-        connection = ClientConnection(
-            self._directory, self._vhost, self._ended, self._blocked, publishes=publishes
-        )
         try:
+            connection = ClientConnection(
+                self._directory, self._vhost, self._ended, self._blocked, publishes=publishes
+            )
             connection.open()
+        except OSError as why:
+            if (refused := shortage(why, "warrenmq-attached")) is None:
+                raise
+            raise refused from why
+        try:
             with self._lock:
                 if self._over.is_set():
                     raise LinkLost("the owner ended")

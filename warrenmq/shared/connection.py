@@ -133,7 +133,11 @@ class ClientConnection:
         """Frames that came with the handshake's last one."""
         self._thread = threading.Thread(target=self._run, name="warrenmq-attached", daemon=True)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._wake_read, self._wake_write = socket.socketpair()
+        try:
+            self._wake_read, self._wake_write = socket.socketpair()
+        except BaseException:
+            self._socket.close()
+            raise
 
     def open(self) -> None:
         """Connect.  LinkLost when nobody serves the socket, AccessRefused and others when the owner refuses."""
@@ -341,6 +345,8 @@ class ClientConnection:
             self._end(why)
         except AmqpError as why:
             self._end(BrokerClosed(f"the owner sends what makes no sense: {why}"))
+        except MemoryError:
+            self._end(LinkLost("there was no memory for what the owner sent"))
         except BaseException as why:  # a defect; end the connection, so that no caller waits for ever
             log.exception("an attached process's connection failed")
             self._end(BrokerClosed(f"the connection to the owner failed: {why!r}"))
@@ -412,6 +418,9 @@ class ClientConnection:
         try:
             data = self._socket.recv(_READ)
         except BlockingIOError:
+            return
+        except MemoryError:
+            sleep(_AGAIN)
             return
         if not data:
             raise LinkLost("the owner ended")

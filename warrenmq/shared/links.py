@@ -66,11 +66,13 @@ _LOOK = 0.01
 _PAUSE = 0.1
 """Seconds between two tries while the system is out of something."""
 _DOUBTS = 20
-"""Looks before an owner is believed not to share the directory: it writes that down a moment after it took the lock."""
+"""Looks before an owner is believed not to share the directory: it writes that down a moment after it took the lock,
+and until then the last owner's record is there.
+"""
 _CLOSURES = 3
 """Times that a publish is repeated after its channel was closed for one of several."""
 _DROPS = 500
-"""Times in a row that an owner may drop a connection before it is open."""
+"""Times in a row that an owner may drop a connection before it is open, or has no record yet."""
 HAND_OVER = 5.0
 """Seconds in which a process whose supervision tree gave up leaves the directory to others."""
 _STOP = 60.0
@@ -258,7 +260,7 @@ class Links:
                     except LinkLost:  # it is about to end, or has a fault
                         if (drops := drops + 1) > _DROPS:
                             raise
-                elif (doubts := doubts + 1) > _DOUBTS:
+                elif (doubts := doubts + 1) > (_DOUBTS if owner.pid else _DROPS):
                     raise
                 self.runtime.event().wait(_LOOK)
             else:
@@ -317,25 +319,28 @@ class Links:
                 return
             self._looking = True
         said = False
-        while not self._has_found(first=first):
+        while (why := self._search()) is not None:
+            if first or not (may_pass(why) or isinstance(why, LinkLost | OwnerSilent)):
+                self._failed(why)
+                return
             if not said:
-                log.warning("found no owner yet; goes on looking", path=self.arguments.path)
+                reason = str(why) or type(why).__name__
+                log.warning("found no owner yet; goes on looking", path=self.arguments.path, reason=reason)
             said = True
             self.runtime.event().wait(_PAUSE)
 
-    def _has_found(self, *, first: bool) -> bool:
-        """Look once; False if it may help to look again."""
+    def _search(self) -> Exception | None:
+        """Look until there is a link; returns the error that ends this."""
         try:
             self._close_broken()
             link = self.current or self._look()
             while not self._take(link):
-                link.close(None)  # it is over, or this broker was closed meanwhile
+                # it is over, or this broker was closed meanwhile
+                link.close(None)
                 link = self._look()
         except Exception as why:  # noqa: BLE001  # whoever waits gets it
-            if not first and (may_pass(why) or isinstance(why, LinkLost | OwnerSilent)):
-                return False
-            self._failed(why)
-        return True
+            return why
+        return None
 
     def _failed(self, why: Exception) -> None:
         with self._lock:

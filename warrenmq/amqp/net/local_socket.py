@@ -74,7 +74,10 @@ def remove(directory: str) -> None:
 def connect(connection: socket.socket, directory: str) -> None:
     """Connect to the owner.  FileNotFoundError or ConnectionRefusedError when none listens; other OSErrors."""
     with usable_path(directory) as path:
-        connection.connect(path)
+        try:
+            connection.connect(path)
+        except PermissionError as why:  # the system's own does not say for what
+            raise PermissionError(why.errno, why.strerror, os.path.join(directory, SOCKET)) from None
 
 
 def process_of(connection: socket.socket) -> int:
