@@ -358,8 +358,9 @@ class Queue(Named):
             try:
                 delivery = await consumer.get(timeout)
             finally:
-                # then it is cancelled as soon as the owner of the directory answers
-                with suppress(TimeoutError):
+                with suppress(
+                    TimeoutError
+                ):  # then it is cancelled as soon as the owner of the directory answers
                     await asyncio.wait_for(consumer.cancel(), CANCEL_TIMEOUT)
         except asyncio.CancelledError:  # while the consumer was cancelled
             _requeue(delivery)

@@ -61,10 +61,21 @@ class VhostProcess(Server):
     """
 
     helpable = True
-    requests = frozenset({
-        DeclareQueue, DeleteQueue, DeclareExchange, DeleteExchange, Bind, Unbind, Wake, EnsureDelayQueue,
-        SetParameter, ClearParameter, Sync,
-    })  # fmt: skip
+    requests = frozenset(
+        {
+            DeclareQueue,
+            DeleteQueue,
+            DeclareExchange,
+            DeleteExchange,
+            Bind,
+            Unbind,
+            Wake,
+            EnsureDelayQueue,
+            SetParameter,
+            ClearParameter,
+            Sync,
+        }
+    )
 
     @staticmethod
     def undelivered(message: Any) -> None:

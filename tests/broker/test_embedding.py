@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -236,6 +237,59 @@ def test_a_transaction_takes_effect_as_a_whole_or_not_at_all(broker: warrenmq.Br
         assert queue.info().unacked == 1
     assert kept.done()
     assert take_all(queue) == [b"second"]
+
+
+SETTLES = (
+    warrenmq.Delivery.ack,
+    warrenmq.Delivery.nack,
+    warrenmq.Delivery.reject,
+    partial(warrenmq.Delivery.ack, multiple=True),
+    partial(warrenmq.Delivery.nack, multiple=True),
+)
+
+
+@pytest.fixture(name="transacted", params=["embedded", "owner", "attached"])
+def _transacted(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[warrenmq.Broker]:
+    """A broker, of each kind."""
+    shared = request.param != "embedded"
+    with warrenmq.open(tmp_path, shared=shared) as broker:
+        if request.param != "attached":
+            yield broker
+            return
+        with warrenmq.open(tmp_path, shared=True) as attached:
+            yield attached
+
+
+def test_what_a_rolled_back_transaction_settled_can_be_settled_again(transacted: warrenmq.Broker) -> None:
+    """It counted as settled, and the message stayed unacked until the broker was closed."""
+    queue = transacted.declare_queue("q")
+    for settle in SETTLES:
+        for again in SETTLES:
+            queue.publish_many([b"1", b"2"]).result(LIMIT)
+            with queue.consume(prefetch=2) as consumer:
+                first, second = next(consumer), next(consumer)
+                with pytest.raises(ZeroDivisionError), transacted.tx():
+                    settle(second)
+                    with pytest.raises(warrenmq.PreconditionFailed, match="settled already"):
+                        second.ack()
+                    raise ZeroDivisionError
+                assert queue.info().unacked == 2
+                first.ack()
+                again(second)
+            assert queue.info().unacked == 0
+            queue.purge()
+
+
+def test_a_consumer_that_is_dropped_in_a_transaction_is_cancelled(transacted: warrenmq.Broker) -> None:
+    """Its cancel was kept until the end of the transaction, and dropped with it."""
+    queue = transacted.declare_queue("q")
+    queue.publish(b"1").result(LIMIT)
+    consumer = queue.consume()
+    with pytest.raises(ZeroDivisionError), transacted.tx():
+        assert next(consumer).body == b"1"
+        del consumer
+        raise ZeroDivisionError
+    assert queue.info().consumers == 0
 
 
 def test_misuse_is_answered_with_a_sentence_and_loses_nothing(tmp_path: Path) -> None:

@@ -138,9 +138,19 @@ def test_types_have_rabbitmqs_names() -> None:
         None,
     ]
     names = [
-        "bool", "signedint", "long", "longstr", "double", "binary", "binary", "table", "array", "timestamp",
-        "decimal", "void",
-    ]  # fmt: skip
+        "bool",
+        "signedint",
+        "long",
+        "longstr",
+        "double",
+        "binary",
+        "binary",
+        "table",
+        "array",
+        "timestamp",
+        "decimal",
+        "void",
+    ]
     assert [type_name(value) for value in values] == names
 
 

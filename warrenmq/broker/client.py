@@ -20,7 +20,7 @@ from warrenmq.broker.stats import (
     damage_stats,
 )
 from warrenmq.errors import NotFound
-from warrenmq.queue.messages import Ack, Drain, Info
+from warrenmq.queue.messages import Ack, Drain, Info, Reject
 from warrenmq.routing.delayed import LATER, exchange_of, store_of
 from warrenmq.runtime.life import inbox_of
 from warrenmq.seams.syncs import SYNCS
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from pykka import ActorRef
 
     from warrenmq.broker.engine import Engine
-    from warrenmq.broker.parts import Calls
+    from warrenmq.broker.parts import Calls, Transacted
     from warrenmq.broker.retry import RetryPolicy
     from warrenmq.queue.collected import OpenAcks
-    from warrenmq.queue.messages import Cancel, Reject, Taken
+    from warrenmq.queue.messages import Cancel, Taken
     from warrenmq.trace.recorder import ActorTrace
 
 
@@ -123,27 +123,33 @@ class Client:
             SYNCS.total,
         )  # fmt: skip
 
-    def ack_one(self, ref: ActorRef[Any], acks: OpenAcks, tag: int) -> None:
-        """Cast the ack of one delivery to its queue, together with others that it receives at the same time."""
+    def ack_one(self, ref: ActorRef[Any], acks: OpenAcks, tag: int) -> Transacted | None:
+        """Cast the ack of one delivery to its queue, together with others that it receives at the same time; returns as `settle`."""
         if (pending := self.publishing.own.pending) is not None:
             pending.settle(ref, Ack(acks.consumer, tag, multiple=False))
-            return
+            return pending
         acks.add(tag)
         if acks.on_its_way:
-            return
+            return None
         try:
             acks.on_its_way = True
             self.runtime.cast(ref, acks, self.trace())
         except BaseException:  # a signal handler's: the next one sends it, perhaps again
             acks.on_its_way = False
             raise
+        return None
 
-    def settle(self, ref: ActorRef[Any], message: Ack | Reject | Taken | Cancel) -> None:
-        """Cast a consumer's message to its queue; a dead queue process needs no acks (its messages come again)."""
-        if (pending := self.publishing.own.pending) is not None:
+    def settle(self, ref: ActorRef[Any], message: Ack | Reject | Taken | Cancel) -> Transacted | None:
+        """Cast a consumer's message to its queue; a dead queue process needs no acks (its messages come again).
+
+        Returns the transaction that keeps it; acks and rejects alone are kept.
+        """
+        pending = self.publishing.own.pending
+        if pending is not None and isinstance(message, Ack | Reject):
             pending.settle(ref, message)
-        else:
-            self.runtime.cast(ref, message, self.trace())
+            return pending
+        self.runtime.cast(ref, message, self.trace())
+        return None
 
     def cast(self, ref: ActorRef[Any], message: Ack | Reject) -> None:
         """Send an ack or reject outside any transaction; thread-safe."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pykka import ActorRef
 
     from warrenmq.actors.sending.confirms import Confirm
-    from warrenmq.broker.parts import BrokerClient
+    from warrenmq.broker.parts import BrokerClient, Transacted
     from warrenmq.broker.retry import RetryPolicy
     from warrenmq.message.queue_message import Fetched
 
@@ -35,8 +35,16 @@ class Subscription:
     """One incarnation of a consumer in one incarnation of its queue process: where its acks go."""
 
     __slots__ = (
-        "_acks", "client", "consumer_id", "lapsed", "no_ack", "queue", "ref", "runtime", "settled_up_to",
-    )  # fmt: skip
+        "_acks",
+        "client",
+        "consumer_id",
+        "lapsed",
+        "no_ack",
+        "queue",
+        "ref",
+        "runtime",
+        "settled_up_to",
+    )
 
     def __init__(
         self, client: BrokerClient, queue: str, ref: ActorRef[Any], consumer_id: int, *, no_ack: bool
@@ -53,17 +61,23 @@ class Subscription:
         """The error of each settle from now on: the deliveries went back to the queue (consumer_timeout), or belong to the parent process."""
         self._acks = OpenAcks(consumer_id)
 
-    def ack_one(self, tag: int) -> None:
-        """Send the ack of one delivery; raises as `settle` does."""
+    def ack_one(self, tag: int) -> Transacted | None:
+        """Send the ack of one delivery; returns and raises as `settle` does."""
         self.check(tag)
-        self.client.ack_one(self.ref, self._acks, tag)
+        return self.client.ack_one(self.ref, self._acks, tag)
 
-    def settle(self, tag: int, message: Ack | Reject) -> None:
-        """Send an ack of several, or a reject; PreconditionFailed when this delivery cannot be settled any more."""
+    def settle(self, tag: int, message: Ack | Reject) -> Transacted | None:
+        """Send an ack of several, or a reject; returns the transaction that keeps it.
+
+        PreconditionFailed when this delivery cannot be settled any more.
+        """
         self.check(tag)
+        before = self.settled_up_to
         if message.multiple:
             self.settled_up_to = tag
-        self.client.settle(self.ref, message)
+        if (pending := self.client.settle(self.ref, message)) is not None:
+            pending.on_roll_back(partial(setattr, self, "settled_up_to", before))
+        return pending
 
     def check(self, tag: int) -> None:
         """PreconditionFailed when this delivery cannot be settled any more."""
@@ -162,7 +176,8 @@ class Delivery:
             return
         if self._settled:
             self._check_unsettled("acked")
-        self._subscription.ack_one(self.tag)
+        if (pending := self._subscription.ack_one(self.tag)) is not None:
+            pending.on_roll_back(self._unsettle)
         self._settled = True
 
     def nack(self, requeue: bool = True, multiple: bool = False) -> None:
@@ -226,8 +241,12 @@ class Delivery:
 
     def _settle(self, message: Ack | Reject, how: str) -> None:
         self._check_unsettled(how)
-        self._subscription.settle(self.tag, message)
+        if (pending := self._subscription.settle(self.tag, message)) is not None:
+            pending.on_roll_back(self._unsettle)
         self._settled = True
+
+    def _unsettle(self) -> None:
+        self._settled = False
 
     def _check_unsettled(self, how: str) -> None:
         if self._settled:

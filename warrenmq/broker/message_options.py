@@ -42,8 +42,14 @@ class MessageOptions(TypedDict, total=False):
 
 
 _PROPERTIES = (
-    "priority", "headers", "expiration", "message_id", "correlation_id", "reply_to", "content_type",
-)  # fmt: skip
+    "priority",
+    "headers",
+    "expiration",
+    "message_id",
+    "correlation_id",
+    "reply_to",
+    "content_type",
+)
 _NAMES = frozenset(MessageOptions.__annotations__)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

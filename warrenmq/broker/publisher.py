@@ -364,12 +364,14 @@ class Pending:
 
     _steps     what the commit sends, in order
     _promises  what the publishers hold; each is settled as its publish is, after the commit
+    _undo      what a rollback takes back of the deliveries, the last one first
     """
 
     def __init__(self, publishing: Publishes) -> None:
         self.publishing = publishing
         self._steps: list[Callable[[], object]] = []
         self._promises: list[Confirm] = []
+        self._undo: list[Callable[[], object]] = []
 
     def publish(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
                 persistent: bool, mandatory: bool) -> Confirm:  # fmt: skip
@@ -406,6 +408,10 @@ class Pending:
         """Cast an ack or reject, at the commit."""
         self._steps.append(partial(self.publishing.cast, ref, message))
 
+    def on_roll_back(self, undo: Callable[[], object]) -> None:
+        """Have something called if nothing is sent."""
+        self._undo.append(undo)
+
     def commit(self) -> None:
         """Send everything, and wait for the confirms; raises what the first one that failed failed with."""
         for step in self._steps:
@@ -414,7 +420,9 @@ class Pending:
             promise.result()
 
     def roll_back(self) -> None:
-        """Send nothing; what was published is nacked."""
+        """Send nothing; what was published is nacked, and deliveries may be settled again."""
+        while self._undo:
+            self._undo.pop()()
         for promise in self._promises:
             promise.nack("the transaction was rolled back")
 

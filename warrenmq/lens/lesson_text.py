@@ -30,8 +30,18 @@ from warrenmq.errors import CallerError
 from warrenmq.lens.predict import Count, condition
 
 LOOKS = (
-    "tree", "mail", "publisher", "exchanges", "queue", "index", "stores", "flying", "cache", "memory", "alarms",
-)  # fmt: skip
+    "tree",
+    "mail",
+    "publisher",
+    "exchanges",
+    "queue",
+    "index",
+    "stores",
+    "flying",
+    "cache",
+    "memory",
+    "alarms",
+)
 """The parts of the picture that a step may point at."""
 ANSWERS = 3
 _ANSWER = re.compile(r"(?P<text>.+?)\s*`(?P<condition>[^`]+)`")

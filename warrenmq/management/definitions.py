@@ -41,10 +41,19 @@ _ABOUT = frozenset(
      "original_cluster_name", "original_vhost_name")
 )  # fmt: skip
 """Keys that tell the origin of the definitions."""
-_KNOWN = frozenset((
-    "users", "vhosts", "permissions", "topic_permissions", "parameters", "policies", "queues", "exchanges",
-    "bindings",
-))  # fmt: skip
+_KNOWN = frozenset(
+    (
+        "users",
+        "vhosts",
+        "permissions",
+        "topic_permissions",
+        "parameters",
+        "policies",
+        "queues",
+        "exchanges",
+        "bindings",
+    )
+)
 
 
 @dataclass(slots=True)

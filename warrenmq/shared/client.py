@@ -12,7 +12,7 @@ from warrenmq.broker.engine import CLOSED
 from warrenmq.broker.publisher import wait_for_alarms
 from warrenmq.errors import Blocked, BrokerClosed, Nacked, ProcessDied, Refusal
 from warrenmq.message.properties import Properties
-from warrenmq.queue.messages import Ack, Consume, Get
+from warrenmq.queue.messages import Ack, Consume, Get, Reject
 from warrenmq.routing.message_options import header_routes, parse_expiration
 from warrenmq.runtime.life import inbox_of
 from warrenmq.runtime.seams import PerThread
@@ -381,25 +381,25 @@ class SharedClient:
         link = self.links.current
         return link.client.trace() if isinstance(link, Owned) else None
 
-    def ack_one(self, ref: Any, acks: OpenAcks, tag: int) -> None:
-        """Send the ack of one delivery."""
+    def ack_one(self, ref: Any, acks: OpenAcks, tag: int) -> Transacted | None:
+        """Send the ack of one delivery; returns as `settle`."""
         link = self.links.current
         if (
             isinstance(link, Owned)
             and not isinstance(ref, ConsumerChannel | GetChannel)
             and self.publishing.own.pending is None
         ):
-            link.client.ack_one(ref, acks, tag)
-        else:
-            self.settle(ref, Ack(acks.consumer, tag, multiple=False))
+            return link.client.ack_one(ref, acks, tag)
+        return self.settle(ref, Ack(acks.consumer, tag, multiple=False))
 
-    def settle(self, ref: Any, message: Any) -> None:
-        """Send a consumer's message to its queue, or keep it for the end of the transaction."""
+    def settle(self, ref: Any, message: Any) -> Transacted | None:
+        """Send a consumer's message to its queue; returns the transaction that keeps it, as Client.settle does."""
         publishing = self.publishing.own
-        if publishing.pending is not None:
+        if publishing.pending is not None and isinstance(message, Ack | Reject):
             publishing.pending.settle(ref, message)
-        else:
-            publishing.cast(ref, message)
+            return publishing.pending
+        publishing.cast(ref, message)
+        return None
 
     def cast(self, ref: Any, message: Any) -> None:
         """Send a consumer's ack or reject at once, outside any transaction."""

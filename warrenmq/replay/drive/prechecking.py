@@ -1,4 +1,4 @@
-"""Run one unit through the prechecks, the machines that have none, and the summaries of actors."""
+"""One unit through everything: the prechecks, the machines that have none, the actor_summaries."""
 
 from __future__ import annotations
 

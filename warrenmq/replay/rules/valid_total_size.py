@@ -33,10 +33,18 @@ def _room_for_live_records(file: File, _mark: int, size: int) -> str:
     return ""
 
 
-_DECIDING = frozenset({
-    Ev.FILE_STATE, Ev.APPEND, Ev.STORE_REMOVE, Ev.REF_DROPPED, Ev.REF_RECOVERED, Ev.GC_MOVE, Ev.GC_DONE,
-    Ev.TRUNCATE,
-})  # fmt: skip
+_DECIDING = frozenset(
+    {
+        Ev.FILE_STATE,
+        Ev.APPEND,
+        Ev.STORE_REMOVE,
+        Ev.REF_DROPPED,
+        Ev.REF_RECOVERED,
+        Ev.GC_MOVE,
+        Ev.GC_DONE,
+        Ev.TRUNCATE,
+    }
+)
 
 
 def _explain(story: Story) -> Chain:
