@@ -121,6 +121,25 @@ def test_whatever_cannot_be_opened_for_a_while_all_is_confirmed_or_refused_and_n
         broker.close()
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_publish_that_may_not_wait_comes_to_its_end_where_each_queue_that_wakes_puts_another_to_sleep(
+    seed: int,
+) -> None:
+    with SimulatedHost(seed, EVERY_KIND[seed], traced=False) as host:
+        shortage = Shortage(host, Random(seed))
+        broker = host.open()
+        broker.declare_exchange("all", "fanout")
+        for queue in QUEUES:
+            broker.bind(broker.declare_queue(queue), "all")
+        shortage.share = 1e-9
+        confirms = [broker.publish("all", "", b"%d" % number, timeout=0) for number in range(3)]
+        for confirm in confirms:
+            confirm.result(10)
+        assert {queue: take_all(broker.queue(queue)) for queue in QUEUES} == dict.fromkeys(
+            QUEUES, [b"0", b"1", b"2"]
+        )
+
+
 MANY_QUEUES = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[3]),) * 2)

@@ -33,7 +33,7 @@ from warrenmq.trace.events import (
 from warrenmq.trace.writers import writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from pykka import ActorRef
 
@@ -181,14 +181,16 @@ class Publishing:
         BrokerClosed when the broker is closed meanwhile.
         """
         deadline = None if timeout is None else self._runtime.monotonic_ns() + round(timeout * 1e9)
+        started: set[str] = set()
         while True:
             if self._alarms.active:
                 self._wait_and_tell(exchange, routing_key, deadline)
             if deadline is None or self.pending is not None:
                 return
-            if (queue := self._lacking(exchange, routing_key, properties)) is None:
+            if (queue := self._lacking(exchange, routing_key, properties, started)) is None:
                 return
             if self._wake(queue):
+                started.add(queue)
                 continue
             if (left := _seconds_until(deadline, self._runtime)) <= 0:
                 msg = f"queue {queue!r} is behind and takes no more for now, nothing was published; try again later"
@@ -345,14 +347,19 @@ class Publishing:
         """True if `publish` would wait: for credit, or because a queue's process is not there."""
         return self._lacking(exchange, routing_key, properties) is not None
 
-    def _lacking(self, exchange: str, routing_key: str, properties: Properties | None) -> str | None:
-        """The first queue that a publish would wait for."""
+    def _lacking(self, exchange: str, routing_key: str, properties: Properties | None,
+                 started: Collection[str] = ()) -> str | None:  # fmt: skip
+        """The first queue that a publish would wait for.
+
+        It does not wait for the processes of those that were `started` for it: where descriptors are short, starting one puts another
+        to sleep, and `publish` starts each when it comes to it.
+        """
         headers = None if properties is None else properties.headers
         cc, bcc = header_routes(headers)
         for queue in self._router.route(exchange, routing_key, headers, cc + bcc):
             flow = self._sender.flows.get(queue)
             if flow is None or not flow.ref.is_alive():
-                if not self._runtime.is_registered(queue_name(queue)):
+                if queue not in started and not self._runtime.is_registered(queue_name(queue)):
                     return queue
             elif flow.credit <= 0:
                 return queue
