@@ -455,6 +455,20 @@ def test_a_greenlet_carries_one_task_after_another_whichever_way_each_ended():
     assert len(set(carriers)) == 1
 
 
+def test_a_task_has_as_many_frames_as_any_other_whoever_let_it_begin():
+    def deep(frames, task):
+        return deep(frames - 1, task) if frames else task()
+
+    def work(generation):
+        if generation:
+            sim.spawn(lambda: deep(60, lambda: work(generation - 1)))
+            sim.event().wait(1)
+
+    for seed in range(3):
+        with Simulation(seed) as sim:
+            sim.run(lambda: work(40))
+
+
 def test_closing_a_simulation_leaves_the_actors_of_another_alone():
     def cut(server):
         raise KeyboardInterrupt
