@@ -135,9 +135,77 @@ def test_a_publish_that_may_not_wait_comes_to_its_end_where_each_queue_that_wake
         confirms = [broker.publish("all", "", b"%d" % number, timeout=0) for number in range(3)]
         for confirm in confirms:
             confirm.result(10)
-        assert {queue: take_all(broker.queue(queue)) for queue in QUEUES} == dict.fromkeys(
-            QUEUES, [b"0", b"1", b"2"]
+        for queue in QUEUES:
+            assert take_all(broker.queue(queue)) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_store_without_a_descriptor_for_its_next_file_goes_on_in_the_one_that_it_has(seed: int) -> None:
+    draw, lacks = Random(seed), True
+    with SimulatedHost(seed, EVERY_KIND[seed], traced=False) as host:
+        disk_open = host.disk.open
+
+        def limited(path: str, *, create: bool = False) -> Any:
+            if lacks and path.endswith(".rdq") and not host.disk.exists(path):
+                raise OSError(errno.EMFILE, "Too many open files", path)
+            return disk_open(path, create=create)
+
+        queue = host.open().declare_queue("q")
+        host.disk.open = limited  # type: ignore[method-assign]
+        bodies = [b"%d" % number + b"." * draw.choice([2_000, 6_000, 100_000]) for number in range(30)]
+        for body in bodies[:20]:
+            queue.publish(body).result(10)
+        assert (
+            len([path for path in host.disk.paths() if "persistent" in path and path.endswith(".rdq")]) == 1
         )
+        lacks = False
+        for body in bodies[20:]:
+            queue.publish(body).result(10)
+        assert len([path for path in host.disk.paths() if "persistent" in path and path.endswith(".rdq")]) > 1
+        host.crash(power_cut=True)
+        assert take_all(host.open().queue("q")) == bodies
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("why", ["expired", "rejected", "came back too often", "due"])
+def test_what_cannot_be_read_when_it_is_to_go_to_another_queue_goes_later(why: str, seed: int) -> None:
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "there"}
+    more: dict[str, dict[str, Any]] = {
+        "expired": {"x-message-ttl": 500},
+        "came back too often": {"x-delivery-limit": 0},
+    }
+    lacks = False
+    with SimulatedHost(seed, replace(EVERY_KIND[seed], queue_sleep_after=0)) as host:
+        disk_read = host.disk.open_read
+
+        def limited(path: str) -> Any:
+            if lacks and path.endswith(".rdq"):
+                raise OSError(errno.EMFILE, "Too many open files", path)
+            return disk_read(path)
+
+        host.disk.open_read = limited  # type: ignore[method-assign]
+        broker = host.open()
+        there = broker.declare_queue("there")
+        queue = broker.declare_queue("q", arguments=arguments | more.get(why, {}))
+        bodies = [b"%d" % number + b"." * 5_000 for number in range(9)]
+        for body in bodies:
+            target, delay = ("there", 0.5) if why == "due" else ("q", None)
+            broker.publish("", target, body, delay=delay).result(10)
+        again = why == "came back too often"
+        if why in {"rejected", "came back too often"}:
+            for delivery in [queue.get() for _ in bodies]:
+                assert delivery is not None
+                lacks = True
+                delivery.nack(requeue=again)
+        lacks = True
+        host.sleep(1)
+        lacks = False
+        host.sleep(2)
+        while (delivery := queue.get()) is not None:
+            delivery.nack(requeue=again)
+        assert [each.name for each in broker.stats().actors if each.restarts] == []
+        assert sorted(take_all(there)) == sorted(bodies)
+        broker.close()
 
 
 MANY_QUEUES = """

@@ -86,18 +86,23 @@ class DelayedQueue(VariableQueue):
     def fetch_due(self, now: int, most: int) -> list[DueMessage]:
         """Fetch up to `most` due messages, earliest first; each is pending then.
 
-        A message whose body is damaged is left out, acked, and listed by `take_lost`.
+        A message whose body is damaged is left out, acked, and listed by `take_lost`.  After a MemoryError or an OSError all of them
+        are ready, as before.
         """
-        order: list[int] = []
-        while len(order) < most and (due := self.next_due) is not None and due <= now:
-            order.append(heappop(self._times) & _SEQ)
-        if not order:
+        keys: list[int] = []
+        while len(keys) < most and (due := self.next_due) is not None and due <= now:
+            keys.append(heappop(self._times))
+        if not keys:
             return []
-        self.ready = len(self._times)
         self.rates.maybe_update(self._clock())
-        taken = self._read(sorted(order), Wanted.BODIES)
+        taken = self._taken_by(keys, Wanted.BODIES)
         self.rates.left += len(taken)
-        fetched, _, lost = self._with_payloads(taken)
+        try:
+            fetched, _, lost = self._with_payloads(taken)
+        except (MemoryError, OSError):
+            self.ram_msg_count -= in_memory(taken)[0]
+            self._wait(taken, keys)
+            raise
         self.ram_msg_count -= in_memory(taken)[0]
         self._pending.update((message[SEQ_ID], message) for message in taken)
         if lost:
@@ -114,7 +119,7 @@ class DelayedQueue(VariableQueue):
             )
             for each in fetched
         }
-        return [found[seq] for seq in order if seq in found]
+        return [found[seq] for key in keys if (seq := key & _SEQ) in found]
 
     def postpone(self, seq_ids: Iterable[int], until: int) -> None:
         """Requeue pending messages until a time in microseconds since 1970; their records on disk keep the old time."""
@@ -132,9 +137,21 @@ class DelayedQueue(VariableQueue):
 
     def _take(self, most: int, wanted: Wanted) -> list[Message]:
         """Take the messages due first, in the order of their sequence ids."""
-        seqs = [heappop(self._times) & _SEQ for _ in range(min(most, len(self._times)))]
+        return self._taken_by([heappop(self._times) for _ in range(min(most, len(self._times)))], wanted)
+
+    def _taken_by(self, keys: list[int], wanted: Wanted) -> list[Message]:
+        """The messages of times that were taken; when they cannot be read, the times are back."""
+        try:
+            taken = self._read(sorted(key & _SEQ for key in keys), wanted)
+        except (MemoryError, OSError):
+            self._wait([], keys)
+            raise
         self.ready = len(self._times)
-        return self._read(sorted(seqs), wanted)
+        return taken
+
+    def _untake(self, taken: list[Message]) -> None:
+        self.ram_msg_count -= in_memory(taken)[0]
+        self._put_back(taken)
 
     def _read(self, seqs: list[int], wanted: Wanted) -> list[Message]:
         """Read messages from the index, by ascending sequence id; they then count as in memory."""

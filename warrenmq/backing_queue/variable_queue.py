@@ -241,8 +241,7 @@ class VariableQueue(ABC):
         try:
             fetched, apart, lost = self._with_payloads(taken)
         except (MemoryError, OSError):
-            self._head.extendleft(reversed(taken))
-            self.ready += len(taken)
+            self._untake(taken)
             raise
         self.next_deliver_seq_id = max(self.next_deliver_seq_id, taken[-1][SEQ_ID] + 1)
         self.rates.left += len(taken)
@@ -267,6 +266,11 @@ class VariableQueue(ABC):
         if self.paging_rows.unwritten:
             self.tell_paged()
         return fetched
+
+    def _untake(self, taken: list[Message]) -> None:
+        """Have the messages of a `_take` ready again."""
+        self._head.extendleft(reversed(taken))
+        self.ready += len(taken)
 
     def peek(self, most: int) -> list[Fetched]:
         """The first `most` messages, which stay ready and are not marked as delivered."""

@@ -18,8 +18,8 @@ A file is synced when it stops being the current one, whether or not a confirm w
 safe, and its next write is confirmed at once.
 
 A full disk (`is_full`) stops nothing but appending: the buffer is kept, nothing is confirmed, and `retry` is
-tried until there is space.  A want of file descriptors does the same, wherever it is met.  Every other error, and every other error of a
-sync, is raised: after a failed sync the kernel may have dropped what it should have saved, and only a restart that reads the files
+tried until there is space.  A want of file descriptors does the same, unless it is for the next file: then this one takes more, since queues
+that wait for its confirms keep the descriptors that they have.  Every other error, and every other error of a sync, is raised: after a failed sync the kernel may have dropped what it should have saved, and only a restart that reads the files
 again can know.
 """
 
@@ -79,7 +79,7 @@ class StoreWriter:
         self._waiting: dict[bytes, Client] = {}
         self.file = CurrentFile(disk, directory, tables.files.current, trace)
         self._full = 0
-        """The reason why the current file takes no more records (a flag of ROLL); 0 = it takes more."""
+        """The reason why a new file is to be begun (a flag of ROLL), for which there was no room or descriptor; 0 = there is none."""
         self.left: list[int] = []
         """Files that were rolled over and not yet checked for garbage."""
 
@@ -105,11 +105,11 @@ class StoreWriter:
             _write_append(self._trace, number, checksum_in_row(number, body), file.number, offset, total)
         self._tables.index.insert(msg_id, (1, file.number, offset, total))
         files.appended(msg_id, total)
-        if offset + total >= self._limit or alone:
+        if not self._full and (offset + total >= self._limit or alone):
             self._full = ROLL_FULL if offset + total >= self._limit else ROLL_LARGE
             self._roll_over(self._full)
-        elif file.buffered > self._write_buffer:
-            self.flush(Trigger.BUFFER_FULL)
+        elif file.buffered > self._write_buffer and self.flush(Trigger.BUFFER_FULL):
+            self._leave_full()
 
     def flush(self, trigger: Trigger) -> bool:
         """Hand the buffer to the kernel; False if the disk is full."""
@@ -155,13 +155,13 @@ class StoreWriter:
 
     def _roll_over(self, why: int) -> bool:
         old, files = self.file, self._tables.files
-        if not (self.flush(Trigger.ROLL_OVER) and self._sync_file(Trigger.ROLL_OVER)):
+        if not self._make_safe(Trigger.ROLL_OVER):
             return False
-        self._confirm_all()
         try:
             self.file = CurrentFile(self._disk, self._directory, old.number + 1, self._trace)
         except OSError as error:
-            self._wait_for_room(error)
+            if not is_short_of_descriptors(error):
+                self._wait_for_room(error)
             return False
         self._full = 0
         old.close()
@@ -192,8 +192,18 @@ class StoreWriter:
 
     def sync(self, trigger: Trigger) -> None:
         """Make the current file safe and confirm what waits for it."""
-        if self.flush(trigger) and self._sync_file(trigger):
+        if self._make_safe(trigger):
+            self._leave_full()
+
+    def _make_safe(self, trigger: Trigger) -> bool:
+        if safe := self.flush(trigger) and self._sync_file(trigger):
             self._confirm_all()
+        return safe
+
+    def _leave_full(self) -> None:
+        """Begin the file for which there was no descriptor."""
+        if self._full:
+            self._roll_over(self._full)
 
     def confirm(self, client: Client, msg_ids: list[bytes], reason: str) -> None:
         """Tell a client at once."""
@@ -219,6 +229,6 @@ class StoreWriter:
 
     def close(self) -> bool:
         """Make everything safe and close; False if the disk is full, and what was buffered is lost."""
-        self.sync(Trigger.CLOSE)
+        self._make_safe(Trigger.CLOSE)
         self.file.close()
         return not self.disk_full

@@ -79,20 +79,21 @@ class QueueDrops:
     def reject(self, seqs: list[int]) -> list[tuple[list[int], int]]:
         """Drop delivered messages that were rejected; returns those that left the queue, with the flags of their DROP rows.
 
-        A message whose body cannot be read a second time is dropped without being dead-lettered.
+        A message whose body is damaged by now is dropped without being dead-lettered.  After a MemoryError or an OSError, of bodies that
+        cannot be read for now, nothing has changed.
         """
+        fetched = self._vq.unacked_messages(seqs) if (dead_letters := self._has_exchange()) else []
         self._index_sync.unsynced = True
         self._returns.forget(seqs)
-        if not self._has_exchange():
+        if not dead_letters:
             return [(self._vq.ack(seqs), DROP_REJECTED)]
-        fetched = self._vq.unacked_messages(seqs)
         self._send_on(fetched, REJECTED)
         whole = {message.seq_id for message in fetched}
         damaged = [seq for seq in seqs if seq not in whole]
         return [(self._vq.ack(whole), DROP_REJECTED | DEAD_LETTERED), (self._vq.ack(damaged), DROP_REJECTED)]
 
     def came_back_too_often(self, seqs: list[int]) -> None:
-        """Drop delivered messages that were to be requeued; the trace says already that they were."""
+        """Drop delivered messages that were to be requeued; the trace says already that they were.  Errors are those of `reject`."""
         flag = DROP_DELIVERY_LIMIT
         if self._has_exchange():
             self._send_on(self._vq.unacked_messages(seqs), DELIVERY_LIMIT)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from warrenmq.message.queue_message import Publication
     from warrenmq.queue.drops import QueueDrops
     from warrenmq.queue.effects import Effect
+    from warrenmq.queue.index_sync import IndexSync
 
 WINDOW = 1_024
 """Messages that are released and not answered yet."""
@@ -45,11 +46,11 @@ class Delays(ExpiryAndLimits):
     is_stopping  the broker is being closed: nothing more is released
     """
 
-    def __init__(self, vq: DelayedQueue, drops: QueueDrops, wall_ns: Callable[[], int], effects: list[Effect], *,
-                 delay_of: Callable[[Publication], int], go_ahead: bool) -> None:  # fmt: skip
+    def __init__(self, vq: DelayedQueue, drops: QueueDrops, index_sync: IndexSync, wall_ns: Callable[[], int],
+                 effects: list[Effect], *, delay_of: Callable[[Publication], int], go_ahead: bool) -> None:  # fmt: skip
         """`delay_of` returns the delay, in milliseconds, of a publish without a due time of its own."""
         super().__init__(
-            QueueArguments(), vq, drops, wall_ns, effects, found_expiring=True, go_ahead=go_ahead
+            QueueArguments(), vq, drops, index_sync, wall_ns, effects, found_expiring=True, go_ahead=go_ahead
         )
         self._delayed = vq
         self._delay_of = delay_of
@@ -66,9 +67,11 @@ class Delays(ExpiryAndLimits):
 
     def trim(self) -> None:
         """Release due messages, and start the timer of the next."""
-        if not self._go_ahead or self.is_stopping:
-            return
-        now, released = self._now(), self.released
+        if not self.is_stopping:
+            super().trim()
+
+    def _trim(self, now: int) -> None:
+        released = self.released
         while (room := WINDOW - len(released)) > 0 and (
             due := self._delayed.fetch_due(now, min(room, MOST_RELEASED_AT_ONCE))
         ):

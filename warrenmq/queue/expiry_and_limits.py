@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from warrenmq.queue.arguments import QueueArguments
     from warrenmq.queue.drops import QueueDrops
     from warrenmq.queue.effects import Effect
+    from warrenmq.queue.index_sync import IndexSync
 
 
 class ExpiryAndLimits:
@@ -42,14 +43,16 @@ class ExpiryAndLimits:
     may_expire    True if a message may have an expiry
     ttl           x-message-ttl
     _arrived      arrival time of the messages not yet offered to consumers (microseconds since 1970)
+    _index_sync   has what cannot be read for now tried again
     _timer        the expiry that the running DropExpired timer is for; None = no timer runs
     go_ahead      the vhost is recovered: dead letters find their bindings
     """
 
-    def __init__(self, arguments: QueueArguments, vq: BackingQueue, drops: QueueDrops, wall_ns: Callable[[], int],
-                 effects: list[Effect], *, found_expiring: bool, go_ahead: bool) -> None:  # fmt: skip
+    def __init__(self, arguments: QueueArguments, vq: BackingQueue, drops: QueueDrops, index_sync: IndexSync,
+                 wall_ns: Callable[[], int], effects: list[Effect], *, found_expiring: bool, go_ahead: bool) -> None:  # fmt: skip
         self._vq = vq
         self._drops = drops
+        self._index_sync = index_sync
         self._wall_ns = wall_ns
         self._effects = effects
         self.ttl: int | None = None
@@ -99,7 +102,7 @@ class ExpiryAndLimits:
     def ready_behind(self) -> int:
         """Ready messages after a fetch, without those at the front that have expired by now."""
         if self.may_expire and self._go_ahead:
-            self._drop_expired(self._now())
+            self._as_far_as_readable(self._drop_expired)
         return self._vq.ready
 
     # -- in
@@ -115,10 +118,18 @@ class ExpiryAndLimits:
     def trim(self) -> None:
         """Drop expired messages and those beyond the limits, and start the timer of the next expiry; call it after delivery."""
         self._arrived = None
-        if not self._go_ahead:
-            return
+        if self._go_ahead:
+            self._as_far_as_readable(self._trim)
+
+    def _as_far_as_readable(self, drop: Callable[[int], object]) -> None:
+        """Drop messages now; what has to be read first, and cannot be, stays until it can be delivered."""
+        try:
+            drop(self._now())
+        except OSError as error:
+            self._index_sync.deliveries_wait(error)
+
+    def _trim(self, now: int) -> None:
         vq = self._vq
-        now = self._now()
         self._drop_expired(now)
         while too_many := self._surplus():
             front = islice(vq.front(), MOST_DROPPED_AT_ONCE)

@@ -211,17 +211,23 @@ class QueueOutput:
         self._index_sync.unsynced = True
 
     def reject(self, message: Reject) -> None:
-        """Requeue or drop what a consumer rejected."""
+        """Requeue or drop what a consumer rejected; what cannot be read for its dead letter is requeued."""
         self.deliver()  # messages that are ready now come before those that come back
         seqs = self._consumers.settle(message.consumer, message.tag, multiple=message.multiple)
-        if message.requeue:
+        rejected: list[tuple[list[int], int]] | None = None
+        if not message.requeue:
+            try:
+                rejected = self._drops.reject(seqs)
+            except (MemoryError, OSError) as error:
+                self._index_sync.deliveries_wait(error)
+        if rejected is None:
             too_often = self._returns.came_back(seqs)
             back = self._vq.requeue(set(seqs).difference(too_often))
             if self._rows is not None:
                 self._rows.requeued(sorted([*back, *too_often]), message)
             self._are_back(too_often)
             return
-        for gone, flag in self._drops.reject(seqs):
+        for gone, flag in rejected:
             if self._rows is not None:
                 self._rows.rejected(gone, flag, message)
 
@@ -237,7 +243,11 @@ class QueueOutput:
 
     def _are_back(self, too_often: list[int]) -> None:
         if too_often:
-            self._drops.came_back_too_often(too_often)
+            try:
+                self._drops.came_back_too_often(too_often)
+            except (MemoryError, OSError) as error:  # it stays, and goes when it comes back again
+                self._index_sync.deliveries_wait(error)
+                self._vq.requeue(too_often)
         if self._front.active:
             self._front.trim()
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from warrenmq.backing_queue.delayed import DelayedQueue
 from warrenmq.errors import AccessRefused
@@ -95,6 +95,8 @@ if TYPE_CHECKING:
     from warrenmq.queue.unconfirmed import Publication
     from warrenmq.seams.disk import Disk, Waiter
     from warrenmq.settings import Settings
+
+T = TypeVar("T")
 
 FLUSH_STEP_EVERY = 2_048
 """Messages published between two steps of a journal flush while the mailbox does not run dry: the flush keeps pace
@@ -183,12 +185,12 @@ class QueueState:
         self.delays: Delays | None = None
         if isinstance(vq, DelayedQueue):
             self.front: ExpiryAndLimits = Delays(
-                vq, self.drops, queue.wall_ns, effects, delay_of=queue.delay_of, go_ahead=queue.is_up
-            )
+                vq, self.drops, self.index_sync, queue.wall_ns, effects, delay_of=queue.delay_of, go_ahead=queue.is_up
+            )  # fmt: skip
             self.delays = self.front
         else:
             self.front = ExpiryAndLimits(
-                arguments, vq, self.drops, queue.wall_ns, effects, found_expiring=queue.found_expiring,
+                arguments, vq, self.drops, self.index_sync, queue.wall_ns, effects, found_expiring=queue.found_expiring,
                 go_ahead=queue.is_up,
             )  # fmt: skip
         self.buffer = PublishBuffer(
@@ -343,7 +345,7 @@ class QueueState:
             case ChannelClosed():
                 return self.output.channel_ended(request.channel)
             case Purge():
-                return self.drops.purge(DROP_PURGED)
+                return self._reading("the messages to purge", lambda: self.drops.purge(DROP_PURGED))
             case Drain():
                 return None if self.drain.drain(sender) else WAITS
             case Stat():
@@ -353,17 +355,21 @@ class QueueState:
                 return self._info()
             case CountBytes():
                 if self.vq.ready_bytes is None:
-                    self.vq.count_bytes()
+                    self._reading("its entries", self.vq.count_bytes)
                 return None
             case Peek():
-                try:
-                    return self.front.peek(request.most)
-                except (MemoryError, OSError) as error:
-                    raise self.index_sync.cannot_read(f"{request.most} messages", error) from error
+                return self._reading(f"{request.most} messages", lambda: self.front.peek(request.most))
             case ListConsumers():
                 return self.consumers.infos()
             case _:
                 raise TypeError(request)
+
+    def _reading(self, what: str, read: Callable[[], T]) -> T:
+        """Refuse a call whose messages cannot be read for now."""
+        try:
+            return read()
+        except (MemoryError, OSError) as error:
+            raise self.index_sync.cannot_read(what, error) from error
 
     def info(self, message: Any) -> None:
         """Handle a timer's message, after `catch_up`."""
