@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -46,6 +47,61 @@ def ours(where: Path, count: int = 30) -> Path:
             confirm = broker.publish("logs", "key", body, properties=properties)
         confirm.result()
     return where
+
+
+@pytest.fixture
+def bad_sectors(monkeypatch: pytest.MonkeyPatch) -> dict[Path, int]:
+    """Files and the number of the sector of each that cannot be read; an empty dict, to be filled."""
+    bad: dict[Path, int] = {}
+    pread = os.pread
+
+    def limited(descriptor: int, size: int, offset: int) -> bytes:
+        sector = bad.get(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        if sector is None or offset >= 512 * (sector + 1):
+            return pread(descriptor, size, offset)
+        if offset < 512 * sector:  # as far as it can be read, as Linux does
+            return pread(descriptor, min(size, 512 * sector - offset), offset)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "pread", limited)
+    return bad
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("case", "kind"), [("c02-v1-store-a", ".rdq"), ("c05-v2-clean-a", ".qs")])
+def test_a_bad_sector_costs_the_messages_in_it_and_is_told(
+    case: str,
+    kind: str,
+    seed: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    bad_sectors: dict[Path, int],
+) -> None:
+    node, queues = golden.lay_out(case, tmp_path / "node"), names(case)
+    assert recovered(capsys, node, "--to", tmp_path / "whole")[0] == 0
+    draw = random.Random(seed)
+    path = draw.choice([path for path in sorted(node.rglob(f"*{kind}")) if path.stat().st_size > 2_000])
+    bad_sectors[path] = draw.randrange(path.stat().st_size // 512)
+    status, said = recovered(capsys, node, "--to", tmp_path / "data")
+    whole, found = (
+        [body for queue in queues for body in bodies(tmp_path / to, queue)] for to in ("whole", "data")
+    )
+    lost = len(whole) - len(found)
+    assert found == [body for body in whole if body in set(found)]
+    assert lost <= 40 < len(whole)
+    assert status >= (lost > 0)  # the sector may be an acked message's
+    assert bool(said["damaged"]) is bool(status)
+
+
+def test_users_that_cannot_be_read_stay_behind_and_the_messages_come(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], bad_sectors: dict[Path, int]
+) -> None:
+    source = ours(tmp_path / "ours")
+    (source / "users.json").write_text("{}")
+    bad_sectors[source / "users.json"] = 0
+    status, said = recovered(capsys, source, "--to", tmp_path / "data")
+    assert (status, [each["moved"] for each in said["queues"]]) == (0, [30, 30])
+    assert ["the users cannot be read" in note for note in said["notes"]] == [True]
 
 
 def test_it_says_what_it_moved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

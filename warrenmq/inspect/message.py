@@ -31,12 +31,12 @@ def decode(
     stored: bytes, path: str, offset: int, bound: int, size: int | None = None, *, zero_padded: bool = False
 ) -> Message:
     """The message, or CorruptFile; `bound` and `size` are those of `stored_message.problem_of`."""
-    if stored[:1] == bytes([ERLANG_TERM]):
-        found = rabbit_message.decode(stored, zero_padded=zero_padded, path=path, offset=offset)
-        return Message(found.exchange, found.routing_keys, found.properties, found.body, found.msg_id)
     if not stored:
         raise CorruptFile(path, offset, "it is empty")
     if (problem := stored_message.problem_of(stored, bound, size)) is not None:
         raise CorruptFile(path, offset, problem)
+    if stored[:1] == bytes([ERLANG_TERM]):
+        found = rabbit_message.decode(stored, zero_padded=zero_padded, path=path, offset=offset)
+        return Message(found.exchange, found.routing_keys, found.properties, found.body, found.msg_id)
     ours = stored_message.decode(stored, path, offset)
     return Message(ours.exchange, ours.routing_keys, properties_as_plain(ours.properties), ours.body, None)

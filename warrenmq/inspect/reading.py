@@ -12,6 +12,8 @@ from typing import NamedTuple, Self
 
 from warrenmq.commit_log.contents import patched
 from warrenmq.inspect.pending_log import pending_log
+from warrenmq.seams.disk import read_rest
+from warrenmq.seams.salvage import is_of_a_place, pieces
 
 
 class Damage(NamedTuple):
@@ -144,15 +146,26 @@ class File:
         return self._size
 
     def pread(self, size: int, offset: int) -> bytes:
-        """Bytes at a place; fewer at the end, and where the file was cut down or the disk refuses."""
+        """Bytes at a place; fewer at the end, and where the file was cut down or the disk refuses.
+
+        Those of a bad sector make no sense to any reader (seams/salvage.py), as at a start of the broker.
+        """
         size = min(size, self._size - offset)
         if size <= 0:
             return b""
         try:
-            return os.pread(self._descriptor, size, offset)
+            return self._read(size, offset)
         except OSError as error:
-            self._findings.note(self.path, offset, f"it cannot be read ({error.strerror})")
+            if is_of_a_place(error):
+                return b"".join(pieces(self._read, offset, offset + size, self._note_unreadable))
+            self._note_unreadable(offset, size, error)
             return b""
+
+    def _read(self, size: int, offset: int) -> bytes:
+        return read_rest(self._descriptor, b"", size, offset)
+
+    def _note_unreadable(self, offset: int, _size: int, error: OSError) -> None:
+        self._findings.note(self.path, offset, f"it cannot be read ({error.strerror})")
 
     def note(self, offset: int, reason: str) -> None:
         self._findings.note(self.path, offset, reason)

@@ -202,7 +202,11 @@ def _carry_users(source: str, data: str, notes: list[str]) -> None:
     if not os.path.isfile(mine):
         return
     disk = RealDisk()
-    users = disk.read(mine)
+    try:
+        users = disk.read(mine)
+    except OSError as error:
+        notes.append(f"the users cannot be read ({error}); make them again")
+        return
     if not disk.exists(theirs):
         new = f"{theirs}.new"  # as it holds password hashes, nobody else may read it for a moment
         with suppress(FileNotFoundError):

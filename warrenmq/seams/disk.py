@@ -253,6 +253,19 @@ def _sync(sync: Callable[[int], object], fd: int, path: str) -> None:
         raise SyncFailed(error.errno, error.strerror, path) from error
 
 
+def read_rest(fd: int, data: bytes, size: int, offset: int) -> bytes:
+    """Read what one call did not: it gives at most 2 GiB, less when a signal comes between, and what is in front of a bad sector."""
+    parts = [data]
+    missing = size - len(data)
+    while missing > 0:
+        data = os.pread(fd, missing, offset + size - missing)
+        if not data:
+            break
+        parts.append(data)
+        missing -= len(data)
+    return b"".join(parts)
+
+
 class RealFile:
     """A descriptor and the end that `append` writes at."""
 
@@ -280,26 +293,14 @@ class RealFile:
     def pread(self, size: int, offset: int) -> bytes:
         try:
             data = os.pread(self._fd, size, offset)
-            return data if len(data) == size or not data else self._read_rest(data, size, offset)
+            return data if len(data) == size or not data else read_rest(self._fd, data, size, offset)
         except OSError as error:
             error.filename = self.path
             return self._salvage(self, size, offset, error)
 
     def pread_once(self, size: int, offset: int) -> bytes:
         """See SalvagedFile."""
-        return self._read_rest(b"", size, offset)
-
-    def _read_rest(self, data: bytes, size: int, offset: int) -> bytes:
-        """Read what one call did not: it gives at most 2 GiB, less when a signal comes between, and what is in front of a bad sector."""
-        parts = [data]
-        missing = size - len(data)
-        while missing > 0:
-            data = os.pread(self._fd, missing, offset + size - missing)
-            if not data:
-                break
-            parts.append(data)
-            missing -= len(data)
-        return b"".join(parts)
+        return read_rest(self._fd, b"", size, offset)
 
     def pwrite(self, data: bytes, offset: int) -> None:
         if (written := os.pwrite(self._fd, data, offset)) < len(data):

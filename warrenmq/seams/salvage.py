@@ -46,7 +46,7 @@ class Salvage:
     def __call__(self, file: SalvagedFile, size: int, offset: int, error: OSError) -> bytes:
         """The bytes of a read that failed; ReadFailed unless its error is one of single places."""
         failed = ReadFailed(error.errno, error.strerror, file.path)
-        if error.errno not in _BAD_PLACES or file.path == self._note:
+        if not is_of_a_place(error) or file.path == self._note:
             raise failed from error
         for seconds in _PAUSES if file.path not in self._given_up else ():
             self._disk.pause(seconds)
@@ -60,24 +60,36 @@ class Salvage:
             self._disk.read(self._note)
         except OSError:
             raise failed from error
-        self._given_up.setdefault(file.path, set())
-        return b"".join(self._pieces(file, offset, min(offset + size, file.size())))
+        given_up = self._given_up.setdefault(file.path, set())
 
-    def _pieces(self, file: SalvagedFile, start: int, end: int) -> Iterator[bytes]:
-        """The bytes between two places, as few of them filled in as can be."""
-        try:
-            if start < end:
-                yield file.pread_once(end - start, start)
-        except OSError as error:
-            middle = (start + end) // 2 // _SECTOR * _SECTOR
-            if middle <= start:
-                middle = (start // _SECTOR + 1) * _SECTOR
-            if middle < end:
-                yield from self._pieces(file, start, middle)
-                yield from self._pieces(file, middle, end)
-                return
-            if (sector := start // _SECTOR) not in self._given_up[file.path]:
-                self._given_up[file.path].add(sector)
-                self._tell(file.path, start, end - start, error)
-            first = start % len(UNREADABLE)
-            yield (UNREADABLE * ((end - start) // len(UNREADABLE) + 2))[first : first + end - start]
+        def tell(start: int, size: int, error: OSError) -> None:
+            if (sector := start // _SECTOR) not in given_up:
+                given_up.add(sector)
+                self._tell(file.path, start, size, error)
+
+        return b"".join(pieces(file.pread_once, offset, min(offset + size, file.size()), tell))
+
+
+def is_of_a_place(error: OSError) -> bool:
+    """True for the error of a bad sector, perhaps."""
+    return error.errno in _BAD_PLACES
+
+
+def pieces(
+    read: Callable[[int, int], bytes], start: int, end: int, tell: Callable[[int, int, OSError], object]
+) -> Iterator[bytes]:
+    """The bytes between two places, as few of them filled in as can be: `read(size, offset)`, and `tell(offset, size, error)` of what cannot be read."""
+    try:
+        if start < end:
+            yield read(end - start, start)
+    except OSError as error:
+        middle = (start + end) // 2 // _SECTOR * _SECTOR
+        if middle <= start:
+            middle = (start // _SECTOR + 1) * _SECTOR
+        if middle < end:
+            yield from pieces(read, start, middle, tell)
+            yield from pieces(read, middle, end, tell)
+            return
+        tell(start, end - start, error)
+        first = start % len(UNREADABLE)
+        yield (UNREADABLE * ((end - start) // len(UNREADABLE) + 2))[first : first + end - start]
