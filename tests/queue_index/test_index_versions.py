@@ -165,3 +165,4 @@ def test_the_power_may_fail_at_each_operation_of_a_conversion_and_again_when_it_
         index, found = opened(disk, to, None)
         assert kit.messages(kit.read_all(index, found)) == LIVE
         assert found.next_seq_id > max(LIVE)
+        assert power_cut or found.damage == []

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from warrenmq.directory.quarantine import set_aside
 from warrenmq.directory.torn import Damage
 from warrenmq.errors import CorruptFile
+from warrenmq.log import Log
 from warrenmq.queue_index.file_numbers import file_numbers
 from warrenmq.queue_index.v1.recovery import Found
 from warrenmq.queue_index.v2 import qi, qs
@@ -57,6 +58,7 @@ class RecoveryV2:
         self.segments: dict[int, int] = {}
         self.entry_count = walked.entry_count
         self._folder_changed = False
+        self._bodies_left: list[int] = []
         names = disk.listdir(directory)
         for name in names:
             if name.endswith(TEMPORARY):
@@ -71,13 +73,14 @@ class RecoveryV2:
         if not self._clean:
             for number in self.segments.keys() & bodies:
                 self._repair_bodies(number)
-        self._remove_orphans([number for number in bodies if number not in walked.segments])
+        self._keep_orphans([number for number in bodies if number not in walked.segments], crashed=terms is None)
         high = (max(walked.segments, default=-1) + 1) * self.entry_count
         self.found.next_seq_id = high if terms is None else max(terms.next_seq_id, self._highest + 1)
         if not self.found.count:
             self.found.low = self.found.next_seq_id
         if self._folder_changed:
             disk.sync_dir(directory)
+        self._remove_bodies()
 
     def _make_good(self) -> None:
         """Write the files anew whose sync failed."""
@@ -116,8 +119,8 @@ class RecoveryV2:
             self._set_aside(number, qi.EXTENSION, data, segment.damage)
         if not kept:
             self._disk.unlink(self._path(number, qi.EXTENSION))
-            self._disk.unlink(self._path(number, qs.EXTENSION))
             self._folder_changed = True
+            self._bodies_left.append(number)
             return
         if not self.found.count:
             self.found.low = base + segment.first
@@ -162,15 +165,24 @@ class RecoveryV2:
             finally:
                 file.close()
 
-    def _remove_orphans(self, numbers: list[int]) -> None:
-        """Remove body files without an index file, since their acks are unknown; what they hold is set aside."""
+    def _keep_orphans(self, numbers: list[int], *, crashed: bool) -> None:
+        """Set aside what body files without an index file hold, since their acks are unknown.
+
+        After a clean stop that is damage.  A crash leaves such files of segments that were being deleted, as their bodies go last.
+        """
         for number in numbers:
-            path = self._path(number, qs.EXTENSION)
-            data = self._disk.read(path)
+            data = self._disk.read(self._path(number, qs.EXTENSION))
             if len(data) > qi.HEADER_BYTES:
-                self._set_aside(number, qs.EXTENSION, data, [Damage(0, len(data), "it has no index file")])
-            self._disk.unlink(path)
-            self._folder_changed = True
+                damage = [Damage(0, len(data), "it has no index file")]
+                self._set_aside(number, qs.EXTENSION, data, damage, told=not crashed)
+        self._bodies_left += numbers
+
+    def _remove_bodies(self) -> None:
+        """Remove the bodies of segments whose entries are gone for certain: an entry that comes back without its body is a lost message."""
+        for number in self._bodies_left:
+            self._disk.unlink(self._path(number, qs.EXTENSION))
+        if self._bodies_left:
+            self._disk.sync_dir(self._directory)
 
     def _span(self, number: int) -> tuple[int, int]:
         return number * self.entry_count, (number + 1) * self.entry_count
@@ -178,12 +190,19 @@ class RecoveryV2:
     def _path(self, number: int, extension: str) -> str:
         return f"{self._directory}/{number}{extension}"
 
-    def _set_aside(self, number: int, extension: str, data: bytes, damage: list[Damage]) -> None:
-        """Copy the damaged bytes of one file to one file in the quarantine."""
+    def _set_aside(
+        self, number: int, extension: str, data: bytes, damage: list[Damage], *, told: bool = True
+    ) -> None:
+        """Copy the damaged bytes of one file to one file in the quarantine; a line in the log says so where they are not told as damage."""
         if not damage:
             return
         path = self._path(number, extension)
-        self.found.damage += [CorruptFile(path, each.offset, each.reason) for each in damage]
+        if told:
+            self.found.damage += [CorruptFile(path, each.offset, each.reason) for each in damage]
+        else:
+            Log("warrenmq.queue").warning(
+                "bodies without entries, as a kill leaves them of a segment that was being deleted, were copied to the quarantine", path=path
+            )  # fmt: skip
         queue = self._directory.rpartition("/")[2]
         set_aside(
             self._disk, self._quarantine, f"{queue}-{number}{extension}", data, [each[:2] for each in damage]
