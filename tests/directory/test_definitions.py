@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -194,6 +195,7 @@ def test_the_log_is_written_anew_at_open() -> None:
 def test_a_definition_that_was_found_is_safe_though_its_writer_could_not_sync_it() -> None:
     disk = new_disk()
     disk.fail_next("datasync", PATH, errno.EIO)
+    disk.fail_next("truncate", PATH, errno.EIO)
     with pytest.raises(OSError, match="Input/output"):
         opened(disk).put_queue(JOBS)
     assert list(opened(disk).queues) == ["jobs"]
@@ -415,3 +417,36 @@ def test_a_log_for_which_a_full_disk_has_no_second_place_is_read_as_it_is() -> N
     assert disk.read(PATH) == written
     opened(disk).put_queue(QueueRecord("c"))
     assert [*opened(disk).queues] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_was_refused_is_not_there_and_what_was_not_is_whatever_of_the_disk_fails(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log is written anew now and then, and may be another file after that failed halfway."""
+    monkeypatch.setattr("warrenmq.directory.definitions._SHORT", 60)
+    draw, disk = Random(seed), new_disk(seed)
+
+    def fails(op: str, path: str) -> None:
+        if op != "pread" and draw.random() < share:
+            raise OSError(errno.EMFILE, "of the test", path)
+
+    share = 0.0
+    definitions = opened(disk)
+    expected: dict[str, QueueRecord] = {}
+    disk.before_op = fails
+    for _ in range(60):
+        share = draw.choice([0.0, 0.1, 0.3])
+        name = f"q{draw.randrange(5)}"
+        with suppress(OSError):
+            if name in expected:
+                definitions.delete(queues=[name])
+                del expected[name]
+            else:
+                definitions.put_queue(QueueRecord(name))
+                expected[name] = definitions.queues[name]
+    share = 0.0
+    disk.before_op = None
+    if draw.random() < 0.7:
+        disk.power_cut()
+    assert opened(disk).queues.keys() == expected.keys()

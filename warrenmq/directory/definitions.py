@@ -197,6 +197,8 @@ class Definitions(Declared):
         self.whole = self._load(quarantine)
         """True if the log proves that its deletions were meant, and not followed by a declaration that is lost."""
         self._file = disk.open(path)
+        self._in_doubt = False
+        """The log may have been replaced, and a power cut may bring the old one back, which lacks what is appended."""
 
     @classmethod
     def open(cls, disk: Disk, path: str, quarantine: str) -> Definitions:
@@ -207,7 +209,7 @@ class Definitions(Declared):
         """Give the file back; everything is on disk already."""
         self._file.close()
 
-    # -- changes: each is on disk when it returns; after an OSError it is not in effect, though it may be at the next start
+    # -- changes: each is on disk when it returns; after an OSError it is not in effect, unless the disk fails for good
 
     def put_queue(self, record: QueueRecord) -> None:
         self.put_queues([record])
@@ -255,8 +257,17 @@ class Definitions(Declared):
         self._shorten()
 
     def _append(self, data: bytes) -> None:
+        if self._in_doubt:
+            self._disk.sync_dir(self._path.rpartition("/")[0])
+            self._in_doubt = False
+        end = self._file.size()
         self._file.append(data)
-        self._file.datasync()
+        try:
+            self._file.datasync()
+        except OSError:
+            with suppress(OSError):  # a deletion that was refused must not come true later
+                self._file.truncate(end)
+            raise
         self._added += len(data)
 
     def _shorten(self) -> None:
@@ -280,8 +291,10 @@ class Definitions(Declared):
         """Replace the log by one that says what is declared now."""
         data = b"".join(snapshot(self))
         self._length, self._added = len(data), 0
+        self._in_doubt = True
         try:
             self._disk.replace(self._path, data)
+            self._in_doubt = False
         finally:  # it may be another file even after an error, and what is appended to the old one would be lost
             self._file.close()
             self._file = self._disk.open(self._path)

@@ -73,7 +73,9 @@ class RecoveryV2:
         if not self._clean:
             for number in self.segments.keys() & bodies:
                 self._repair_bodies(number)
-        self._keep_orphans([number for number in bodies if number not in walked.segments], crashed=terms is None)
+        self._keep_orphans(
+            [number for number in bodies if number not in walked.segments], crashed=terms is None
+        )
         high = (max(walked.segments, default=-1) + 1) * self.entry_count
         self.found.next_seq_id = high if terms is None else max(terms.next_seq_id, self._highest + 1)
         if not self.found.count:
