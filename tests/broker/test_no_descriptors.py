@@ -208,6 +208,24 @@ def test_what_cannot_be_read_when_it_is_to_go_to_another_queue_goes_later(why: s
         broker.close()
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_counts_of_returns_that_cannot_be_written_are_written_later(seed: int) -> None:
+    with SimulatedHost(seed, replace(EVERY_KIND[seed], queue_sleep_after=0)) as host:
+        shortage = Shortage(host, Random(seed))
+        broker = host.open()
+        queue = broker.declare_queue("q", arguments={"x-delivery-limit": 2})
+        queue.publish(b"x").result(10)
+        for lacks in (0.0, 1.0, 0.0):
+            delivery = queue.get()
+            assert delivery is not None
+            shortage.share = lacks
+            delivery.nack()
+            host.sleep(1)
+            shortage.share = 0.0
+        assert (queue.get(), [each.name for each in broker.stats().actors if each.restarts]) == (None, [])
+        broker.close()
+
+
 MANY_QUEUES = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[3]),) * 2)

@@ -17,7 +17,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from warrenmq.seams.disk import is_full
+from warrenmq.seams.disk import lack_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -74,8 +74,9 @@ class ReturnCounts:
                 file.close()
             self._records += len(data) // _RECORD.size
         except OSError as error:
-            if not is_full(error):  # it is not worth a message
+            if lack_of(error) is None:  # it is not worth a message
                 raise
+            self._anew = True
 
     def remove(self) -> None:
         """Forget all counts."""
