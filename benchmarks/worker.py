@@ -21,6 +21,28 @@ TIMED = {
 
 
 def main() -> None:
+    options = _options()
+    adapter = load(options.adapter)
+    try:
+        if options.workload == "fill":
+            fill(adapter, options)
+            return
+        result = reopen(adapter, options) if options.workload == "reopen" else measure(adapter, options)
+        if not options.keep and hasattr(adapter, "destroy"):
+            adapter.destroy()
+        result["rss_kb"] = workloads.status_kb(os.getpid(), "VmHWM")
+        result["runq_wait_s"] = _waited_for_a_core()
+    except Exception as e:
+        traceback.print_exc()
+        with suppress(Exception):
+            if hasattr(adapter, "destroy"):
+                adapter.destroy()
+        result = {"error": f"{type(e).__name__}: {e}"[:300]}
+    print(json.dumps(result), flush=True)
+    os._exit(0)
+
+
+def _options() -> argparse.Namespace:
     p = argparse.ArgumentParser()
     p.add_argument("--adapter", required=True)
     p.add_argument("--workload", required=True)
@@ -31,78 +53,75 @@ def main() -> None:
     p.add_argument("--dir", required=True)
     p.add_argument("--expect", type=int, default=0)
     p.add_argument("--keep", action="store_true")
-    o = p.parse_args()
-    a = load(o.adapter)
-    w = o.workload
-    res: dict = {}
-    try:
-        if w == "reopen":
-            t0 = workloads.clock()
-            a.open(o.dir)
-            t1 = workloads.clock()
-            if hasattr(a, "recover"):
-                a.recover()
-            first = a.consume(1, 60.0)
-            t2 = workloads.clock()
-            if first:
-                a.ack([first[0][0]])
-            d = workloads.drain(a, o.expect - len(first), o.cap)
-            res = {
-                "open_s": t1 - t0,
-                "first_s": t2 - t0,
-                "recovered": d["n"] + len(first),
-                "drain_s": d["secs"],
-                "complete": d["secs"] < o.cap,
-            }
-            a.close()
-        elif w == "fill":
-            a.open(o.dir)
-            n, dt = workloads.fill(a, o.n, o.size, o.cap)
-            print(json.dumps({"ready": n, "secs": dt}), flush=True)
-            if sys.stdin.readline().strip() == "close":
-                t0 = workloads.clock()
-                a.close()
-                print(json.dumps({"close_s": workloads.clock() - t0}), flush=True)
-                return
-            time.sleep(3600)  # until the parent kills us
-        else:
-            queues = FAN if w == "w5" else ("q",)
-            a.open(o.dir, queues)
-            if w in TIMED:
-                res = TIMED[w](a, o.size, o.secs)
-            elif w == "w4":
-                res = workloads.w4_backlog(a, o.dir, o.size, o.n, o.cap)
-            elif w == "w5":
-                res = workloads.w5_fanout(a, o.dir, o.size, o.secs, FAN)
-            else:
-                raise SystemExit(f"unknown workload {w}")
-            if w == "w4":
-                t0 = workloads.clock()
-                a.close()
-                os.sync()
-                res["close_s"] = workloads.clock() - t0
-                res["disk_closed"] = a.disk_bytes(o.dir)
-                res["left_after_close"] = (res["disk_closed"] - res["disk_before"]) / (res["n"] * o.size)
-            elif w not in ("w2", "w5"):
-                a.close()
-        if not o.keep and hasattr(a, "destroy"):
-            a.destroy()
-        res["rss_kb"] = workloads.status_kb(os.getpid(), "VmHWM")
-        wait = 0
-        for t in os.listdir("/proc/self/task"):
-            try:
-                wait += int(open(f"/proc/self/task/{t}/schedstat").read().split()[1])
-            except (OSError, IndexError):
-                pass
-        res["runq_wait_s"] = wait / 1e9
-    except Exception as e:
-        traceback.print_exc()
-        with suppress(Exception):
-            if hasattr(a, "destroy"):
-                a.destroy()
-        res = {"error": f"{type(e).__name__}: {e}"[:300]}
-    print(json.dumps(res), flush=True)
-    os._exit(0)
+    return p.parse_args()
+
+
+def reopen(adapter, options) -> dict:
+    """Open what `fill` left: the time to the first message, and to the last."""
+    began = workloads.clock()
+    adapter.open(options.dir)
+    opened = workloads.clock()
+    if hasattr(adapter, "recover"):
+        adapter.recover()
+    first = adapter.consume(1, 60.0)
+    there = workloads.clock()
+    if first:
+        adapter.ack([first[0][0]])
+    drained = workloads.drain(adapter, options.expect - len(first), options.cap)
+    adapter.close()
+    return {
+        "open_s": opened - began,
+        "first_s": there - began,
+        "recovered": drained["n"] + len(first),
+        "drain_s": drained["secs"],
+        "complete": drained["secs"] < options.cap,
+    }
+
+
+def fill(adapter, options) -> None:
+    """Fill a directory, say so, and wait: for the word "close", or to be killed."""
+    adapter.open(options.dir)
+    n, seconds = workloads.fill(adapter, options.n, options.size, options.cap)
+    print(json.dumps({"ready": n, "secs": seconds}), flush=True)
+    if sys.stdin.readline().strip() != "close":
+        time.sleep(3600)
+        return
+    began = workloads.clock()
+    adapter.close()
+    print(json.dumps({"close_s": workloads.clock() - began}), flush=True)
+
+
+def measure(adapter, options) -> dict:
+    """Run one of the workloads w1 to w7."""
+    workload = options.workload
+    adapter.open(options.dir, FAN if workload == "w5" else ("q",))
+    if workload in TIMED:
+        result = TIMED[workload](adapter, options.size, options.secs)
+        if workload != "w2":
+            adapter.close()
+    elif workload == "w4":
+        result = workloads.w4_backlog(adapter, options.dir, options.size, options.n, options.cap)
+        began = workloads.clock()
+        adapter.close()
+        os.sync()
+        result["close_s"] = workloads.clock() - began
+        result["disk_closed"] = adapter.disk_bytes(options.dir)
+        left = result["disk_closed"] - result["disk_before"]
+        result["left_after_close"] = left / (result["n"] * options.size)
+    elif workload == "w5":
+        result = workloads.w5_fanout(adapter, options.dir, options.size, options.secs, FAN)
+    else:
+        raise SystemExit(f"unknown workload {workload}")
+    return result
+
+
+def _waited_for_a_core() -> float:
+    """Seconds that this process's threads could have run and had no core."""
+    waited = 0
+    for task in os.listdir("/proc/self/task"):
+        with suppress(OSError, IndexError), open(f"/proc/self/task/{task}/schedstat") as file:
+            waited += int(file.read().split()[1])
+    return waited / 1e9
 
 
 if __name__ == "__main__":

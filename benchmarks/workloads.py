@@ -104,105 +104,121 @@ def w2_pipelined(a, size: int, secs: float) -> dict:
     return {"n": n, "secs": dt, "rate": n / dt, "mb_s": n * size / dt / 1e6}
 
 
-def _flow(a, size: int, secs: float, window: int, inflight: int, group: int) -> dict:
-    """Producer thread + consumer thread; closed loop with a bounded backlog."""
-    tails = [b[16:] for b in pool(size)]
-    ntails = len(tails)
-    sent: list[float] = []
-    got = [0]
-    stop = threading.Event()
-    lats: list[float] = []
-    order_errors = [0]
-    err: list[BaseException] = []
-    warm = min(0.5, secs / 4)
-    t_start = clock()
-    t_end = t_start + warm + secs
+class _Flow:
+    """A producer's thread and a consumer, in a closed loop with a bounded backlog.
 
-    def gen():
+    sent      the time at which each message was made
+    acked     how many messages the consumer has acked
+    delays    seconds from a message's making to its arrival
+    stop      ends both
+    """
+
+    def __init__(self, a, size: int, secs: float, window: int, inflight: int, group: int) -> None:
+        self.a, self.window, self.inflight, self.group = a, window, inflight, group
+        self.tails = [b[16:] for b in pool(size)]
+        self.sent: list[float] = []
+        self.acked = 0
+        self.delays: list[float] = []
+        self.order_errors = 0
+        self.error: BaseException | None = None
+        self.stop = threading.Event()
+        warm = min(0.5, secs / 4)
+        start = clock()
+        self.warm_until, self.end = start + warm, start + warm + secs
+        self.counted = self.n_warm = 0
+        """Messages acked in the measured time, and all before it."""
+        self.first: float | None = None
+        self.last = 0.0
+        """The times of the first and the last ack in the measured time."""
+
+    def run(self) -> dict:
+        thread = threading.Thread(target=self._produce)
+        thread.start()
+        try:
+            self._consume(thread)
+        finally:
+            self.stop.set()
+            thread.join(60)
+        if self.error is not None:
+            raise self.error
+        measured = self.first is not None and self.last != self.first
+        dt = self.last - self.first if measured else float("nan")
+        return {
+            "n": self.counted,
+            "secs": dt,
+            "rate": self.counted / dt if dt > 0 else 0.0,
+            "order_errors": self.order_errors,
+            "lost": len(self.sent) - self.acked,
+            **lat(self.delays[self.n_warm :]),
+        }
+
+    def _bodies(self):
+        """Numbered bodies until the end; waits while too many are on their way."""
+        tails, inflight, end, stop = self.tails, self.inflight, self.end, self.stop
+        append = self.sent.append
         i = 0
-        append = sent.append
-        while True:
-            now = clock()
-            if now > t_end or stop.is_set():
-                return
-            while i - got[0] >= inflight:
+        while clock() <= end and not stop.is_set():
+            while i - self.acked >= inflight:
                 time.sleep(0.0002)
-                if stop.is_set() or clock() > t_end:
+                if stop.is_set() or clock() > end:
                     return
             append(clock())
-            yield b"%016x" % i + tails[i % ntails]
+            yield b"%016x" % i + tails[i % len(tails)]
             i += 1
 
-    def producer():
+    def _produce(self) -> None:
         try:
-            if window <= 1:
-                for b in gen():
-                    a.publish_confirmed(b)
+            if self.window <= 1:
+                for body in self._bodies():
+                    self.a.publish_confirmed(body)
             else:
-                a.publish_pipelined(gen(), window=window)
-        except BaseException as e:
-            err.append(e)
-            stop.set()
+                self.a.publish_pipelined(self._bodies(), window=self.window)
+        except BaseException as error:
+            self.error = error
+            self.stop.set()
 
-    th = threading.Thread(target=producer)
-    th.start()
-    expect = 0
-    first_t = last_t = None
-    counted = 0
-    try:
+    def _consume(self, producer: threading.Thread) -> None:
+        expect = 0
         while True:
-            ds = a.consume(group, 0.5)
+            deliveries = self.a.consume(self.group, 0.5)
             now = clock()
-            if not ds:
-                if not th.is_alive() and got[0] >= len(sent):
-                    break
-                if now > t_end + 20 or (stop.is_set() and not th.is_alive()):
-                    break
+            if not deliveries:
+                if not producer.is_alive() and (self.acked >= len(self.sent) or self.stop.is_set()):
+                    return
+                if now > self.end + 20:
+                    return
                 continue
-            for _tag, body in ds:
+            for _tag, body in deliveries:
                 seq = int(body[:16], 16)
-                if seq != expect:
-                    order_errors[0] += 1
+                self.order_errors += seq != expect
                 expect = seq + 1
-                lats.append(now - sent[seq])
-            a.ack([t for t, _ in ds])
-            done = clock()
-            got[0] += len(ds)
-            if done - t_start > warm and done <= t_end:
-                if first_t is None:
-                    first_t, counted, n_warm = done, 0, got[0]
-                else:
-                    counted += len(ds)
-                last_t = done
-    finally:
-        stop.set()
-        th.join(60)
-    if err:
-        raise err[0]
-    dt = (last_t - first_t) if first_t is not None and last_t != first_t else float("nan")
-    tail = lats[n_warm:] if first_t is not None else lats
-    return {
-        "n": counted,
-        "secs": dt,
-        "rate": counted / dt if dt > 0 else 0.0,
-        "order_errors": order_errors[0],
-        "lost": len(sent) - got[0],
-        **lat(tail),
-    }
+                self.delays.append(now - self.sent[seq])
+            self.a.ack([tag for tag, _ in deliveries])
+            self._count(len(deliveries))
+
+    def _count(self, acked: int) -> None:
+        now = clock()
+        self.acked += acked
+        if self.warm_until < now <= self.end:
+            if self.first is None:
+                self.first, self.n_warm = now, self.acked
+            else:
+                self.counted += acked
+            self.last = now
 
 
 def w3_stream(a, size: int, secs: float) -> dict:
     """publish+consume+ack, pipelined: window 256, at most 2048 in flight,
     consumer takes and acks up to 128 at a time.
     """
-    return _flow(a, size, secs, window=256, inflight=2048, group=128)
+    return _Flow(a, size, secs, window=256, inflight=2048, group=128).run()
 
 
 def w3_strict(a, size: int, secs: float) -> dict:
     """publish+consume+ack one by one: confirm per publish, ack per message,
     at most 64 in flight.
     """
-    return _flow(a, size, secs, window=1, inflight=64, group=1)
+    return _Flow(a, size, secs, window=1, inflight=64, group=1).run()
 
 
 def proc_io(pids: list[int]) -> dict:

@@ -221,7 +221,7 @@ def _known(path: str | None) -> dict[str, Result]:
         return {each.name: each for each in map(Result.of_json, file)}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="mutations (all)")
     parser.add_argument("--list", action="store_true", help="list the mutations and what each breaks")
@@ -248,6 +248,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--out", help="file of results, a line of JSON each; those that it has are not tried again"
     )
     parser.add_argument("--table", action="store_true", help="print the rows of docs/proof.md at the end")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = _parser()
     args = parser.parse_args(argv)
     if unknown := [name for name in args.names if name not in BY_NAME]:
         parser.error(f"{unknown[0]!r} is no mutation; --list names them")

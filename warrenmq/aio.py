@@ -358,9 +358,8 @@ class Queue(Named):
             try:
                 delivery = await consumer.get(timeout)
             finally:
-                with suppress(
-                    TimeoutError
-                ):  # then it is cancelled as soon as the owner of the directory answers
+                # then it is cancelled as soon as the owner of the directory answers
+                with suppress(TimeoutError):
                     await asyncio.wait_for(consumer.cancel(), CANCEL_TIMEOUT)
         except asyncio.CancelledError:  # while the consumer was cancelled
             _requeue(delivery)

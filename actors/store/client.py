@@ -138,9 +138,10 @@ class MsgStoreClient:
             batch, self._writes = self._writes, []
             self._tables.flying.written(self._cref, [msg_id for msg_id, _ in batch])
             self._tables.cache.enter(self._cref, batch)
-            self._credit.send(_STORE, len(batch))
+            writes = Writes(self._cref, batch)
+            self._credit.send(_STORE, writes.credit)
             self.blocked = self._credit.blocked
-            self._send(Writes(self._cref, batch))
+            self._send(writes)
         if self._removes:
             msg_ids = list(self._removes)
             self._removes.clear()

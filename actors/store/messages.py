@@ -62,12 +62,21 @@ class Registered:
     """The store's."""
 
 
+CREDIT_BYTES = 1 << 14
+"""Bytes of bodies that a client may send for one credit: RabbitMQ's counts messages alone, and 4,000 of 1 MB are 4 GB in memory."""
+
+
 @dataclass(slots=True)
 class Writes:
     """The bodies are in the current-file cache, too, until the store has handled this."""
 
     cref: bytes
     batch: Batch
+
+    @property
+    def credit(self) -> int:
+        """The credit that it takes: one a message, or more for large ones."""
+        return max(len(self.batch), sum([len(stored) for _, stored in self.batch]) // CREDIT_BYTES)
 
     def traced(self) -> tuple[int, int, int]:
         """The SEND row's columns."""

@@ -156,7 +156,7 @@ class MsgStore(Server):
         state = self._state
         match message:
             case Writes():
-                self._grant(message.cref, len(message.batch))
+                self._grant(message.cref, message.credit)
                 state.write(message.cref, message.batch)
             case Removes():
                 state.remove(message.cref, message.msg_ids)

@@ -61,21 +61,10 @@ class VhostProcess(Server):
     """
 
     helpable = True
-    requests = frozenset(
-        {
-            DeclareQueue,
-            DeleteQueue,
-            DeclareExchange,
-            DeleteExchange,
-            Bind,
-            Unbind,
-            Wake,
-            EnsureDelayQueue,
-            SetParameter,
-            ClearParameter,
-            Sync,
-        }
-    )
+    requests = frozenset({
+        DeclareQueue, DeleteQueue, DeclareExchange, DeleteExchange, Bind, Unbind, Wake, EnsureDelayQueue,
+        SetParameter, ClearParameter, Sync,
+    })  # fmt: skip
 
     @staticmethod
     def undelivered(message: Any) -> None:

@@ -273,19 +273,9 @@ class World:
 
 
 STEPS = (
-    "publish",
-    "publish",
-    "consume",
-    "qos",
-    "cancel",
-    "get",
-    "settle",
-    "settle",
-    "settle",
-    "recover",
-    "close",
+    "publish", "publish", "consume", "qos", "cancel", "get", "settle", "settle", "settle", "recover", "close",
     "quiet",
-)
+)  # fmt: skip
 
 
 @hypothesis_settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

@@ -37,6 +37,11 @@ class Published(NamedTuple):
     exchange: str = ""
 
 
+KINDS = (
+    *["one"] * 6, "same key", "many", "properties", "transient", "both", "other", "many to other", "large", "get", "info", "wait",
+)  # fmt: skip
+
+
 class Publishers:
     """Threads, or tasks of a simulation, that publish to one queue in all ways and do other things with it in between."""
 
@@ -65,22 +70,7 @@ class Publishers:
 
     def step(self, broker: warrenmq.Broker, choose: Random, name: bytes) -> None:
         """Do one thing."""
-        kind = choose.choice(
-            ["one"] * 6
-            + [
-                "same key",
-                "many",
-                "properties",
-                "transient",
-                "both",
-                "other",
-                "many to other",
-                "large",
-                "get",
-                "info",
-                "wait",
-            ]
-        )
+        kind = choose.choice(KINDS)
         body = name + b"." * choose.randrange(40)
         queue, other = broker.queue("q"), broker.queue("other")
         publish = queue.publish

@@ -97,18 +97,9 @@ def test_names_of_a_lesson_s_queues_are_only_ever_text(tmp_path):
 
 def test_a_picture_of_nothing_says_so():
     look = (
-        "stores",
-        "flying",
-        "cache",
-        "mail",
-        "tree",
-        "queue",
-        "index",
-        "publisher",
-        "exchanges",
-        "memory",
+        "stores", "flying", "cache", "mail", "tree", "queue", "index", "publisher", "exchanges", "memory",
         "alarms",
-    )
+    )  # fmt: skip
     drawn = parts(named(empty()), look)
     assert drawn.count('class="none"') == len(look)
     assert name("<") == "<bdi>&lt;</bdi>"
@@ -145,82 +136,96 @@ def test_a_lesson_is_served_with_its_lens_and_its_drive():
         thread.submit(asyncio.run, use(lesson_site(play(lesson), driven, "secret"))).result()
 
 
+TOKEN = {"X-Lens-Token": "secret"}
+PUBLISH = {"do": "publish", "queue": "orders", "size": 9}
+
+
 async def use(app):
-    token = {"X-Lens-Token": "secret"}
-    publish = {"do": "publish", "queue": "orders", "size": 9}
+    """Read the pages, drive the broker, and ask for what is refused."""
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+        await read_pages(client)
+        run = await drive(client)
+        answers = await drive_two_profiles(client)
+        await ask_for_nonsense(client, run, answers)
 
-        async def post(path, **body):
-            return (await client.post(f"/drive/{path}", json=body, headers=token)).json()
 
-        assert "Flying counters" in (text := (await client.get("/")).text)
-        assert "secret" not in text
-        assert "drive/#token=secret" in (await client.get("/?token=secret")).text
-        assert "secret" not in (await client.get("/?token=wrong")).text
-        for path in (
-            "/lessons.css",
-            "/lens/",
-            "/lens/tape",
-            "/lens/static/app.js",
-            "/lens/static/drive.js",
-            "/drive/",
-            "/drive/view/modern/",
-            "/drive/view/modern/tape",
-        ):
-            assert (await client.get(path)).status_code == 200
-        assert (await client.get("/drive/view/other/tape")).status_code == 404
-        assert (await client.get("/", headers={"Host": "evil.example"})).status_code == 403
-        assert (await client.post("/drive/do", json=publish)).status_code == 403
-        (first,) = (await client.get("/drive/now")).json()["runs"]
-        (run,) = (await post("do", **publish, after={"modern": first["rows"]}))["runs"]
-        assert run["result"] == 1
-        assert sum(more["n"] for more in run["news"]) == run["rows"] - first["rows"] > 0
-        assert run["came"][-1] == ["publish 1 of 9 bytes to orders", run["rows"]]
-        before = (await client.get("/drive/view/modern/tape")).text
-        bytes_then = await client.get(
-            f"/drive/view/modern/index?queue=orders&priority=0&seq=1&row={run['rows']}"
-        )
-        assert bytes_then.headers["x-rows"] == str(run["rows"])
-        assert bytes_then.json()["records"] == []  # it is in the queue's memory
-        await post("do", do="settle")
-        now = (await client.get("/drive/now")).json()["runs"][0]["rows"]
-        written = (
-            await client.get(f"/drive/view/modern/index?queue=orders&priority=0&seq=1&row={now}")
-        ).json()
-        assert written["records"]
-        early = await client.get(f"/drive/view/modern/index?queue=orders&priority=0&seq=1&row={run['rows']}")
-        assert early.json()["records"] == []
-        assert "error" in (await client.get("/drive/view/modern/bytes?row=0")).json()
-        (forked,) = (await post("fork", rows={"modern": 1}))["runs"]
-        assert forked["rows"] < run["rows"]
-        (again,) = (await post("again", links=[run["link"]]))["runs"]
-        assert (again["rows"], again["link"]) == (run["rows"], run["link"])
+async def post(client, path, **body):
+    return (await client.post(f"/drive/{path}", json=body, headers=TOKEN)).json()
 
-        def whole(tape):
-            return [json.loads(each)["n"] for each in tape.split("\n")[1:]]
 
-        assert sum(whole((await client.get("/drive/view/modern/tape")).text)) == sum(whole(before))
-        both = (await post("beside", profiles=["classic", "modern"]))["runs"]
-        assert [each["profile"] for each in both] == ["classic", "modern"]
-        answers = (await post("do", **publish, after={"classic": both[0]["rows"], "modern": 3}))["runs"]
-        assert [each["result"] for each in answers] == [1, 1]
-        assert answers[1]["news"] == [{"anew": True}]
-        elsewhere = Drive.of_link(run["link"])
-        elsewhere.script = "/somebody/s/lesson"
-        for path, body in (
-            ("fork", {"rows": {"modern": "x"}}),
-            ("fork", {"rows": {"modern": 10**9}}),
-            ("fork", []),
-            ("again", {"links": ["x"]}),
-            ("again", {"links": []}),
-            ("again", {"links": [elsewhere.link()]}),
-            ("beside", {"profiles": ["old"]}),
-        ):
-            refused = await client.post(f"/drive/{path}", json=body, headers=token)
-            assert refused.status_code == 400
-            assert refused.json()["error"].endswith((".", "?"))
-        elsewhere.close()
-        for content in ("no json", "[]", json.dumps({"do": "dance"}), "x" * 70_000):
-            answer = (await client.post("/drive/do", content=content, headers=token)).json()
-            assert {each["error"] for each in answer["runs"]} != set()
-            assert [each["rows"] for each in answer["runs"]] == [each["rows"] for each in answers]
+async def read_pages(client):
+    assert "Flying counters" in (text := (await client.get("/")).text)
+    assert "secret" not in text
+    assert "drive/#token=secret" in (await client.get("/?token=secret")).text
+    assert "secret" not in (await client.get("/?token=wrong")).text
+    for path in (
+        "lessons.css", "lens/", "lens/tape", "lens/static/app.js", "lens/static/drive.js", "drive/", "drive/view/modern/",
+        "drive/view/modern/tape",
+    ):  # fmt: skip
+        assert (await client.get(f"/{path}")).status_code == 200
+    assert (await client.get("/drive/view/other/tape")).status_code == 404
+    assert (await client.get("/", headers={"Host": "evil.example"})).status_code == 403
+    assert (await client.post("/drive/do", json=PUBLISH)).status_code == 403
+
+
+async def drive(client):
+    """Publish, let it settle, go back, and come again; returns the run."""
+    (first,) = (await client.get("/drive/now")).json()["runs"]
+    (run,) = (await post(client, "do", **PUBLISH, after={"modern": first["rows"]}))["runs"]
+    assert run["result"] == 1
+    assert sum(more["n"] for more in run["news"]) == run["rows"] - first["rows"] > 0
+    assert run["came"][-1] == ["publish 1 of 9 bytes to orders", run["rows"]]
+    before = (await client.get("/drive/view/modern/tape")).text
+
+    async def in_index(row):
+        return await client.get(f"/drive/view/modern/index?queue=orders&priority=0&seq=1&row={row}")
+
+    bytes_then = await in_index(run["rows"])
+    assert bytes_then.headers["x-rows"] == str(run["rows"])
+    assert bytes_then.json()["records"] == []  # it is in the queue's memory
+    await post(client, "do", do="settle")
+    now = (await client.get("/drive/now")).json()["runs"][0]["rows"]
+    assert (await in_index(now)).json()["records"]
+    assert (await in_index(run["rows"])).json()["records"] == []
+    assert "error" in (await client.get("/drive/view/modern/bytes?row=0")).json()
+    (forked,) = (await post(client, "fork", rows={"modern": 1}))["runs"]
+    assert forked["rows"] < run["rows"]
+    (again,) = (await post(client, "again", links=[run["link"]]))["runs"]
+    assert (again["rows"], again["link"]) == (run["rows"], run["link"])
+
+    def whole(tape):
+        return [json.loads(each)["n"] for each in tape.split("\n")[1:]]
+
+    assert sum(whole((await client.get("/drive/view/modern/tape")).text)) == sum(whole(before))
+    return run
+
+
+async def drive_two_profiles(client):
+    both = (await post(client, "beside", profiles=["classic", "modern"]))["runs"]
+    assert [each["profile"] for each in both] == ["classic", "modern"]
+    answers = (await post(client, "do", **PUBLISH, after={"classic": both[0]["rows"], "modern": 3}))["runs"]
+    assert [each["result"] for each in answers] == [1, 1]
+    assert answers[1]["news"] == [{"anew": True}]
+    return answers
+
+
+async def ask_for_nonsense(client, run, answers):
+    elsewhere = Drive.of_link(run["link"])
+    elsewhere.script = "/somebody/s/lesson"
+    for path, body in (
+        ("fork", {"rows": {"modern": "x"}}),
+        ("fork", {"rows": {"modern": 10**9}}),
+        ("fork", []),
+        ("again", {"links": ["x"]}),
+        ("again", {"links": []}),
+        ("again", {"links": [elsewhere.link()]}),
+        ("beside", {"profiles": ["old"]}),
+    ):
+        refused = await client.post(f"/drive/{path}", json=body, headers=TOKEN)
+        assert refused.status_code == 400
+        assert refused.json()["error"].endswith((".", "?"))
+    elsewhere.close()
+    for content in ("no json", "[]", json.dumps({"do": "dance"}), "x" * 70_000):
+        answer = (await client.post("/drive/do", content=content, headers=TOKEN)).json()
+        assert {each["error"] for each in answer["runs"]} != set()
+        assert [each["rows"] for each in answer["runs"]] == [each["rows"] for each in answers]

@@ -10,7 +10,15 @@ from pykka import ActorDeadError
 from tests.message_store.actors_kit import LIMIT, STORE, StoreHost, Watched
 from tests.message_store.kit import FOLDER, QUARANTINE, body_of, msg_id, new_disk, record
 from tests.support.schedulers import end_of
-from warrenmq.actors.store.messages import ClientDying, JobDone, Read, Register, SyncTimeout
+from warrenmq.actors.store.messages import (
+    CREDIT_BYTES,
+    ClientDying,
+    JobDone,
+    Read,
+    Register,
+    SyncTimeout,
+    Writes,
+)
 from warrenmq.actors.store.process import MsgStore
 from warrenmq.message_store.tables import Client
 from warrenmq.runtime import CallFailed, Simulation
@@ -150,6 +158,35 @@ def test_a_store_that_falls_behind_blocks_its_client_and_lets_it_go_on_later(run
     go.set()
     host.confirmed(queue, *range(100))
     host.until(lambda: not host.ask(queue, lambda q: q.client.blocked))
+
+
+def test_large_bodies_use_up_the_credit_by_their_bytes(runtime) -> None:
+    host = StoreHost(runtime, new_disk(), Settings(msg_store_credit_disc_bound=(100, 20)))
+    host.start()
+    queue = host.queue("q")
+    arrived, go = host.gate("datasync", ".rdq")
+    host.write(queue, 0)
+    assert arrived.wait(LIMIT)
+
+    def write(number: int, size: int) -> None:
+        host.ask(queue, lambda q: (q.client.write(msg_id(number), bytes(size)), q.client.send()))
+
+    write(1, 98 * CREDIT_BYTES)
+    assert not host.ask(queue, lambda q: q.client.blocked)
+    write(2, 1)
+    assert host.ask(queue, lambda q: q.client.blocked)
+    write(3, 1_000 * CREDIT_BYTES)  # more than all
+    go.set()
+    host.confirmed(queue, *range(4))
+    host.until(lambda: not host.ask(queue, lambda q: q.client.blocked))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "credit"),
+    [([0] * 5, 5), ([CREDIT_BYTES] * 5, 5), ([CREDIT_BYTES * 3, 1], 3), ([CREDIT_BYTES * 2 - 1], 1)],
+)
+def test_a_batch_takes_one_credit_a_message_or_more(sizes, credit) -> None:
+    assert Writes(b"", [(b"", bytes(size)) for size in sizes]).credit == credit
 
 
 def test_a_full_disk_makes_writes_wait_while_removes_go_on(host, logs) -> None:

@@ -138,19 +138,9 @@ def test_types_have_rabbitmqs_names() -> None:
         None,
     ]
     names = [
-        "bool",
-        "signedint",
-        "long",
-        "longstr",
-        "double",
-        "binary",
-        "binary",
-        "table",
-        "array",
-        "timestamp",
-        "decimal",
-        "void",
-    ]
+        "bool", "signedint", "long", "longstr", "double", "binary", "binary", "table", "array", "timestamp",
+        "decimal", "void",
+    ]  # fmt: skip
     assert [type_name(value) for value in values] == names
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import math
 import mmap
 import resource
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -129,3 +131,30 @@ def test_the_ratio_is_used_of_limit(used: int | None, limit: int | None, ratio: 
 )
 def test_the_memory_alarm_is_due_above_the_limit(used: int | None, limit: int, due: bool) -> None:
     assert is_memory_short(used, limit) is due
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_stats"), reason="the C library is not glibc")
+def test_threads_share_one_heap() -> None:
+    found = subprocess.run([sys.executable, "-c", _HEAPS], capture_output=True, text=True, check=True)
+    assert found.stderr.count("Arena ") == 1
+
+
+_HEAPS = """
+import ctypes, threading
+from warrenmq.seams.memory import have_one_heap
+
+have_one_heap()
+meeting = threading.Barrier(4)
+
+def allocate():
+    meeting.wait()
+    bytes(100_000)
+    meeting.wait()
+
+threads = [threading.Thread(target=allocate) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+ctypes.CDLL(None).malloc_stats()
+"""

@@ -3,6 +3,7 @@
 import ast
 import inspect
 import re
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +40,17 @@ def test_the_first_word_of_a_docstring_is_no_interrogative_or_pronoun():
         if text.split()[0].rstrip(",:").lower() in RIDDLES
     ]
     assert not riddles
+
+
+def test_a_comment_stands_above_its_statement_not_behind_the_bracket_that_ends_it():
+    """The formatter breaks a line for the sake of a comment that no longer fits behind it."""
+    behind = [
+        f"{name}: {line.strip()}"
+        for name, module in modules().items()
+        for line in Path(module.path).read_text().splitlines()
+        if re.match(r"\s*[])}][\s:,)\]}]*# (?!fmt: |noqa|type: )", line)
+    ]
+    assert not behind
 
 
 def public_names():

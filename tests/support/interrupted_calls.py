@@ -38,10 +38,8 @@ def interrupt(number: int, call: Callable[[], Any]) -> str:
     sys.settrace(trace)
     try:
         call()
-    except (
-        Interrupt,
-        warrenmq.ResourceError,
-    ):  # the latter where threading.Thread.start makes a RuntimeError of it
+    except (Interrupt, warrenmq.ResourceError):
+        # the latter where threading.Thread.start makes a RuntimeError of it
         pass
     finally:
         sys.settrace(None)

@@ -61,17 +61,9 @@ class Rates:
     """
 
     __slots__ = (
-        "_since",
-        "ack_egress",
-        "ack_ingress",
-        "acked",
-        "arrived",
-        "delivered",
-        "egress",
-        "ingress",
-        "left",
+        "_since", "ack_egress", "ack_ingress", "acked", "arrived", "delivered", "egress", "ingress", "left",
         "most_ahead",
-    )
+    )  # fmt: skip
 
     def __init__(self, now: int) -> None:
         """`now` is in nanoseconds, as everywhere here."""

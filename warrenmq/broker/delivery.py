@@ -35,16 +35,8 @@ class Subscription:
     """One incarnation of a consumer in one incarnation of its queue process: where its acks go."""
 
     __slots__ = (
-        "_acks",
-        "client",
-        "consumer_id",
-        "lapsed",
-        "no_ack",
-        "queue",
-        "ref",
-        "runtime",
-        "settled_up_to",
-    )
+        "_acks", "client", "consumer_id", "lapsed", "no_ack", "queue", "ref", "runtime", "settled_up_to",
+    )  # fmt: skip
 
     def __init__(
         self, client: BrokerClient, queue: str, ref: ActorRef[Any], consumer_id: int, *, no_ack: bool

@@ -42,14 +42,8 @@ class MessageOptions(TypedDict, total=False):
 
 
 _PROPERTIES = (
-    "priority",
-    "headers",
-    "expiration",
-    "message_id",
-    "correlation_id",
-    "reply_to",
-    "content_type",
-)
+    "priority", "headers", "expiration", "message_id", "correlation_id", "reply_to", "content_type",
+)  # fmt: skip
 _NAMES = frozenset(MessageOptions.__annotations__)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

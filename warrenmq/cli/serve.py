@@ -17,6 +17,7 @@ from warrenmq.cli._tls import tls_context
 from warrenmq.errors import CallerError
 from warrenmq.log import Log
 from warrenmq.seams.descriptors import raise_limit
+from warrenmq.seams.memory import have_one_heap
 from warrenmq.settings import ENVIRONMENT_PREFIX, Settings, with_form
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ def run(args: argparse.Namespace) -> int:
         raise CallerError(msg) from why
 
     raise_limit()
+    have_one_heap()
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

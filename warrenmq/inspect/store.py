@@ -30,6 +30,8 @@ from warrenmq.message_store.rdq import EXTENSION, HEAD, MARKER, OVERHEAD, RABBIT
 from warrenmq.message_store.scan import Gap, Trust, scan, whole_records
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from warrenmq.inspect.reading import File, Findings
 
 _MOST_OFFSET = 1 << 44
@@ -223,13 +225,18 @@ class InspectedStore:
             if file is None:
                 continue
             with file:
-                for msg_id, offset, total in whole_records(file, self._wanted):
-                    if msg_id not in self._wanted:
-                        size = min(_TAIL, total)
-                        for inner in _INNER_ID.findall(file.pread(size, offset + total - size)):
-                            if inner in missing:
-                                self._another(inner, Place(name, offset, total, Trust.BAD_ID))
-                                file.note(offset, f"message {inner.hex()}: {_WHY_LOST[Trust.BAD_ID]}")
+                for inner, offset, total in self._inner_ids(file):
+                    if inner in missing:
+                        self._another(inner, Place(name, offset, total, Trust.BAD_ID))
+                        file.note(offset, f"message {inner.hex()}: {_WHY_LOST[Trust.BAD_ID]}")
+
+    def _inner_ids(self, file: File) -> Iterator[tuple[bytes, int, int]]:
+        """Ids inside the messages of records that nobody refers to, with offset and size of the record."""
+        for msg_id, offset, total in whole_records(file, self._wanted):
+            if msg_id not in self._wanted:
+                size = min(_TAIL, total)
+                for inner in _INNER_ID.findall(file.pread(size, offset + total - size)):
+                    yield inner, offset, total
 
     def _is_mc(self, place: Place) -> bool:
         file = self._file(place.file)

@@ -29,18 +29,9 @@ from warrenmq.trace.schema import Row
 STYLE = "lessons.css"
 FAR = 30
 """Rows before a mark among which the caption of a picture is looked for."""
-_SMALL_TALK = frozenset(
-    {
-        Ev.RECV,
-        Ev.MARK,
-        Ev.FILE_STATE,
-        Ev.QUEUE_RESTS,
-        Ev.CHILD_START,
-        Ev.ACTOR_START,
-        Ev.ROUTED,
-        Ev.RAM_TARGET,
-    }
-)
+_SMALL_TALK = frozenset({
+    Ev.RECV, Ev.MARK, Ev.FILE_STATE, Ev.QUEUE_RESTS, Ev.CHILD_START, Ev.ACTOR_START, Ev.ROUTED, Ev.RAM_TARGET,
+})  # fmt: skip
 _TOLD = frozenset({"Publish", "Writes", "Removes"})
 _POLICY = "default-src 'none'; style-src 'self' file:; img-src data:; frame-src 'self' file:; base-uri 'none'; form-action 'none'"
 _MARKUP = (

@@ -30,18 +30,8 @@ from warrenmq.errors import CallerError
 from warrenmq.lens.predict import Count, condition
 
 LOOKS = (
-    "tree",
-    "mail",
-    "publisher",
-    "exchanges",
-    "queue",
-    "index",
-    "stores",
-    "flying",
-    "cache",
-    "memory",
-    "alarms",
-)
+    "tree", "mail", "publisher", "exchanges", "queue", "index", "stores", "flying", "cache", "memory", "alarms",
+)  # fmt: skip
 """The parts of the picture that a step may point at."""
 ANSWERS = 3
 _ANSWER = re.compile(r"(?P<text>.+?)\s*`(?P<condition>[^`]+)`")

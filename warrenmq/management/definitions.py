@@ -41,19 +41,10 @@ _ABOUT = frozenset(
      "original_cluster_name", "original_vhost_name")
 )  # fmt: skip
 """Keys that tell the origin of the definitions."""
-_KNOWN = frozenset(
-    (
-        "users",
-        "vhosts",
-        "permissions",
-        "topic_permissions",
-        "parameters",
-        "policies",
-        "queues",
-        "exchanges",
-        "bindings",
-    )
-)
+_KNOWN = frozenset((
+    "users", "vhosts", "permissions", "topic_permissions", "parameters", "policies", "queues", "exchanges",
+    "bindings",
+))  # fmt: skip
 
 
 @dataclass(slots=True)

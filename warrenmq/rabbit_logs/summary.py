@@ -13,18 +13,8 @@ from warrenmq.terminal import plain, table
 
 PERCENTS = (50, 90, 99)
 _COLUMNS = (
-    "queue",
-    "published",
-    "delivered",
-    "again",
-    "waiting",
-    "at most",
-    "in/s",
-    "out/s",
-    "p50 ms",
-    "p99 ms",
-    "order",
-)
+    "queue", "published", "delivered", "again", "waiting", "at most", "in/s", "out/s", "p50 ms", "p99 ms", "order",
+)  # fmt: skip
 
 
 def count(logs: TracingLogs) -> Traffic:

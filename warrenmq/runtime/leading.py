@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from warrenmq.errors import ResourceError
 from warrenmq.runtime.shortage import no_thread
-from warrenmq.runtime.workers import BATCH, MISSING, MOST_MINE, SLICE, Cell, Helper, here
+from warrenmq.runtime.workers import ALONE, BATCH, MISSING, MOST_MINE, SLICE, Cell, Helper, here
 from warrenmq.seams.blocking import tell
 
 if TYPE_CHECKING:
@@ -148,6 +148,7 @@ class Leader(Helper):
 
     def __init__(self, loop: SharedLoop) -> None:
         super().__init__()
+        self.in_a_row = ALONE  # it sends for all clients
         self._loop = loop
         self._baton = loop.baton
 

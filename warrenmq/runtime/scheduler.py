@@ -47,18 +47,9 @@ class Task:
     """One flow of control."""
 
     __slots__ = (
-        "actor",
-        "background",
-        "gone",
-        "greenlet",
-        "locks",
-        "name",
-        "shares",
-        "ticket",
-        "timed_out",
-        "waits_for",
+        "actor", "background", "gone", "greenlet", "locks", "name", "shares", "ticket", "timed_out", "waits_for",
         "woken_among",
-    )
+    )  # fmt: skip
 
     def __init__(self, name: str, *, actor: bool, background: bool = False) -> None:
         self.name = name

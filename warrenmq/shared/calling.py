@@ -1,4 +1,4 @@
-"""Translate requests of the Broker API (vhost/messages.py, queue/messages.py) into AMQP methods or calls of amqp/channel/rpc.py."""
+"""Translate requests of the Broker API (actors/vhost/messages.py, queue/messages.py) into AMQP methods or calls of amqp/channel/rpc.py."""
 
 from __future__ import annotations
 

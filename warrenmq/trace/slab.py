@@ -85,20 +85,9 @@ LARGE_BUDGET = 32 << 20
 
 
 SHORT_HEADER = (
-    "v",
-    "run",
-    "node",
-    "pid",
-    "boot",
-    "wall_ns",
-    "mono_ns",
-    "directory",
-    "vhost",
-    "machine",
-    "follows",
-    "untraced",
-    "slab",
-)
+    "v", "run", "node", "pid", "boot", "wall_ns", "mono_ns", "directory", "vhost", "machine", "follows",
+    "untraced", "slab",
+)  # fmt: skip
 """The keys of a segment's header that the first page repeats."""
 
 

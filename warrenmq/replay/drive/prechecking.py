@@ -1,4 +1,4 @@
-"""One unit through everything: the prechecks, the machines that have none, the actor_summaries."""
+"""Run one unit through the prechecks, the machines that have none, and the summaries of actors."""
 
 from __future__ import annotations
 

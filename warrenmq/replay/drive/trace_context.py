@@ -21,19 +21,10 @@ Name = tuple[str, str]
 
 UNDELIVERED = int(Ev.UNDELIVERED)
 FAREWELLS = frozenset({Ev.ACTOR_STOP, Ev.UNDELIVERED})
-RARE = frozenset(
-    {
-        Ev.ACTOR_START,
-        Ev.ACTOR_STOP,
-        Ev.QUEUE_RECOVERED,
-        Ev.STORE_RECOVERED,
-        Ev.QUEUE_CLOSED,
-        Ev.STORE_CLOSED,
-        Ev.QI_SYNC,
-        Ev.RUN_END,
-        Ev.DROP,
-    }
-)
+RARE = frozenset({
+    Ev.ACTOR_START, Ev.ACTOR_STOP, Ev.QUEUE_RECOVERED, Ev.STORE_RECOVERED, Ev.QUEUE_CLOSED, Ev.STORE_CLOSED,
+    Ev.QI_SYNC, Ev.RUN_END, Ev.DROP,
+})  # fmt: skip
 
 IS_ACT = bytes(event not in FAREWELLS for event in range(256))
 IS_WORK = bytes(event > UNDELIVERED for event in range(256))

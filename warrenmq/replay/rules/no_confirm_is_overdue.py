@@ -6,7 +6,7 @@ from warrenmq.replay.drive.machines import Finding, Outcome
 from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext, Who
 from warrenmq.replay.explain.evidence import Near, OfMessage
 from warrenmq.replay.explain.story import Chain, Link, Story, event_of, links_of
-from warrenmq.replay.rules.passes.confirms import OWED_SQL, Confirms, Open, Windows
+from warrenmq.replay.rules.passes.confirms import HI, LO, OWED_SQL, SEQ, Confirms, Open, Windows
 from warrenmq.replay.rules.rule import Exercised, Judge, Rule
 from warrenmq.trace.events import CONFIRM_DURABLE, Ev, Publish
 
@@ -42,15 +42,15 @@ def _waits_for_nothing(who: Who, state: Windows, context: TraceContext, outcome:
             together[0]
             for window in state.windows.values()
             for together in window.owed()
-            if together[0][0] < together[0][1] and window.syncs - window.waited_until(together) >= OVERDUE
+            if together[0][LO] < together[0][HI] and window.syncs - window.waited_until(together) >= OVERDUE
         ),
         default=None,
     )
     if overdue is not None:
-        text = f"{overdue[0]} has no confirm, and lacked nothing for it {OVERDUE} syncs ago"
-        rows = ((*who, overdue[5]),)
+        text = f"{overdue[LO]} has no confirm, and lacked nothing for it {OVERDUE} syncs ago"
+        rows = ((*who, overdue[SEQ]),)
         outcome.findings.append(
-            Finding("C4", f"queue {context.name(who)}", text, rows, state.last_sync_t, (who,), (overdue[0],))
+            Finding("C4", f"queue {context.name(who)}", text, rows, state.last_sync_t, (who,), (overdue[LO],))
         )
 
 

@@ -33,18 +33,10 @@ def _room_for_live_records(file: File, _mark: int, size: int) -> str:
     return ""
 
 
-_DECIDING = frozenset(
-    {
-        Ev.FILE_STATE,
-        Ev.APPEND,
-        Ev.STORE_REMOVE,
-        Ev.REF_DROPPED,
-        Ev.REF_RECOVERED,
-        Ev.GC_MOVE,
-        Ev.GC_DONE,
-        Ev.TRUNCATE,
-    }
-)
+_DECIDING = frozenset({
+    Ev.FILE_STATE, Ev.APPEND, Ev.STORE_REMOVE, Ev.REF_DROPPED, Ev.REF_RECOVERED, Ev.GC_MOVE, Ev.GC_DONE,
+    Ev.TRUNCATE,
+})  # fmt: skip
 
 
 def _explain(story: Story) -> Chain:

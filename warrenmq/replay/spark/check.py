@@ -45,20 +45,8 @@ _WHOSE = ("directory", "vhost")
 _LATER = {"run_actors": "null", "directory": "''", "vhost": "''"}
 """Columns that older rows do not have, and what stands for them: one broker, and any number of actors."""
 _GIVEN = (
-    "run",
-    "actor",
-    "kind",
-    "parent_id",
-    "actor_rows",
-    "t",
-    "seq",
-    "msg",
-    "peer_id",
-    "pseq",
-    "a",
-    "b",
-    "c",
-)
+    "run", "actor", "kind", "parent_id", "actor_rows", "t", "seq", "msg", "peer_id", "pseq", "a", "b", "c",
+)  # fmt: skip
 _NEEDED = (*_GIVEN, "actor_id", "ev_id", "flag_id")
 _WHO = "shiftleft(actor_id, 16) | shiftleft(ev_id, 8) | flag_id as who"
 _NULLABLE = {"actor", "kind", "parent_id", "actor_rows"}
@@ -297,16 +285,8 @@ _ENTRIES = pa.schema([
     *_NAMED, *((name, pa.int64()) for name in FrameEntry._fields), ("starts", pa.list_(pa.list_(pa.int64()))),
 ])  # fmt: skip
 _COVERED = (
-    "first_seq",
-    "last_seq",
-    "rows",
-    "gaps",
-    "missing_rows",
-    "stopped",
-    "known_until",
-    "t_first",
-    "t_last",
-)
+    "first_seq", "last_seq", "rows", "gaps", "missing_rows", "stopped", "known_until", "t_first", "t_last",
+)  # fmt: skip
 _ACTORS = pa.schema([
     *_NAMED,
     *((name, pa.bool_() if name == "stopped" else pa.int64()) for name in _COVERED),

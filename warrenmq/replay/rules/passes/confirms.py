@@ -72,7 +72,9 @@ _confirm = Confirm.getter("t", "seq", "who", "message", "first_seq_id", "count")
 _on_disk = OnDisk.getter("who", "message")
 
 Block = list[int]
-"""[lo, hi, message of lo, flags of PUBLISH, syncs before it, its seq]; an answered block has lo == hi."""
+"""Publishes that wait together; an answered block has LO == HI.  A list, as millions are made."""
+LO, HI, MSG, FLAGS, SYNCS, SEQ = range(6)
+"""Of a Block: its sequence ids are LO to HI - 1; the message of LO; flags of the PUBLISH, how many syncs came before it, its seq."""
 
 Confirmed = tuple[int, int, int, int, int, int]
 """(lo, hi, message of lo, kind, seq, t)."""
@@ -144,33 +146,33 @@ class Window:
             lo = older
         blocks = self.blocks
         i = self.head
-        if i < len(blocks) and not blocks[i][0] <= lo < blocks[i][1]:
+        if i < len(blocks) and not blocks[i][LO] <= lo < blocks[i][HI]:
             i = max(i, bisect_right(blocks, lo, i, key=_low) - 1)
         while lo < hi:
-            if i >= len(blocks) or not blocks[i][0] <= lo < blocks[i][1]:
+            if i >= len(blocks) or not blocks[i][LO] <= lo < blocks[i][HI]:
                 self.odd.append(Odd(lo, -1, kind, 0, seq, t))
-                while i < len(blocks) and blocks[i][0] <= lo:
+                while i < len(blocks) and blocks[i][LO] <= lo:
                     i += 1
-                if i == len(blocks) or blocks[i][0] >= hi:
+                if i == len(blocks) or blocks[i][LO] >= hi:
                     break
-                lo = blocks[i][0]
+                lo = blocks[i][LO]
             block = blocks[i]
-            end = min(hi, block[1])
-            if block[1] - block[0] == 1 and self._is_fine(block, kind, fine):  # by far the commonest
-                block[0] = lo = end
+            end = min(hi, block[HI])
+            if block[HI] - block[LO] == 1 and self._is_fine(block, kind, fine):  # by far the commonest
+                block[LO] = lo = end
                 i += 1
                 continue
             self._answer(block, lo, end, kind, seq, t, fine)
-            if lo > block[0]:
-                if end < block[1]:
-                    blocks.insert(i + 1, [end, block[1], block[2] + end - block[0], *block[3:]])
-                block[1] = lo
+            if lo > block[LO]:
+                if end < block[HI]:
+                    blocks.insert(i + 1, [end, block[HI], block[MSG] + end - block[LO], *block[FLAGS:]])
+                block[HI] = lo
             else:
-                block[2] += end - lo
-                block[0] = end
+                block[MSG] += end - lo
+                block[LO] = end
             lo = end
             i += 1
-        while self.head < len(blocks) and blocks[self.head][0] == blocks[self.head][1]:
+        while self.head < len(blocks) and blocks[self.head][LO] == blocks[self.head][HI]:
             self.head += 1
         if self.head > 1000:
             del blocks[: self.head]
@@ -178,20 +180,20 @@ class Window:
 
     def _is_fine(self, block: Block, kind: int, fine: Answers) -> bool:
         """A block of one message, in the store or not."""
-        flags = block[3] & 0xFF
-        report = self.on_disk.get(block[2], 0) & _REPORTS if flags & IN_STORE else 0
-        if not fine[flags, kind, block[0] < self.synced, report]:
+        flags = block[FLAGS] & 0xFF
+        report = self.on_disk.get(block[MSG], 0) & _REPORTS if flags & IN_STORE else 0
+        if not fine[flags, kind, block[LO] < self.synced, report]:
             return False
         if report and kind == CONFIRM_DURABLE:
-            del self.on_disk[block[2]]
+            del self.on_disk[block[MSG]]
         return True
 
     def _answer(self, block: Block, lo: int, hi: int, kind: int, seq: int, t: int, fine: Answers) -> None:
         """Decide about each message in the store; the others are decided together, by the first, and by the first that is not synced."""
-        flags = block[3] & 0xFF
+        flags = block[FLAGS] & 0xFF
         reports = {lo: 0}
         if flags & IN_STORE and kind == CONFIRM_DURABLE:
-            msg = block[2] - block[0]
+            msg = block[MSG] - block[LO]
             reports = {id_: self.on_disk.pop(msg + id_, 0) & _REPORTS for id_ in range(lo, hi)}
         elif lo < self.synced < hi:
             reports[self.synced] = 0
@@ -208,7 +210,7 @@ class Window:
         """
         together: list[Block] = []
         for block in [*self.blocks[self.head :], [0, 0, 0, 0, 0, 0]]:
-            if not block[3] & _CONTINUES:
+            if not block[FLAGS] & _CONTINUES:
                 if together and all(map(self._is_safe, together)):
                     yield together
                 together = []
@@ -222,7 +224,7 @@ class Window:
             if flags & IN_STORE
             for place in range(hi - lo)
         )
-        return max([together[-1][4] + 1, *reports])
+        return max([together[-1][SYNCS] + 1, *reports])
 
     def _is_safe(self, block: Block) -> bool:
         lo, hi, msg, flags, *_ = block
@@ -243,7 +245,9 @@ class Window:
                 self.start = later.start
             self.next = later.next
             self.synced = max(self.synced, later.synced)
-            self.blocks += [[*block[:4], block[4] + before, block[5]] for block in later.blocks[later.head :]]
+            self.blocks += [
+                [*block[:SYNCS], block[SYNCS] + before, block[SEQ]] for block in later.blocks[later.head :]
+            ]
         self._take_in(later.heard, before)
         self.on_disk |= {
             msg: reason and reason + (before << _REASON) for msg, reason in later.on_disk.items()
@@ -258,7 +262,7 @@ class Window:
 
 
 def _low(block: Block) -> int:
-    return block[0]
+    return block[LO]
 
 
 class Windows:
