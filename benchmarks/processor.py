@@ -113,6 +113,14 @@ def one_to_each(queues: list[warrenmq.Queue], _batch: int) -> None:
         confirm.result(60)
 
 
+def publish_and_get(queues: list[warrenmq.Queue], _batch: int) -> None:
+    """One thread publishes to each queue in turn, waits for the confirm, gets the message, and acks it."""
+    for number in range(LONE):
+        queue = queues[number % len(queues)]
+        queue.publish(BODY).result(60)
+        queue.get().ack()
+
+
 class Measure(NamedTuple):
     """A measure, and how many messages it sends, to how many queues."""
 
@@ -132,6 +140,8 @@ MEASURES = {
     "drain": Measure(drain, filled=True),
     "get_and_ack": Measure(get_and_ack, filled=True),
     "steady": Measure(steady),
+    "publish_and_get": Measure(publish_and_get, LONE),
+    "publish_and_get_each": Measure(publish_and_get, LONE, QUEUES),
     "one_to_each": Measure(one_to_each, MESSAGES // 10 // QUEUES * QUEUES, QUEUES),
 }
 

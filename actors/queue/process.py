@@ -286,7 +286,7 @@ class QueueProcess(Server):
             state.group_commit.paused(in_vain=not more)
             if more:
                 return  # the mailbox will be empty once more
-        if not (state.must_sync and self.suspend(state.begin_sync, self._make_safe)):
+        if state.sync_trigger is None or not self.suspend(state.begin_sync, self._make_safe):
             self._make_safe()
 
     def _make_safe(self) -> None:

@@ -449,21 +449,19 @@ class QueueState:
         return self.group_commit.pauses(sum(self.output.delivered))
 
     @property
-    def must_sync(self) -> bool:
-        """True if `make_safe` syncs: for confirms, or as what nobody waits for has waited long enough."""
-        return bool(self.unconfirmed.unsynced) or self.index_sync.due
-
-    @property
-    def _why_sync(self) -> Trigger:
-        return Trigger.MAILBOX_EMPTY if self.unconfirmed.unsynced else Trigger.TIMER
+    def sync_trigger(self) -> Trigger | None:
+        """Why `make_safe` syncs: for confirms, or as what nobody waits for has waited long enough; None if it does not."""
+        if self.unconfirmed.unsynced:
+            return Trigger.MAILBOX_EMPTY
+        return Trigger.TIMER if self.index_sync.due else None
 
     def begin_sync(self, waiter: Waiter) -> bool:
-        """Begin the sync of `make_safe`, which has to be called when the waiter is told; False, and nothing was begun, where that cannot be."""
-        if self.index_sync.disk_full:
+        """Begin the sync of `make_safe`, which has to be called when the waiter is told; False, and nothing was begun, where there is none or that cannot be."""
+        if (trigger := self.sync_trigger) is None or self.index_sync.disk_full:
             return False
         began = self._monotonic_ns()
         try:
-            files = self.vq.index.to_sync(self._why_sync)
+            files = self.vq.index.to_sync(trigger)
         except OSError:  # `make_safe` meets it again
             return False
         if not files or not self._disk.begin_sync(files, waiter):
@@ -474,9 +472,9 @@ class QueueState:
     def make_safe(self) -> None:
         """The rest of an empty mailbox, once deliveries are on their way: sync the index."""
         index_sync, vq, index = self.index_sync, self.vq, self.vq.index
-        if self.must_sync and not index_sync.disk_full:
+        if (trigger := self.sync_trigger) is not None and not index_sync.disk_full:
             is_idle = index_sync.due
-            self.sync(self._why_sync)
+            self.sync(trigger)
             if is_idle and index.dirty_count and not (vq.ready or vq.unacked) and not index_sync.disk_full:
                 index_sync.guarded(index.begin_flush)  # an empty queue needs no disk
         else:
