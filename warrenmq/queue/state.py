@@ -450,7 +450,7 @@ class QueueState:
 
     @property
     def sync_trigger(self) -> Trigger | None:
-        """Why `make_safe` syncs: for confirms, or as what nobody waits for has waited long enough; None if it does not."""
+        """The reason for which `make_safe` syncs: confirms, or what nobody waits for has waited long enough; None if it does not."""
         if self.unconfirmed.unsynced:
             return Trigger.MAILBOX_EMPTY
         return Trigger.TIMER if self.index_sync.due else None

@@ -285,7 +285,7 @@ _ENTRIES = pa.schema([
     *_NAMED, *((name, pa.int64()) for name in FrameEntry._fields), ("starts", pa.list_(pa.list_(pa.int64()))),
 ])  # fmt: skip
 _COVERED = (
-    "first_seq", "last_seq", "rows", "gaps", "missing_rows", "stopped", "known_until", "t_first", "t_last",
+    "last_seq", "rows", "gaps", "missing_rows", "stopped", "known_until", "t_first", "t_last",
 )  # fmt: skip
 _ACTORS = pa.schema([
     *_NAMED,
