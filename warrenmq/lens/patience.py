@@ -2,6 +2,7 @@
 
 Its loop may wait for something that never happens, in virtual time, turn by turn, or without any call of ours.  So a thread beside it looks
 at the clock of its processor time, which stands still where the machine is busy with something else, and has Python raise TookTooLong in it.
+It raises it again later: an actor's loop, in which it may come, ends all actors of the process for it (Pykka's rule) and goes on.
 What has been raised is always received: taken back, it would leave CPython 3.11 with a sign of it for ever, at which every thread that
 is traced (a debugger, coverage) spins.
 """
@@ -23,6 +24,8 @@ T = TypeVar("T")
 MOST_SECONDS = 10.0
 """Of processor time; the lessons of this package take one or two."""
 _LOOK = 0.1
+_AGAIN = 1.0
+"""Seconds of processor time that the code has to end after each TookTooLong."""
 
 
 class TookTooLong(BaseException):
@@ -51,10 +54,11 @@ def _patience(seconds: float) -> Iterator[None]:
     until, over = clock() + seconds, threading.Event()
 
     def watch() -> None:
+        nonlocal until
         while not over.wait(_LOOK):
             if clock() > until:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(me, ctypes.py_object(TookTooLong))
-                return
+                until = clock() + _AGAIN
 
     watcher = threading.Thread(target=watch, name="patience", daemon=True)
     watcher.start()
