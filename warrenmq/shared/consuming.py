@@ -53,7 +53,7 @@ class ConsumerChannel(_SettlingChannel):
                 f"prefetch is {request.prefetch}; a process that does not own the directory takes at most {MOST_PREFETCH}, or 0"
             )
         self._outlet = request.outlet
-        """Where the application's Consumer takes deliveries from."""
+        """The channel from which the application's Consumer takes deliveries."""
         self._holder = None if request.ack_deadline is None else request.ack_deadline.holder
         self._no_ack = request.no_ack
         self._own = own

@@ -172,7 +172,7 @@ class _NoRecord(Exception):
         super().__init__(reason)
         self.reason = reason
         self.resume = resume
-        """Where records follow for certain; 0 if that is to be found out."""
+        """The offset from which records follow for certain; 0 if that is to be found out."""
 
 
 class _Reader:
@@ -204,7 +204,7 @@ class _Reader:
         self._last_size = -1
         """The size of the body that the last publish has."""
         self._look_again = 0
-        """Where it is worth looking again whether the next publishes are all alike."""
+        """The offset from which it is worth looking again whether the next publishes are all alike."""
 
     def read(self) -> Reading:
         data, reading = self._data, self._reading
