@@ -18,7 +18,7 @@ from pykka import ActorRef
 from tests.support.schedulers import LIMIT, Worker, busy, do, take, until
 from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.errors import ResourceError
-from warrenmq.runtime import NO_REPLY, Pool, Server, workers
+from warrenmq.runtime import NO_REPLY, Pool, Server, helper, workers
 from warrenmq.runtime.waiting import Channel, Event
 from warrenmq.seams.blocking import THIS_THREAD
 
@@ -189,7 +189,7 @@ class Patient(Helpable):
 def patient(pool):
     """This thread alone has called it, so that it is expected to wait for the next call and to run it."""
     made = pool.start(Patient, pool.channel())
-    for _ in range(workers.ALONE + 2):
+    for _ in range(helper.ALONE + 2):
         pool.call(made, [], LIMIT)
         until(pool, lambda: not pool._workers.computing)
     return made
@@ -242,7 +242,7 @@ def test_a_thread_that_soon_waits_calls_no_worker(pool, patient, called):
 
 
 def test_a_thread_that_waits_for_nothing_calls_a_worker(pool, patient, called):
-    for number in range(workers.SOON + 1):
+    for number in range(helper.SOON + 1):
         assert not called
         pool.cast(patient, f"text {number}")
     assert called
@@ -263,7 +263,7 @@ def test_an_empty_mailbox_is_left_to_the_thread_that_comes_next_while_it_is_alon
     prompt = pool.start(Prompt, pool.channel())
     prompt._actor_weakref().can_wait = lambda kinds: not kinds
     until(pool, lambda: not pool._workers.computing)
-    for _ in range(workers.ALONE + 2):
+    for _ in range(helper.ALONE + 2):
         pool.call(prompt, [], LIMIT)
         until(pool, lambda: not pool._workers.computing)
     called.clear()

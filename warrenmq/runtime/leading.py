@@ -25,8 +25,9 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from warrenmq.errors import ResourceError
+from warrenmq.runtime.helper import ALONE, MOST_MINE, Helper
 from warrenmq.runtime.shortage import no_thread
-from warrenmq.runtime.workers import ALONE, BATCH, MISSING, MOST_MINE, SLICE, Cell, Helper, here
+from warrenmq.runtime.workers import BATCH, MISSING, SLICE, Cell, here
 from warrenmq.seams.blocking import tell
 
 if TYPE_CHECKING:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pykka import ActorRegistry
 
 from warrenmq.errors import ResourceError
+from warrenmq.runtime.helper import Helper
 from warrenmq.runtime.life import inbox_of
 from warrenmq.runtime.server import Server
 from warrenmq.runtime.suspension import PooledSuspension
 from warrenmq.runtime.threads import Threads
 from warrenmq.runtime.waiting import Channel, Event
 from warrenmq.runtime.wheel import TICK_NS, Wheel
-from warrenmq.runtime.workers import Cell, Helper, here
+from warrenmq.runtime.workers import Cell, here
 
 if TYPE_CHECKING:
     from collections.abc import Callable

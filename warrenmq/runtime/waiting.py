@@ -26,9 +26,10 @@ from queue import Empty
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
+from warrenmq.runtime.helper import Helper
 from warrenmq.runtime.signals import PutOff
 from warrenmq.runtime.thread_event import ThreadEvent
-from warrenmq.runtime.workers import BATCH, MISSING, Cell, Helper, Runner, here, wake
+from warrenmq.runtime.workers import BATCH, MISSING, Cell, Runner, here, wake
 from warrenmq.seams.blocking import tell
 
 if TYPE_CHECKING:

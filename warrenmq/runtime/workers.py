@@ -11,7 +11,7 @@ finds it claimed may drop it for the same reason.
 
 Who runs.  `SIZE` workers at a time compute.  More are let in while some block: declared by `THIS_THREAD.blocking` in the seams, or
 found by the wheel, which takes a worker that has not moved for a tick for blocked.  A thread from outside that waits is a
-Helper (waiting.py), and so is that of an event loop (leading.py): it runs what its own sends made ready, and is not counted, so
+Helper (helper.py), and so is that of an event loop (leading.py): it runs what its own sends made ready, and is not counted, so
 that it never takes a worker's place.
 
 Assumptions.  Operations of deque, dict, OrderedDict, set and list on these objects are atomic (C code under the GIL, with
@@ -61,13 +61,6 @@ STUCK = 1.0
 """Seconds in one slice after which an actor is called stuck."""
 MOST_PATIENT = 16
 """Messages in a mailbox that are looked at one by one whether they can wait."""
-SOON = 4
-"""Sends within which a thread from outside is expected to wait, if it did so the last time."""
-ALONE = 16
-"""Sends of a thread from outside, with none of another thread between them, from which on it leaves what can wait to itself: a worker serves
-several threads with fewer changes of thread than they do themselves."""
-MOST_MINE = 32
-"""Cells that a thread from outside remembers to have made ready."""
 
 MISSING = object()
 
@@ -181,6 +174,9 @@ class Runner:
         """True if it runs other actors next."""
         return False
 
+    def give_way(self) -> None:
+        """Called by the wheel when the actor that a thread from outside runs has not come back for a tick."""
+
     def wake(self, bell: threading.Lock) -> None:
         """Wake the thread that waits for a lock, now or soon."""
         ring(bell)
@@ -195,74 +191,6 @@ class Runner:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         pass
-
-
-class Helper(Runner):
-    """A thread from outside that waits now and then.
-
-    mine     cells that its own sends made ready, or the actors that it ran: the ones that it may run
-    sent     the classes of messages that made one ready since it waited last, the last SOON of them
-    hurries  classes of messages behind which it did not wait soon, the last time; behind all others it is expected to
-    in_a_row its sends that made an actor ready, since another thread's did
-    is_main  it is the main thread, in which the handlers of signals run
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.mine: deque[Cell] = deque()
-        self.sent: list[type] = []
-        self.hurries: set[type] = set()
-        self.in_a_row = 0
-        self.is_main = threading.current_thread() is threading.main_thread()
-
-    def keep(self, cell: Cell, message: object) -> bool:
-        if not cell.helpable:
-            return False
-        if self.cell is not None:  # it runs it, or calls a worker when it leaves
-            if len(self.mine) >= MOST_MINE:
-                return False
-            self.mine.append(cell)
-            return True
-        if len(self.mine) >= MOST_MINE:
-            self.mine.popleft()
-        self.mine.append(cell)
-        kind = type(unwrapped(message))
-        self.sent.append(kind)
-        if len(self.sent) > SOON:
-            self.hurries.add(self.sent.pop(0))
-        # before it looks, so that who comes after the look calls a worker
-        cell.lazy = cell.workers.ticking
-        if cell.workers.latest is self:
-            self.in_a_row += 1
-        else:
-            cell.workers.latest = self
-            self.in_a_row = 0
-        return cell.lazy and (kind not in self.hurries or cell.can_wait())
-
-    def waits(self) -> None:
-        """Note that it waits now."""
-        self.hurries.difference_update(self.sent)
-        self.sent.clear()
-
-    def has_others(self) -> bool:
-        return any(cell in cell.workers.ready for cell in self.mine)
-
-    def __enter__(self) -> None:
-        self.hand_over()
-
-    def give_way(self) -> None:
-        """Called by the wheel when its actor has not come back for a tick."""
-
-    def hand_over(self) -> None:
-        """Leave to the workers what it might have run itself."""
-        while self.mine:
-            cell = self.mine.popleft()
-            if cell in cell.workers.ready:
-                # before it looks, so that who comes after the look calls a worker
-                cell.lazy = cell.workers.ticking
-                if not (cell.lazy and self.in_a_row >= ALONE and cell.can_wait()):
-                    cell.lazy = False
-                    cell.workers.call_worker()
 
 
 class Worker(Runner):
@@ -369,10 +297,10 @@ class Workers:
         self.computing: set[Worker] = set()
         self.idle: dict[Worker, None] = {}
         self.all: dict[Worker, None] = {}
-        self.helping: set[Helper] = set()
+        self.helping: set[Runner] = set()
         self.refused = 0
         self.turns = 0
-        self.latest: Helper | None = None
+        self.latest: Runner | None = None
         self.ticking = False
         """The wheel looks at the line every few milliseconds; set by it."""
         # Reentrant: garbage collection may run a `__del__` that sends, at any line.  Never held across a wait.
