@@ -70,8 +70,8 @@ def open(path: str | PathLike[str], *, settings: Settings | Mapping[str, Any] | 
 
 DELIVERIES_PER_TAKE = 128
 """Deliveries that one trip to the consumer's channel brings."""
-CANCEL_TIMEOUT = 1.0
-"""Seconds that a `get` with a timeout waits for the end of its consumer."""
+GRACE = 0.25
+"""Seconds beyond the timeout of a `get` in which its consumer may end."""
 IN_A_THREAD = 0.1
 """Seconds that a publish without credit waits in a worker thread before it makes room for others."""
 
@@ -353,14 +353,17 @@ class Queue(Named):
         if not timeout:
             return await in_thread(partial(self._queue.get, None, no_ack=no_ack), _requeue)
         delivery = None
+        clock = asyncio.get_running_loop().time
+        end = clock() + timeout + GRACE
         consumer = self.consume(1, no_ack)
         try:
             try:
                 delivery = await consumer.get(timeout)
             finally:
-                # then it is cancelled as soon as the owner of the directory answers
+                # if it takes longer, it is cancelled as soon as the owner of the directory answers
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(consumer.cancel(), CANCEL_TIMEOUT)
+                    async with asyncio.timeout_at(min(end, clock() + GRACE)):
+                        await consumer.cancel()
         except asyncio.CancelledError:  # while the consumer was cancelled
             _requeue(delivery)
             raise

@@ -168,3 +168,26 @@ def test_publishers_that_wait_fail_when_the_broker_is_closed(tmp_path: Path) -> 
             await publisher
 
     asyncio.run(main())
+
+
+def test_a_get_leaves_no_more_than_its_grace_for_the_end_of_its_consumer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited a second more for an owner that is stopped."""
+
+    async def main() -> None:
+        loop, ends = asyncio.get_running_loop(), []
+        real = asyncio.timeout_at
+        monkeypatch.setattr(asyncio, "timeout_at", lambda end: ends.append(end) or real(end))
+        async with aio.open(tmp_path) as broker:
+            queue = await broker.declare_queue("q")
+            for body in (None, b"1"):
+                begin = loop.time()
+                if body is not None:
+                    await queue.publish(body)
+                delivery = await queue.get(0.05)
+                assert (delivery and delivery.body) == body
+                assert begin < ends.pop() <= loop.time() + aio.GRACE
+            assert not ends
+
+    asyncio.run(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 
 import warrenmq
+from tests.broker.test_interrupted import Interrupt, alarms
 from tests.support.interrupted_calls import interrupt
 from tests.support.limits import LIMIT
+from warrenmq.actors.sending.message_sender import MessageSender
 
 
 def act(queue: warrenmq.Queue) -> None:
@@ -55,3 +58,31 @@ def test_a_queue_goes_on_wherever_a_call_was_interrupted(tmp_path: Path) -> None
             if not at:
                 break
         assert number > 100
+
+
+def test_what_an_interrupted_put_has_sent_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupted behind its send it was there and counted as not put, so that `join` returned before it was done."""
+    send = MessageSender.send
+
+    def interrupted(*arguments: Any) -> None:
+        send(*arguments)
+        signal.raise_signal(signal.SIGALRM)
+
+    with warrenmq.Queue(tmp_path) as queue, alarms():
+        with monkeypatch.context() as patched:
+            patched.setattr(MessageSender, "send", interrupted)
+            with pytest.raises(Interrupt):
+                queue.put_many([b"1", b"2"])
+        assert queue.qsize() == len(queue.peek(9)) == 2
+        for _ in range(2):
+            queue.get()
+            queue.task_done()
+        queue.join()
+
+
+def test_a_put_that_waits_is_interrupted_and_leaves_nothing(tmp_path: Path) -> None:
+    with warrenmq.Queue(tmp_path, settings={"vm_memory_high_watermark": 0.0}) as queue, alarms() as after:
+        after(0.05)
+        with pytest.raises(Interrupt):
+            queue.put(b"1")
+        assert queue.qsize() == 0

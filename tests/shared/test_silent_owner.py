@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import signal
 import socket
 import threading
@@ -17,7 +18,8 @@ import warrenmq
 from tests.shared.test_callers import in_time
 from tests.support.interrupted_calls import interrupt
 from tests.support.limits import LIMIT
-from tests.support.shared_directory import opened, owner_process
+from tests.support.shared_directory import SPAWN, opened, owner_process
+from warrenmq.amqp.server import AmqpServer
 from warrenmq.errors import Blocked, BrokerClosed, ResourceError
 from warrenmq.shared import links, patience
 from warrenmq.shared.attachment import Attachment
@@ -96,6 +98,32 @@ def test_calls_keep_their_timeouts_while_the_owner_is_stopped(
         consumer.cancel()
         wait_until(lambda: (queue.info().ready, queue.info().unacked, queue.info().consumers) == (7, 0, 0))
         assert [queue.get(LIMIT).body for _ in range(7)] == [b"%d" % each for each in range(2, 9)]
+
+
+def waits_for_a_signal(path: str, pipe: Any) -> None:
+    """An attached process, until it is killed."""
+    with opened(path) as broker:
+        pipe.send(broker.is_owner)
+        signal.pause()
+
+
+def test_an_owners_close_keeps_its_timeout_while_an_attached_process_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited as long as a server does for its clients' goodbye."""
+    monkeypatch.setattr(AmqpServer.close, "__defaults__", (10 * LIMIT,))
+    monkeypatch.setattr(links, "CLOSE_OK_TIMEOUT", 10 * LIMIT)
+    owner = opened(tmp_path)
+    here, there = SPAWN.Pipe()
+    attached = SPAWN.Process(target=waits_for_a_signal, args=(str(tmp_path), there), daemon=True)
+    attached.start()
+    try:
+        assert here.recv() is False
+        os.kill(attached.pid or 0, signal.SIGSTOP)
+        assert in_time(lambda: opened_and_closed(owner)) == ()
+    finally:
+        attached.kill()
+        attached.join(LIMIT)
 
 
 def opened_and_closed(broker: SharedBroker) -> tuple[str, ...]:

@@ -12,11 +12,13 @@ not yet settled.  An item whose task_done never came is there again when the que
 from __future__ import annotations
 
 import json
+import math
 import queue
 import threading
 from collections import deque
 from contextlib import suppress
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import msgpack  # type: ignore[import-untyped]
@@ -28,6 +30,7 @@ from warrenmq.broker.consumer import Consumer
 from warrenmq.broker.embedded import open  # noqa: A004
 from warrenmq.checks import flag, is_a, number_of_seconds, seconds, shown, text, whole, wrong_value
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError, Blocked, PreconditionFailed
+from warrenmq.runtime.signals import undisturbed
 from warrenmq.runtime.thread_event import News, hold
 
 if TYPE_CHECKING:
@@ -45,7 +48,8 @@ ON_ITS_WAY = 1.0
 """Seconds that a get without blocking waits for an item that is known to be there."""
 
 LOOK_AGAIN = 0.1
-"""Seconds that a get asks the queue itself, before it looks whether the consumer has an item again."""
+"""Seconds that a get asks the queue itself, before it looks whether the consumer has an item again; and for which a put that has to wait
+puts off the handlers of signals."""
 
 
 def _bytes(item: object) -> object:
@@ -280,21 +284,38 @@ class Queue:
             raise (ArgumentTypeError(msg) if isinstance(why, TypeError) else ArgumentValueError(msg)) from why
 
     def _publish(self, bodies: list[bytes], timeout: float | None, options: MessageOptions) -> None:
-        number, counted, confirm = len(bodies), 0, None
+        number, counted = len(bodies), 0
+        sent: list[Confirm] = []
         try:
             with self._counts:
                 self._unfinished += number
                 counted = number
-            confirm = self._queue.publish_many(bodies, timeout=timeout, **options)
-            confirm.result()
+            self._send(sent, bodies, timeout, options)
+            sent[0].result()
         except BaseException as why:
-            if confirm is None:
+            if not sent:
                 self._not_stored(counted)
             else:  # a signal's handler may have interrupted the wait
-                confirm.on_settled(partial(self._not_stored, counted, confirm))
-            if isinstance(why, Blocked) and confirm is None:
+                sent[0].on_settled(partial(self._not_stored, counted, sent[0]))
+            if isinstance(why, Blocked) and not sent:
                 raise queue.Full(str(why)) from why
             raise
+
+    def _send(self, sent: list[Confirm], bodies: list[bytes], timeout: float | None, options: MessageOptions) -> None:  # fmt: skip
+        """Publish, and append the Confirm to `sent`: both or neither, whatever a signal's handler raises."""
+        end = math.inf if timeout is None else monotonic() + timeout
+        while not sent:
+            left = max(0.0, end - monotonic())
+            wait = min(left, LOOK_AGAIN)
+
+            def send() -> None:
+                sent.append(self._queue.publish_many(bodies, timeout=wait, **options))  # noqa: B023
+
+            try:
+                undisturbed(send)
+            except Blocked:
+                if sent or left <= LOOK_AGAIN:
+                    raise
 
     def _got(self) -> deque[Delivery]:
         try:

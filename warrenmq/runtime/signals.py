@@ -9,6 +9,7 @@ signal of one kind is not put off: an actor that hangs must not take Ctrl-C with
 from __future__ import annotations
 
 import signal as _names
+import threading
 from _signal import getsignal, signal  # type: ignore[import-not-found]  # those of `signal` make enums: 3 us a call
 from typing import TYPE_CHECKING
 
@@ -79,3 +80,12 @@ class PutOff:
                 handler(number, self._came[number])
         finally:
             self._restore(replaced)
+
+
+def undisturbed(act: Callable[[], object]) -> None:
+    """Call `act`; what the handlers of signals raise meanwhile is raised behind it."""
+    if threading.current_thread() is threading.main_thread():
+        with PutOff():
+            act()
+    else:
+        act()

@@ -25,7 +25,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from warrenmq import forks
-from warrenmq.amqp.server import serve_locally
+from warrenmq.amqp.server import CLOSE_OK_TIMEOUT, serve_locally
 from warrenmq.broker.broker import Broker
 from warrenmq.broker.embedded import runtime_of
 from warrenmq.checks import shown
@@ -120,8 +120,9 @@ class Owned:
 
     def close(self, timeout: float | None) -> tuple[str, ...]:
         """Disconnect the attached processes, stop cleanly, and release the directory."""
-        self.server.close()
-        return self.broker.close(timeout)
+        end = None if timeout is None else monotonic() + timeout
+        self.server.close(CLOSE_OK_TIMEOUT if timeout is None else min(timeout, CLOSE_OK_TIMEOUT))
+        return self.broker.close(None if end is None else max(0.0, end - monotonic()))
 
 
 class Links:
