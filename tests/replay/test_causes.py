@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
+from random import Random
 
 from tests.replay.planted_violations import (
     PLANTS,
@@ -14,11 +16,16 @@ from tests.replay.planted_violations import (
 from tests.replay.planting import Plant
 from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_writer import write_trace
-from warrenmq.replay.drive.engine import replay_memory
+from warrenmq.replay.drive.engine import replay_memory, replay_trace
 from warrenmq.replay.drive.result import Result
+from warrenmq.replay.explain.causes import explain
+from warrenmq.replay.explain.evidence import Want, pick
 from warrenmq.replay.explain.links import ChainWords
 from warrenmq.replay.explain.story import LONGEST, Chain
+from warrenmq.replay.rules.registry import RULES
 from warrenmq.trace.events import Ev
+from warrenmq.trace.index import Row
+from warrenmq.trace.reader import open_memory
 
 
 def events(chain: Chain) -> list[str]:
@@ -50,6 +57,27 @@ def test_a_violation_has_a_chain_that_ends_with_its_evidence(
         assert all(each["sentence"] in "\n".join(words.lines(chain)) for each in rows)
     if rule not in {"T1", "T2", "R2"}:
         assert len(first_chain(result, rule)) > 1, "the evidence alone explains nothing"
+
+
+@each_plant
+def test_no_rule_fails_to_explain_where_rows_are_gone_or_others_claim_their_places(
+    rule: str, plant: Plant, implied: frozenset[str]
+) -> None:
+    trace, rng = open_memory(write_trace(planted(plant))), Random(plant.__name__)
+    runs, violations = trace.catalog.runs, replay_trace(trace).violations
+
+    def gather(wants: Sequence[Want]) -> Iterator[tuple[int, int, Row]]:
+        for piece in trace.catalog.chunks:
+            rows = trace.rows(piece)
+            for number, run, row in pick(wants, runs, piece, lambda rows=rows: rows):  # type: ignore[misc]
+                if rng.random() < 0.7:
+                    yield number, run, row
+                if rng.random() < 0.1:
+                    yield number, run, rng.choice(rows)._replace(seq=row.seq)
+
+    for _ in range(20):
+        chains = explain(violations, runs, RULES.values(), gather)
+        assert chains.keys() == set(range(len(violations)))
 
 
 def test_an_early_confirm_is_explained_by_the_sync_that_is_missing() -> None:

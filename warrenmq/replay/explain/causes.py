@@ -10,7 +10,7 @@ from itertools import groupby
 
 from warrenmq.replay.drive.machines import Finding
 from warrenmq.replay.explain.evidence import Known, RowAt, Want
-from warrenmq.replay.explain.story import LONGEST, Chain, Link, Story
+from warrenmq.replay.explain.story import LONGEST, Chain, Link, Story, links_of
 from warrenmq.replay.rules.rule import Rule
 from warrenmq.trace.catalog import Run
 from warrenmq.trace.schema import Row
@@ -43,9 +43,11 @@ def explain(
 
 
 def _chain(finding: Finding, rule: Rule, runs: Sequence[Run], known: Known) -> Chain:
-    evidence = [placed for place in finding.rows if (placed := known.row(RowAt(*place))) is not None]
-    if not evidence:
-        return []
+    found = [known.rows(RowAt(*place)) for place in finding.rows]
+    evidence = [placed for rows in found for placed in rows]
+    if not found or any(len(rows) != 1 for rows in found):
+        # rows of the evidence are gone, or others claim their places: no rule's chain begins with what is left
+        return links_of(evidence)
     story = Story(finding, runs, known, evidence)
     before = rule.explain(story)
     links = list(dict.fromkeys([*before, *(Link(*placed) for placed in evidence)]))
