@@ -2,18 +2,29 @@
 
 import io
 import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+from random import Random
+
+from hypothesis import assume, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
 
 import warrenmq
 from warrenmq.directory.layout import DataDirectory
 from warrenmq.replay.drive import engine
 from warrenmq.replay.drive.batch_summary import batches, summarise_batch
+from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.replay.drive.watch import Watch
 from warrenmq.replay.replayed import replay
 from warrenmq.replay.report.summary import summary_lines
 from warrenmq.seams.disk import RealDisk
 from warrenmq.settings import Settings
+from warrenmq.simulate.generate import generate
+from warrenmq.simulate.run import run_traced
 from warrenmq.trace.catalog import Run, find_lost_pages
-from warrenmq.trace.reader import open_trace
+from warrenmq.trace.reader import NotATrace, open_memory, open_trace
 from warrenmq.trace.tail import Tail
 
 
@@ -25,6 +36,59 @@ def run(folder, data, trace="trace", *, bodies=10, acks=5):
         )
         for _ in range(acks):
             jobs.get(0).ack()
+
+
+@cache
+def simulated(seed, script):
+    """The files of a clean run of a simulated machine; with another script it is another machine."""
+    for tried in range(script, script + 1000, 10):
+        outcome, files = run_traced(
+            seed,
+            generate(Random(tried), ("kill", "crash", "cut"), "short"),
+            "classic" if seed % 3 else "modern",
+        )
+        if outcome.verdict == "ok" and replay_memory(files).verdict == "ok":
+            return files
+    raise AssertionError
+
+
+@cache
+def real(number):
+    """The files of a broker with threads, opened twice."""
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(2):
+            run(Path(folder), f"data-{number}")
+        return {file.name: file.read_bytes() for file in (Path(folder) / "trace").iterdir()}
+
+
+MACHINES = st.one_of(
+    st.builds(simulated, st.integers(0, 5), st.integers(0, 2)), st.builds(real, st.integers(0, 2))
+)
+
+
+@examples(max_examples=60, deadline=None)
+@given(st.lists(MACHINES, min_size=2, max_size=4), st.integers(0, 10**6), st.booleans())
+def test_clean_traces_of_several_machines_in_one_folder_convict_nobody(machines, dice, loses_files):
+    machines = {id(files): files for files in machines}.values()
+    apart = len({open_memory(files).catalog.runs[0].directory for files in machines}) == len(machines)
+    assume(apart or not loses_files)  # one seed's machines are told from each other by files that differ
+    rng, union = Random(dice), {}
+    for number, files in enumerate(machines):
+        for name, content in files.items():
+            if not (loses_files and rng.random() < 0.2):
+                union[f"{rng.randrange(10**6)}-{number}-{name}"] = content
+    try:
+        found = replay_memory(union)
+    except NotATrace:
+        return
+    assert found.violations == []
+    assert found.figures["incidents"]["lost_messages"] == 0
+    if not loses_files:
+        assert found.verdict == ("ok" if apart else "indeterminate")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in union.items():
+            (Path(folder) / name).write_bytes(content)
+        assert "violated" not in watched(folder, Path(folder) / "checkpoint")
 
 
 def verdicts(trace):

@@ -12,10 +12,10 @@ APART = 1 << 40
 
 
 def side_by_side(traces: list[list[RunRows]]) -> list[RunRows]:
-    """The traces as one, each with runs, actors and messages of its own."""
+    """The traces as one, each with a directory, runs, actors and messages of its own."""
     for number, runs in enumerate(traces):
         for run in runs:
-            run.name = f"{number:03d}{run.name}"
+            run.name, run.directory = f"{number:03d}{run.name}", f"{number:032x}"
             for actor in run.actors:
                 actor.name = f"{number:03d}.{actor.name}"
                 for row in actor.rows:

@@ -65,6 +65,7 @@ class RunRows:
     boot: int
     actors: list[Actor] = field(default_factory=list)
     closed: bool = True
+    directory: str = ""
 
     def of(self, kind: str) -> list[Actor]:
         return [actor for actor in self.actors if actor.kind == kind]
@@ -74,7 +75,7 @@ def header_of(run: RunRows, number: int = 1) -> dict[str, Any]:
     """The head of a file of a run."""
     return {
         "v": SCHEMA_VERSION, "lib": "test", "run": run.name, "node": "n", "pid": 1, "boot": run.boot,
-        "wall_ns": run.boot, "mono_ns": 0, "n": number, "columns": list(COLUMNS),
+        "directory": run.directory, "wall_ns": run.boot, "mono_ns": 0, "n": number, "columns": list(COLUMNS),
         "events": {int(each): each.name for each in Ev},
         "actors": {actor.id: [actor.name, actor.kind, actor.parent] for actor in run.actors}, "kinds": {},
     }  # fmt: skip

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from contextlib import contextmanager, suppress
 from random import Random
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from warrenmq.broker.broker import Broker
 from warrenmq.checks import short_text
@@ -34,6 +35,11 @@ LOOK = 0.001
 """Seconds of virtual time between two looks of `wait_until`."""
 
 
+def _digest(*of: object) -> str:
+    """An id of 32 hexadecimal digits, the same for equal values."""
+    return hashlib.sha256(repr(of).encode()).hexdigest()[:32]
+
+
 class SimulatedMachine:
     """Opens brokers one after the other on the same disk.  The same seed gives the same run, on any real machine.
 
@@ -54,7 +60,11 @@ class SimulatedMachine:
         self.sink = MemorySink() if traced else None
         self._in_rows = in_rows
         self.runs = 0
-        """Brokers opened so far; the number of the last one is its run's name."""
+        """Brokers opened so far."""
+        self._directory = _digest(seed, self.settings)
+        """The id that traces give for the broker's directory: runs of another machine are never taken for its own."""
+        self._run = ""
+        """The name of the last run that was traced."""
         self._recorders: list[Recorder] = []
         """One a run."""
         self._scenario: ActorTrace | None = None
@@ -85,12 +95,22 @@ class SimulatedMachine:
         self.runs += 1
         self.disk.before_op = self.before_op
         recorder: Recorder | None = None
-        run = f"{self.runs:06d}"
-        if self._in_rows:
-            recorder = RowRecorder(run=run, boot=self.runs, clock=self.sim)
-        elif self.sink is not None:
-            recorder = Recorder(self.sink, run=run, boot=self.runs, clock=self.sim)
-        if recorder is not None:
+        if self.is_traced:
+            # a machine of this seed with another past is at another row, or another moment
+            run = f"{self.runs:06d}-{_digest(self._directory, self.rows, self.sim.monotonic_ns())[:12]}"
+            named: dict[str, Any] = {
+                "run": run,
+                "boot": self.runs,
+                "directory": self._directory,
+                "follows": self._run,
+                "untraced": False,
+            }
+            recorder = (
+                RowRecorder(**named, clock=self.sim)
+                if self.sink is None
+                else Recorder(self.sink, **named, clock=self.sim)
+            )
+            self._run = run
             self._recorders.append(recorder)
             self._scenario = recorder.actor("scenario", "scenario")
         self._broker, self._starts = None, True

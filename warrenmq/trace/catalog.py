@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -102,6 +102,8 @@ class Run:
     """The disk refused rows."""
     has_strangers: bool = False
     """Parts are missing that may have named actors, or the run before it is."""
+    contradicted: str = ""
+    """A file that has the number of another one and other contents: of another run of this name, or a damaged copy."""
 
     @classmethod
     def of(cls, header: Mapping[str, Any]) -> Run:
@@ -132,6 +134,16 @@ class Run:
     def is_newer(self) -> bool:
         """Written by a later version of the format, in which rows may mean something else."""
         return self.version > SCHEMA_VERSION
+
+    @property
+    def why_undecidable(self) -> str:
+        """The reason why no row of the run proves anything; empty if rows do."""
+        if self.is_newer:
+            return f"version {self.version} of the format is not known here"
+        if self.contradicted:
+            name = self.contradicted.rpartition("/")[2]
+            return f"{name} has the number of another of its files and other contents, so its rows may be those of two runs"
+        return ""
 
     def actor_name(self, actor: int) -> str:
         entry = self.actors.get(actor)
@@ -189,8 +201,8 @@ class Coverage:
     def close(self, run: Run, *, at_end: bool) -> None:
         """Note that all pieces were added; `at_end` = no row can follow the last one."""
         self.end_known = run.whole or self.stopped or at_end
-        if run.is_newer:
-            self.known_until = NEVER  # its rows may mean something else
+        if run.why_undecidable:
+            self.known_until = NEVER
         elif not self.gaps and self.end_known:
             self.known_until = FOREVER
         elif not self.gaps and self.rows:
@@ -281,10 +293,25 @@ def _stem(file: FileIndex) -> str:
 
 
 def _is_copy(file: FileIndex, other: FileIndex) -> bool:
-    """True if the other file holds everything in this one; of a run's slab files only the latest state counts."""
+    """True if the other file holds everything in this one; of a run's slab files only the latest state counts, unless they differ in a row."""
     if file.slabs is not None or other.slabs is not None:
-        return file.slabs is not None and other.slabs is not None
-    return _file_number(file) == _file_number(other) and file.frames == other.frames[: len(file.frames)]
+        both = file.slabs is not None and other.slabs is not None
+        return both and not _has_other_rows(file.slabs or {}, other.slabs or {})
+    same_names = all(
+        mine.items() <= its.items()
+        for mine, its in ((file.actors, other.actors), (file.kinds, other.kinds), (file.texts, other.texts))
+    )
+    same_number = _file_number(file) == _file_number(other)
+    return same_number and same_names and file.frames == other.frames[: len(file.frames)]
+
+
+def _has_other_rows(slabs: Mapping[int, bytes], others: Mapping[int, bytes]) -> bool:
+    """True if an actor has two rows of one number in these slabs."""
+    for actor, raw in slabs.items():
+        its = {row[1]: row for row in ROW.iter_unpack(others.get(actor, b""))}
+        if any(row != its.get(row[1], row) for row in ROW.iter_unpack(raw)):
+            return True
+    return False
 
 
 def _segments(files: list[FileIndex]) -> list[FileIndex]:
@@ -325,7 +352,12 @@ def _run(files: list[FileIndex]) -> Run:
         for file in segments
         if file.footer is not None
     )
-    numbered = [_file_number(file) for file in segments] == list(range(1, len(segments) + 1))
+    numbers = [_file_number(file) for file in segments]
+    numbered = numbers == list(range(1, len(segments) + 1))
+    twice = [
+        later.name for earlier, later in pairwise(segments) if _file_number(earlier) == _file_number(later)
+    ]
+    run.contradicted = next(iter([*twice, *(file.name for file in slabs[1:])]), "")
     last_file = _file_number(segments[-1]) if segments else 0
     # A file whose end was written is followed by another one, unless the process was killed before it began it.
     ended = run.closed or any(
@@ -418,7 +450,7 @@ def find_missing_runs(runs: Sequence[Run]) -> None:
     """Number the copies of each directory, and mark runs whose predecessor is missing."""
     met: Counter[tuple[str, str, int]] = Counter()
     for run in runs:
-        if run.directory and run.boot:
+        if run.boot:
             boot = run.directory, run.node, run.boot
             run.branch = met[boot]
             met[boot] += 1
@@ -437,7 +469,7 @@ def mark_missing_runs(runs: Sequence[Run]) -> None:
         forked = False
         before: set[str] = set()
         for run in its:
-            if run.directory and run.boot:
+            if run.boot:
                 forked = forked or boots[run.boot] > 1 or run.branch > 0
             forked = forked or (bool(before) and run.follows not in {None, *before})
             unknown = not run.boot and len(its) > 1

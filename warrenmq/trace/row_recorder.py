@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from warrenmq.trace.block import CHECK_BYTES, ROW
-from warrenmq.trace.clock import Clock
 from warrenmq.trace.index import ActorEntry, FileIndex
 from warrenmq.trace.reader import Trace
 from warrenmq.trace.recorder import Recorder
@@ -22,9 +21,9 @@ from warrenmq.trace.slab import SLAB_SUFFIX
 class RowRecorder(Recorder):
     """One run's trace, in memory alone: rows move from an actor's slab to a buffer of that actor."""
 
-    def __init__(self, *, run: str, boot: int, clock: Clock) -> None:
+    def __init__(self, **of_the_run: Any) -> None:
         self._rows: dict[int, bytearray] = {}
-        super().__init__(MemorySink(), run=run, boot=boot, clock=clock)
+        super().__init__(MemorySink(), **of_the_run)
 
     def _open(self) -> None:
         self._header["n"] = 1

@@ -186,8 +186,10 @@ class Tail:
                 files.has_two_slabs = files.slab is not None
                 files.slab = files.slab or SlabReader(name)
             else:
-                known = files.segments.get(header["n"])
-                if known is None or os.path.getsize(name) > os.path.getsize(known):
+                known = files.segments.setdefault(header["n"], name)
+                if not _begin_alike(name, known):
+                    files.run.contradicted = name
+                elif os.path.getsize(name) > os.path.getsize(known):
                     files.segments[header["n"]] = name
                 files.run.events |= header["events"]
 
@@ -425,6 +427,17 @@ def files_at(path: str) -> list[str]:
     if not os.path.isdir(path):
         return [path] if os.path.exists(path) else []
     return names_in(path)
+
+
+def _begin_alike(one: str, other: str) -> bool:
+    """True if one of two files, which may be the same one, holds all of the other, as far as both can be read."""
+    mapped = [each for each in (_mapped(one), _mapped(other)) if one != other and each is not None]
+    try:
+        shorter = min(map(len, mapped), default=0)
+        return len({each[:shorter] for each in mapped}) < 2
+    finally:
+        for each in mapped:
+            each.close()
 
 
 def _run_of(name: str) -> str:

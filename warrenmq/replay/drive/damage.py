@@ -11,6 +11,7 @@
     unknown end    an actor that may have written rows after last_seq
     strangers      a run that may have had actors of whom nothing is known, or whose predecessor is missing
     rows twice     rows of an actor that are there twice, or whose t falls
+    contradiction  a file that has the number of another one of its run and other contents: the run's rows may be those of two
     newer version  a run of a later version of the format: unknown columns were left out, unknown events are "?<number>"
 
 Of a trace that is whole there are no rows.
@@ -62,6 +63,10 @@ def damage_rows(catalog: Catalog, files: Iterable[str]) -> Iterator[Row]:
         if run.is_newer:
             text = f"written as version {run.version}, this reader knows {SCHEMA_VERSION}"
             yield Row("newer version", None, run.name, None, None, None, None, None, text)
+        elif run.contradicted:
+            yield Row(
+                "contradiction", run.contradicted, run.name, None, None, None, None, None, run.why_undecidable
+            )
     for before, run in pairwise(catalog.runs):
         if (
             (before.directory, before.node) == (run.directory, run.node)

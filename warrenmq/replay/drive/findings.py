@@ -110,8 +110,10 @@ class Found:
             self.largest[key] = max(n, self.largest.get(key, n))
 
     def judge(self, finding: Finding, context: TraceContext) -> None:
-        """A finding stands if every row that could have changed it is here: its actors are known up to its t."""
-        stands = all(context.known_until(who) >= finding.t for who in finding.needs)
+        """A finding stands if its rows prove something and every row that could have changed it is here: its actors are known up to its t."""
+        stands = context.can_prove(finding.rows) and all(
+            context.known_until(who) >= finding.t for who in finding.needs
+        )
         who = finding.rows[0] if finding.rows else finding.needs[0]
         kind = "violations" if stands else "indeterminate"
         self.figures[FOUND, kind, finding.rule, context.runs[who[0]].scope] += 1

@@ -253,6 +253,7 @@ class Live:
         run.start = part.run.start or run.start
         run.boot = RunStart.of(run.start).boot if run.start is not None else run.boot
         run.closed = bool(part.place["closed"])
+        run.contradicted = run.contradicted or part.run.contradicted
         run.lossy = run.lossy or bool(part.place["lossy"])
         self._read_to[part.number] = part.place
         self.store.put(f"run {part.number:06d}", run)
@@ -303,7 +304,7 @@ class Live:
         for (number, _), coverage in self.coverage.items():
             settled = FOREVER if coverage.stopped else self._settled[number]
             coverage.end_known = settled == FOREVER
-            if self.runs[number].is_newer:
+            if self.runs[number].why_undecidable:
                 coverage.known_until = NEVER
             elif coverage.rows and not coverage.gaps:
                 coverage.known_until = max(coverage.t_last, settled)
@@ -311,7 +312,7 @@ class Live:
     def _settled_until(self, number: int) -> int:
         """Every row of a run up to this t was read; NEVER where parts of it are missing."""
         run = self.runs[number]
-        if run.is_newer or not run.whole:
+        if run.why_undecidable or not run.whole:
             return NEVER
         return FOREVER if self._is_over(number) else int(self._read_to[number]["settled"])
 
@@ -374,7 +375,7 @@ class Live:
 
     def _lacks_rows(self, finding: Finding, context: TraceContext) -> bool:
         """True if rows are missing for good that a replay would wait for, though the rule may know that they do not matter."""
-        return any(
+        return not context.can_prove(finding.rows) or any(
             context.known_until(who) < finding.t
             and (not self.runs[who[0]].whole or (who in self.coverage and self.coverage[who].gaps > 0))
             for who in finding.needs

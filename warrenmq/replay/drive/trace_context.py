@@ -160,6 +160,10 @@ class TraceContext:
         coverage = self.coverage.get(who)
         return coverage.known_until if coverage is not None else NEVER
 
+    def can_prove(self, rows: Iterable[tuple[int, int, int]]) -> bool:
+        """True unless one of these rows, as (run, actor, seq), is of a run whose rows prove nothing."""
+        return not any(self.runs[run].why_undecidable for run, _, _ in rows)
+
     def has_ended(self, who: Who) -> bool:
         """Every row that this actor will ever have written is here; one without any row has written none."""
         return who not in self.coverage or self.known_until(who) == FOREVER

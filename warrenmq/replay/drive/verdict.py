@@ -76,9 +76,7 @@ def _undecided(catalog: Catalog, context: TraceContext, rules: Collection[Rule])
         coverage = catalog.coverage[who]
         events = kinds.get(_kind(context, who), frozenset()) | context.actor_summary(who).events
         run = catalog.runs[who[0]]
-        missing = (
-            f"version {run.version} of the format is not known here" if run.is_newer else _missing(coverage)
-        )
+        missing = run.why_undecidable or _missing(coverage)
         for rule in rules:
             # An actor of whom nothing at all is known may have been anything.
             if not events or rule.reads(events):
