@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from contextlib import suppress
@@ -20,6 +21,7 @@ from warrenmq.actors.sending.message_sender import MessageSender
 def act(queue: warrenmq.Queue) -> None:
     queue.get()
     queue.task_done()
+    queue.peek(2)
     queue.get()
     queue.nack()
     queue.put(b"p")
@@ -86,3 +88,23 @@ def test_a_put_that_waits_is_interrupted_and_leaves_nothing(tmp_path: Path) -> N
         with pytest.raises(Interrupt):
             queue.put(b"1")
         assert queue.qsize() == 0
+
+
+def test_a_join_ends_wherever_the_last_task_done_was_interrupted(tmp_path: Path) -> None:
+    """A handler that raised before the thread that waits was told left it waiting for ever."""
+    with warrenmq.Queue(tmp_path) as queue:
+        for number in range(1, 10_000):
+            queue.put(b"last")
+            queue.get()
+            waiting = threading.Thread(target=queue.join, daemon=True)
+            waiting.start()
+            while not queue._finished._waiting:
+                os.sched_yield()
+            at = interrupt(number, queue.task_done)
+            with suppress(ValueError):
+                queue.task_done()
+            waiting.join(LIMIT)
+            assert not waiting.is_alive(), at
+            if not at:
+                break
+        assert number > 5

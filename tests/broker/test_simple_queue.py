@@ -165,3 +165,20 @@ def test_an_item_can_be_delayed_and_counts_when_its_time_has_come(tmp_path):
         q.put("now")
         assert q.get(timeout=LIMIT) == "now"
         q.task_done()
+
+
+def test_an_item_that_is_refused_is_told_and_counts_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simple_queue, "MOST_AHEAD", 1)
+    with warrenmq.Queue(tmp_path) as q:
+        q._broker.set_policy("one", ".*", {"max-length": 1, "overflow": "reject-publish"})
+        # the consumer is sent the first, so one more is ready
+        q.put_many([b"1", b"2"])
+        with pytest.raises(warrenmq.Nacked):
+            q.put(b"3")
+        assert q.qsize() == 2
+        for body in (b"1", b"2"):
+            assert q.get() == body
+            q.task_done()
+        q.join()

@@ -7,11 +7,21 @@
 
 `get` hands out items in the order of `put`; `task_done` is for the oldest item that the calling thread has got and
 not yet settled.  An item whose task_done never came is there again when the queue is opened the next time.
+
+Interrupted calls.  The handler of a signal may raise in the middle of a call of the main thread (KeyboardInterrupt, a time
+limit).  Each item is in one place then, the other threads go on, and the call can be made again:
+
+    put               Counting, sending and noting the confirm is one step, behind which handlers are called (`undisturbed`); the wait
+                      for the confirm may be interrupted.  Items that the confirm refuses count no more.
+    task_done, nack   Settling an item and crossing it out is one such step.
+    get               The wait may be interrupted.  An item that has come is written down, before a handler can run, as one that the thread
+                      holds, and goes back if the call does not return it.
+
+Locks are taken by C code alone, by `with` or `hold`, so that none stays taken.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import queue
 import threading
@@ -21,15 +31,14 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
-import msgpack  # type: ignore[import-untyped]
-
 from warrenmq.backing_queue.rates import MOST_AHEAD
 from warrenmq.broker.arguments import check_bodies
 from warrenmq.broker.broker import MOST_PEEKED, Broker, QueueHandle
+from warrenmq.broker.codecs import codec_of
 from warrenmq.broker.consumer import Consumer
 from warrenmq.broker.embedded import open  # noqa: A004
-from warrenmq.checks import flag, is_a, number_of_seconds, seconds, shown, text, whole, wrong_value
-from warrenmq.errors import ArgumentTypeError, ArgumentValueError, Blocked, PreconditionFailed
+from warrenmq.checks import flag, number_of_seconds, seconds, whole, wrong_value
+from warrenmq.errors import Blocked, PreconditionFailed
 from warrenmq.runtime.signals import undisturbed
 from warrenmq.runtime.thread_event import News, hold
 
@@ -39,7 +48,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from warrenmq.actors.sending.confirms import Confirm
-    from warrenmq.broker.delivery import Delivery
+    from warrenmq.broker.delivery import Delivery, Message
     from warrenmq.broker.message_options import MessageOptions
     from warrenmq.settings import Settings
 
@@ -52,33 +61,26 @@ LOOK_AGAIN = 0.1
 puts off the handlers of signals."""
 
 
-def _bytes(item: object) -> object:
-    """The item itself, whose bytes are checked and copied where it is published."""
-    if not is_a(item, (bytes, bytearray, memoryview)):
-        msg = (
-            f'this queue holds bytes, not {type(item).__name__}; open it with codec="json" or codec="msgpack"'
-        )
-        raise ArgumentTypeError(msg)
-    return item
-
-
-def _json(item: object) -> bytes:
-    return json.dumps(item, separators=(",", ":")).encode()
-
-
-CODECS: dict[str, tuple[Callable[[Any], Any], Callable[[bytes], Any]]] = {
-    "bytes": (_bytes, lambda body: body),
-    "json": (_json, json.loads),
-    "msgpack": (msgpack.packb, msgpack.unpackb),
-}
-
-
 def _patience(block: object, timeout: object) -> float | None:
     """Seconds that a put or get may wait, None = any; as in the standard library a timeout below 0 is an error."""
     number = number_of_seconds("timeout", timeout)
     if number is not None and number < 0:
         raise wrong_value("timeout", number, "seconds from 0, or None")
     return seconds("timeout", number) if flag("block", block) else 0.0
+
+
+class _Mine(threading.local):
+    """The items that a thread holds: got, and not yet settled, the oldest first."""
+
+    def __init__(self) -> None:
+        self.items: deque[Delivery] = deque()
+
+    def oldest(self, call: str) -> Delivery:
+        """The item that task_done or nack settles; ValueError if there is none."""
+        if not self.items:
+            msg = f"{call}() called more often than get() in this thread"
+            raise ValueError(msg)
+        return self.items[0]
 
 
 class Queue:
@@ -90,10 +92,7 @@ class Queue:
 
     def __init__(self, path: str | PathLike[str], *, codec: Literal["bytes", "json", "msgpack"] = "bytes",
                  settings: Settings | Mapping[str, Any] | None = None) -> None:  # fmt: skip
-        if (known := CODECS.get(text("codec", codec))) is None:
-            msg = f"there is no codec {shown(codec)}; use {', '.join(CODECS)}"
-            raise ArgumentValueError(msg)
-        self._encoder, self._decode = known
+        self._codec = codec_of(codec)
         self._broker: Broker = open(path, settings=settings)
         self._broker.declare_queue(NAME)
         self._queue = QueueHandle(self._broker, NAME, ack_in_time=False)
@@ -109,15 +108,18 @@ class Queue:
         )
         self._taking = threading.Lock()
         """Held by the one thread that waits in the consumer: the others wait for the lock."""
-        self._mine = threading.local()
+        self._mine = _Mine()
         self._counts = threading.Lock()
         """Held while the two numbers below change."""
-        self._done = News()
         info = self._queue.info()
         self._unfinished = info.ready + info.unacked + self._delayed()
         """Items put and not yet task_done, this run and the ones before."""
         self._in_hands = 0
-        """Items got and not yet task_done."""
+        """Items that threads hold."""
+        self._finished = News()
+        """Told when nothing is unfinished."""
+
+    # -- put
 
     def put(self, item: Any, block: bool = True, timeout: float | None = None,
             **options: Unpack[MessageOptions]) -> None:  # fmt: skip
@@ -130,7 +132,7 @@ class Queue:
         or raises queue.Full, at once without `block`, else after `timeout` seconds.
         """
         self._broker.runtime.check_process()
-        body = self._encode(item)
+        body = self._codec.encode(item)
         self._publish([body], _patience(block, timeout), options)
 
     def put_nowait(self, item: Any) -> None:
@@ -141,26 +143,73 @@ class Queue:
         """Add many items with one sync; all are on disk when this returns."""
         self._broker.runtime.check_process()
         check_bodies(items)
-        self._publish([self._encode(item) for item in items], None, options)
+        self._publish([self._codec.encode(item) for item in items], None, options)
+
+    def _publish(self, bodies: list[bytes], timeout: float | None, options: MessageOptions) -> None:
+        """Send items, and wait until they are on disk; queue.Full if an alarm keeps them back for longer than `timeout`."""
+        end = math.inf if timeout is None else monotonic() + timeout
+        sent: list[Confirm] = []
+        while not sent:
+            left = max(0.0, end - monotonic())
+            try:
+                undisturbed(partial(self._send, sent, bodies, min(left, LOOK_AGAIN), options))
+            except Blocked as blocked:
+                if left <= LOOK_AGAIN:
+                    raise queue.Full(str(blocked)) from blocked
+        sent[0].result()
+
+    def _send(
+        self, sent: list[Confirm], bodies: list[bytes], timeout: float, options: MessageOptions
+    ) -> None:
+        """Count items and publish them; their Confirm is appended to `sent`.
+
+        They count before they can be got, as another thread may be done with them at once.
+        """
+        number = len(bodies)
+        self._count(number)
+        try:
+            confirm = self._queue.publish_many(bodies, timeout=timeout, **options)
+        except BaseException:
+            self._count(-number)
+            raise
+        confirm.on_settled(partial(self._confirm_came, confirm, number))
+        sent.append(confirm)
+
+    def _confirm_came(self, confirm: Confirm, number: int) -> None:
+        if confirm.exception() is not None:
+            self._count(-number)
+
+    def _count(self, more: int) -> None:
+        """Count so many unfinished items more, or fewer."""
+        with self._counts:
+            self._unfinished += more
+        if self._unfinished <= 0:
+            self._finished.tell()
+
+    # -- get
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """The oldest item; waits for one, or raises queue.Empty: at once without `block`, else after `timeout` s."""
         self._broker.check_open()
-        patience, got = _patience(block, timeout), self._got()
-        before = len(got)
+        patience, mine = _patience(block, timeout), self._mine.items
+        before = len(mine)
         try:
-            body = hold(self._taking, patience, queue.Empty, partial(self._take, got, block, patience))
-            return self._decode(body)
+            body = hold(self._taking, patience, queue.Empty, partial(self._take, mine, block, patience))
+            return self._codec.decode(body)
         except Exception:
             raise
         except BaseException:  # of a signal's handler
-            if len(got) > before:
-                got.rotate()
-                self._give_back(got)
+            if len(mine) > before:
+                mine.rotate()
+                undisturbed(partial(self._cross_out, mine[0].nack, finished=0))
             raise
 
-    def _take(self, got: deque[Delivery], block: bool, timeout: float | None) -> bytes:
-        """The body of the next item, which is the last of `got` then."""
+    def get_nowait(self) -> Any:
+        """An item if there is one, else queue.Empty."""
+        return self.get(block=False)
+
+    def _take(self, mine: deque[Delivery], block: bool, timeout: float | None) -> bytes:
+        """Take the next item, which is the last of `mine` then; returns its body."""
         if not block:  # an item that is there may still be on its way to us
             timeout = ON_ITS_WAY if self.qsize() else 0.0
         delivery = self._next(timeout)
@@ -169,11 +218,12 @@ class Queue:
             raise queue.Empty
         with self._counts:
             self._in_hands += 1
-            got.append(delivery)
+            # the first call since the item came: no handler has run
+            mine.append(delivery)
         return delivery.body
 
     def _next(self, timeout: float | None) -> Delivery | None:
-        """The next delivery.  While so many items are in hands that the consumer gets no more, they are asked for one by one."""
+        """The next delivery.  While threads hold so many items that the consumer gets no more, they are asked for one by one."""
         while self._in_hands >= MOST_AHEAD:
             wait = LOOK_AGAIN if timeout is None else min(timeout, LOOK_AGAIN)
             if (delivery := self._consumer.get(0.0) or self._queue.get(wait)) is not None:
@@ -184,20 +234,12 @@ class Queue:
                     return None
         return self._consumer.get(timeout)
 
-    def get_nowait(self) -> Any:
-        """An item if there is one, else queue.Empty."""
-        return self.get(block=False)
+    # -- settle
 
     def task_done(self) -> None:
         """The oldest item that this thread got is done with: it will not come again.  ValueError if there is none."""
         self._broker.runtime.check_process()
-        got = self._got()
-        if not got:
-            msg = "task_done() called more often than get() in this thread"
-            raise ValueError(msg)
-        with suppress(PreconditionFailed):  # a signal's handler interrupted the last call behind this
-            got[0].ack()
-        self._settled(got, done=1)
+        undisturbed(partial(self._cross_out, self._mine.oldest("task_done").ack, finished=1))
 
     def nack(self) -> None:
         """Put the oldest item that this thread got, and is not done with, back in its place; it will be got again.
@@ -205,43 +247,42 @@ class Queue:
         ValueError if there is none.
         """
         self._broker.runtime.check_process()
-        got = self._got()
-        if not got:
-            msg = "nack() called more often than get() in this thread"
-            raise ValueError(msg)
-        self._give_back(got)
+        undisturbed(partial(self._cross_out, self._mine.oldest("nack").nack, finished=0))
 
-    def _give_back(self, got: deque[Delivery]) -> None:
-        with suppress(PreconditionFailed):  # as in `task_done`
-            got[0].nack()
-        self._settled(got, done=0)
-
-    def _settled(self, got: deque[Delivery], done: int) -> None:
+    def _cross_out(self, settle: Callable[[], None], finished: int) -> None:
+        """Settle the first of the items that this thread holds, which is `finished` (1) or will be got again (0)."""
+        # a second signal is not put off, and may have interrupted the last call behind this
+        with suppress(PreconditionFailed):
+            settle()
         with self._counts:
             self._in_hands -= 1
-            self._unfinished -= done
-            got.popleft()
-        self._tell_if_done()
+            self._mine.items.popleft()
+        self._count(-finished)
+
+    def join(self) -> None:
+        """Wait until every item that was put is task_done."""
+        self._broker.runtime.check_process()
+        self._finished.wait_for(lambda: self._unfinished <= 0)
+
+    # -- look
 
     def peek(self, n: int = 1) -> list[Any]:
         """The next `n` items that could be got now; they stay where they are."""
         self._broker.check_open()
         n = whole("n", n, 0, MOST_PEEKED)
-        if not self._taking.acquire(blocking=False):  # another thread waits for an item, so none is here
-            return [self._decode(each.body) for each in self._queue.peek(n)]
         try:
-            while True:  # until none came here from the queue meanwhile
-                here = self._consumer.ahead(n)
-                found = here + self._queue.peek(n - len(here))
-                if len(self._consumer.ahead(n)) == len(here):
-                    return [self._decode(each.body) for each in found]
-        finally:
-            self._taking.release()
+            found = hold(self._taking, 0, queue.Empty, partial(self._ahead, n))
+        except queue.Empty:  # another thread waits for an item, so the consumer has none
+            found = self._queue.peek(n)
+        return [self._codec.decode(each.body) for each in found]
 
-    def join(self) -> None:
-        """Wait until every item that was put is task_done."""
-        self._broker.runtime.check_process()
-        self._done.wait_for(lambda: self._unfinished <= 0)
+    def _ahead(self, n: int) -> list[Message]:
+        """The next items, of which the consumer has the first."""
+        while True:  # until none came from the queue to the consumer meanwhile
+            here = self._consumer.ahead(n)
+            found = here + self._queue.peek(n - len(here))
+            if len(self._consumer.ahead(n)) == len(here):
+                return found
 
     def qsize(self) -> int:
         """Items that were not yet got and could be got now."""
@@ -259,6 +300,12 @@ class Queue:
         self._broker.runtime.check_process()
         return bool(self._broker.inside.resources.alarms.active)
 
+    def _delayed(self) -> int:
+        """Items whose time has not come."""
+        return self._broker.inside.local_client.waiting_later()
+
+    # -- the end
+
     def close(self) -> None:
         """Stop cleanly; items without task_done stay for the next time."""
         self._broker.close()
@@ -269,68 +316,3 @@ class Queue:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  traceback: TracebackType | None) -> None:  # fmt: skip
         self.close()
-
-    def _delayed(self) -> int:
-        """Items whose time has not come."""
-        return self._broker.inside.local_client.waiting_later()
-
-    def _encode(self, item: object) -> Any:
-        try:
-            return self._encoder(item)
-        except ArgumentTypeError:
-            raise
-        except Exception as why:  # of the encoder, or of the item's own methods
-            msg = f"the item of type {type(item).__name__} cannot be encoded: {why}"
-            raise (ArgumentTypeError(msg) if isinstance(why, TypeError) else ArgumentValueError(msg)) from why
-
-    def _publish(self, bodies: list[bytes], timeout: float | None, options: MessageOptions) -> None:
-        number, counted = len(bodies), 0
-        sent: list[Confirm] = []
-        try:
-            with self._counts:
-                self._unfinished += number
-                counted = number
-            self._send(sent, bodies, timeout, options)
-            sent[0].result()
-        except BaseException as why:
-            if not sent:
-                self._not_stored(counted)
-            else:  # a signal's handler may have interrupted the wait
-                sent[0].on_settled(partial(self._not_stored, counted, sent[0]))
-            if isinstance(why, Blocked) and not sent:
-                raise queue.Full(str(why)) from why
-            raise
-
-    def _send(self, sent: list[Confirm], bodies: list[bytes], timeout: float | None, options: MessageOptions) -> None:  # fmt: skip
-        """Publish, and append the Confirm to `sent`: both or neither, whatever a signal's handler raises."""
-        end = math.inf if timeout is None else monotonic() + timeout
-        while not sent:
-            left = max(0.0, end - monotonic())
-            wait = min(left, LOOK_AGAIN)
-
-            def send() -> None:
-                sent.append(self._queue.publish_many(bodies, timeout=wait, **options))  # noqa: B023
-
-            try:
-                undisturbed(send)
-            except Blocked:
-                if sent or left <= LOOK_AGAIN:
-                    raise
-
-    def _got(self) -> deque[Delivery]:
-        try:
-            return self._mine.got  # type: ignore[no-any-return]
-        except AttributeError:
-            self._mine.got = deque()
-            return self._mine.got  # type: ignore[no-any-return]
-
-    def _not_stored(self, count: int, confirm: Confirm | None = None) -> None:
-        """Count no more what was not published, or refused."""
-        if confirm is None or confirm.exception() is not None:
-            with self._counts:
-                self._unfinished -= count
-            self._tell_if_done()
-
-    def _tell_if_done(self) -> None:
-        if self._unfinished <= 0:
-            self._done.tell()
