@@ -18,6 +18,9 @@ from hypothesis import settings
 
 from tests.support.schedulers import both_schedulers, scheduler
 
+# While tests are collected next to nothing becomes garbage, and looking for it takes a third of the time.
+gc.set_threshold(200_000)
+
 # Tests of alarms set their own limits; the others must not wait until this machine has more memory or disk.
 os.environ.setdefault("WARRENMQ_VM_MEMORY_HIGH_WATERMARK", "1.0")
 os.environ.setdefault("WARRENMQ_DISK_FREE_LIMIT", "0")
