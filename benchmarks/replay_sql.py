@@ -1,7 +1,7 @@
 """The pass of DuckDB over a trace in Parquet: plain SQL for the questions of the rules, as fast as SQL answers.
 
 A yardstick of benchmarks/replay.py, not an engine of warrenmq: of the rules it has what is a join or a window over rows, and
-beside them the lifecycle of messages.  What needs an account that is carried along from row to row (the smallest ready
+beside them the lifecycle of messages.  A rule that needs an account that is carried along from row to row (the smallest ready
 sequence id of Q1, the flying counters of S2, the files of S3 to S8, what a crash leaves of C2) is not in it, and it takes
 for granted what the engines find out: that no rows are missing and that no queue crashed.
 
@@ -16,7 +16,7 @@ from warrenmq.trace.events import CONFIRM_DURABLE, IGNORED, PRIORITY_SHIFT, REDE
 from warrenmq.trace.schema import EVENTS
 
 MEMORY = "3GB"
-"""What the replay is allowed, too; beyond it DuckDB goes to its temporary files."""
+"""The memory that the replay is allowed, too; beyond it DuckDB goes to its temporary files."""
 
 _NUMBERS = {
     **{event.name: int(event) for event in Ev}, **{f"BY_{decision.name}": int(decision) for decision in Decision},

@@ -73,7 +73,7 @@ with Simulation(seed=126) as sim:
     sim.run(workload)
 
 # %% The rows, as a DataFrame
-# Who did how much?  A session of your own will do as well as this one, which finds a Java by itself.
+# The rows of each actor.  A session of your own will do as well as this one, which finds a Java by itself.
 opened = ExitStack()
 spark = opened.enter_context(spark_session(short=True))
 rows = read(spark, directory / "trace").cache()

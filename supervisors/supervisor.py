@@ -247,7 +247,7 @@ class Supervisor(Server):
 
     def _restart_after_shortage(self, child: Child, reason: BaseException) -> None:
         if not self._shortages.limit and self._life.parent is not None:
-            # Who restarts nothing alone leaves it to its own supervisor to restart what depends on it, too.
+            # a supervisor that restarts no child alone leaves it to its own supervisor to restart what depends on it, too
             raise Stop(reason)
         counted = self._shortages.restart(self.runtime.monotonic_ns())
         if counted > self._shortages.limit:

@@ -481,7 +481,7 @@ class QueueProcess(Server):
             state.rows.closed(vq.ready + vq.unacked, vq.next_seq_id)
 
     def _save_terms(self, terms: Sequence[Terms]) -> None:
-        # What a store holds for a queue, the queue claims at each start, so that a trace of that run has both ends of each reference.
+        # at each start a queue claims the references that a store holds for it, so that a trace of that run has both ends of each
         asleep = None if self._state.vq.uses_store else self._state.rest()
         for directory, each in zip(self.spec.directories, terms, strict=True):
             save_terms(self._disk, directory, each._replace(asleep=asleep))

@@ -49,9 +49,9 @@ class Account:
     to_return: dict[bytes, int] = field(default_factory=dict)
     """Body -> sequence number."""
     lossy: bool = False
-    """What is on its way to a consumer without acks would be lost with the channel."""
+    """Messages on their way to a consumer without acks would be lost with the channel."""
     recovering: bool = False
-    """What comes before basic.recover-ok is requeued."""
+    """Deliveries that come before basic.recover-ok are requeued."""
     open: bool = True
 
 
@@ -68,7 +68,7 @@ class World:
         self.clients = (first, second)
         self.accounts: list[Account] = []
         self.bodies: dict[bytes, str] = {}
-        """What was published -> the queue it is for."""
+        """Body that was published -> its queue."""
         self.gone: set[bytes] = set()
         self.seen: set[bytes] = set()
         self.consumer_tags = 0

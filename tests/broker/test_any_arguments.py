@@ -55,7 +55,7 @@ GOOD: dict[str, Any] = {
     "body": b"body", "bodies": [b"body"], "item": b"item", "items": [b"item"], "most": 1, "watermark": 0.9, "limit": 1_000_000,
     "callback": lambda _confirm: None, "text": "a mark", "pattern": "^none$", "definition": {"max-length": 5},
 }  # fmt: skip
-"""What each required parameter is while another one is odd."""
+"""The value of each required parameter while another one is odd."""
 
 ALLOWED = (warrenmq.Error, TypeError, ValueError, queue.Empty, queue.Full, TimeoutError, StopAsyncIteration)
 

@@ -35,7 +35,7 @@ EVERYTHING = {
     "classic": ("QI_FLUSH", "SEGMENT_DELETE", "ROLL", "FILE_DELETE", "GC_DONE"),
     "modern": ("SEGMENT_DELETE", "ROLL", "FILE_DELETE", "COMPACT_DONE", "TRUNCATE"),
 }
-"""What must happen in a life for its every operation to be worth a power cut, under each profile."""
+"""Events without which a life is not worth a power cut at each operation, under each profile."""
 LOGGED = {f"{name}, logged": replace(kind, commit_log=True) for name, kind in BOTH_PROFILES.items()}
 """With a commit log, which is full again and again."""
 KINDS = BOTH_PROFILES | LOGGED

@@ -69,7 +69,7 @@ CAN_BE = {
     "serve --data out --config T": {"an empty file", "nothing", "a full disk"},
     "serve --data out --users T": {"a full disk"},
 }
-"""What a verb can use."""
+"""Values that a verb can use."""
 DOES = {"demo", "bench"}
 """Verbs that run for seconds on a path that they can use: they are only asked for those that they cannot."""
 USABLE = {"missing", "in a missing directory", "an empty directory", "no text", "a surrogate and a line end", "nothing", "a text",

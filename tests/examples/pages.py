@@ -17,7 +17,7 @@ WITH_SPARK = {
     "docs/replay.md: The data source, python 2": "",
     "docs/replay.md: Traces of RabbitMQ, python 1": r"audit-a\|",
 }
-"""What is somewhere in the output of those that need Spark, which run in tests/spark: there is a session."""
+"""A part of the output of those that need Spark, which run in tests/spark: there is a session."""
 
 IN_SPARK = "warrenmq replay trace/"
 """The command line that runs there, too."""

@@ -38,7 +38,7 @@ PRINTS = {
     "docs/simulate.md: From Python, python 1": "",
     "docs/settings.md: Settings, python 1": "67108864\nfsync\n",
 }
-"""What each prints, as a regular expression."""
+"""The output of each, as a regular expression."""
 
 _TRACED = """\
 import warrenmq, warrenmq.lens
@@ -85,7 +85,7 @@ class SomePykkaActor(pykka.ThreadingActor):
         "\nif __name__ == '__main__':\n    import pytest\n    raise SystemExit(pytest.main(['-q', __file__]))\n",
     ),
 }  # fmt: skip
-"""What a fragment needs before and after it."""
+"""Code that a fragment needs before and after it."""
 
 THE_TWO_COMMANDS = ["python3 examples/run_demo.py", "python3 tests/run.py"]
 """Not run here: one is what runs this, and .ci/run types both."""

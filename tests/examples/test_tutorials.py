@@ -5,7 +5,7 @@
     ```console title="the server"       another terminal, where a program goes on until `^C` is typed there
 
 Numbers that are different each time (decimals, times, five digits and more) stand for what is printed, and for the same number further
-down. What a tutorial does with Spark runs in the session of tests/spark.
+down. The parts with Spark run in the session of tests/spark.
 """
 
 import os

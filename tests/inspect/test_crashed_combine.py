@@ -39,7 +39,7 @@ CRASHES = {
     "5, half": ({"0.rdq": A.record + C.record + D.record + E.record + zeros(A.record, C.record, D.record, E.record), "1.rdq": SRC}, set()),
     "8, source not unlinked": ({"0.rdq": b"".join(each.record for each in LIVE), "1.rdq": SRC}, set()),
 }  # fmt: skip
-"""What is on disk, and which messages a real 3.10.8 loses ([R3] in docs/reference/message-store.md#crash-points-of-a-combine)."""
+"""The files on disk, and the messages that a real 3.10.8 loses ([R3] in docs/reference/message-store.md#crash-points-of-a-combine)."""
 
 
 @pytest.mark.parametrize("moment", CRASHES)

@@ -44,7 +44,7 @@ class World:
         # the model
         self.ready: list[bytes] = []
         self.expected: list[bytes] = []
-        """What consumers have been given, in order."""
+        """Messages that consumers have been given, in order."""
         self.dead = 0
         self.prefetch = 0
         self.room = 0

@@ -1,6 +1,6 @@
 """A broker that does something wrong is convicted by the rule about it; the same life of a right one is fine.
 
-Each wrong is one method of the broker, replaced.  What is replayed is the trace of a simulated life with consumers that come and go
+Each wrong is one method of the broker, replaced.  The replayed trace is of a simulated life with consumers that come and go
 (some with deliveries on their way), acks with and without multiple, rejects, requeues, gets, a clean stop and a crash.
 """
 
@@ -23,7 +23,7 @@ from warrenmq.replay.drive.result import Result
 
 BODIES = (b"small", b"L" * 700)
 UNEXERCISED = {"C5", "X1", "Q2", "Q3", "R1", "R2", "S8", "S9", "W1"}
-"""What this life of a broker does not bring about: limits, crashes of processes, truncations, a minute of silence, senders that are blocked."""
+"""Events that this life of a broker does not bring about: limits, crashes of processes, truncations, a minute of silence, senders that are blocked."""
 
 
 def life(host: SimulatedHost, *, kill: bool = False) -> Result:

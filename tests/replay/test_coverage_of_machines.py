@@ -63,7 +63,7 @@ NEVER_WRITTEN = {
     (Ev.CHILD_EXIT, Reason.CRASH): "no process of these histories raises anything",
     (Ev.CONFIRM, CONFIRM_NACK): "nacks are answers to publishes that the queue has not taken",
 }
-"""What the broker has no reason to write."""
+"""Rows that the broker has no reason to write."""
 
 
 @cache

@@ -20,7 +20,7 @@ from warrenmq.replay.drive.result import Result
 from warrenmq.trace.reader import open_memory
 
 SIZES = (5, 23, 1 << 17)
-"""Rows after which a unit is closed.  What a replay costs goes with the number of units, so most traces are tried with one size.  A unit
+"""Rows after which a unit is closed.  A replay costs more with more units, so most traces are tried with one size.  A unit
 for each piece of a row is what some consistent and some impossible traces have."""
 LARGE = (257, 1 << 17)
 """Sizes for the many plants and mutations, which are there for what the rules ask; that the ends of units change nothing is seen in the

@@ -1,7 +1,7 @@
 """Q1 against two simple judges of small histories: a list that is a queue, and a search through all orders.
 
 The rows of a queue process stand in the order in which it did things, so its history is sequential: Q1 holds if and only if a
-plain queue with requeues could have done the same.  What clients see is concurrent: each operation takes effect somewhere between
+plain queue with requeues could have done the same.  Clients see concurrent operations: each operation takes effect somewhere between
 its call and its answer.  If no order of the operations explains what clients saw, then the queue's own order does not
 either, and Q1 says so.
 """

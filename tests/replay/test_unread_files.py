@@ -1,6 +1,6 @@
 """Files of a trace that cannot be read, in every way that a file can be wrong: never a conviction, never `ok` where rows are gone.
 
-What is there twice, or under another name, is all there and changes nothing.
+Files that are there twice, or under another name, are all read and change nothing.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ FOUND = {
         "classic", 200490, "publish to=all size=150 wait=1\nburst to=all\nkill victim=vhost_sup\nsettle",
     ),
 }  # fmt: skip
-"""What simulated runs have found: profile, seed and script."""
+"""Runs that have found faults: profile, seed and script."""
 
 
 @pytest.mark.parametrize("name", FOUND)

@@ -150,7 +150,7 @@ def test_missing_packages_are_named_with_the_remedy(monkeypatch):
 
 
 FORBIDDEN = {"sparkContext", "_jvm", "_jdf", "rdd", "toPandas", "createGlobalTempView"}
-"""What Spark Connect and serverless clusters do not have, and what would pull a trace into the driver."""
+"""Attributes that Spark Connect and serverless clusters do not have, and those that would pull a trace into the driver."""
 DESCRIBES_JOBS = ("warrenmq.replay.spark.jobs", "sparkContext")
 """Job descriptions are set on the context; through Spark Connect, which has none, tags take their place."""
 

@@ -9,7 +9,7 @@ from tests.support.source_tree import imports, modules
 
 BASE = {"checks", "errors", "log", "patterns", "settings", "forks"}
 STATES = BASE | {"seams", "trace", "commit_log", "directory", "message"}
-"""What the parts of the store and of a queue stand on."""
+"""The rooms below the parts of the store and of a queue."""
 QUEUES = STATES | {"queue_index", "backing_queue", "queue"}
 ACTORS = QUEUES | {"runtime", "routing", "supervision", "message_store", "node", "vhost"}
 FACE = ACTORS | {"actors.node", "actors.store", "actors.queue", "actors.sending", "actors.vhost", "tree"}

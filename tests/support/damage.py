@@ -6,7 +6,7 @@
     stray     a block also stands in another's place   longer    something stands behind the end
     delete    a file is gone                           swap      two files have each other's bytes
 
-What is untouched is told by comparing: bytes that are equal at the same place of the same file.  So damage of several
+Untouched bytes are found by comparing: bytes that are equal at the same place of the same file.  So damage of several
 kinds, one over the other, needs no bookkeeping, and what an insertion moved counts as damaged.
 
 Where messages lie is found by their bytes and not by our readers of them: all copies of an index record (with the mark behind

@@ -4,7 +4,7 @@
     < 1 queue.declare-ok queue='q' message_count=0    received
     # ..., = ...                                      notes of the program
 
-What differs from run to run or from one broker to the next without meaning is left out: generated names, what the server
+Differences between runs, or brokers, that mean nothing are left out: generated names, what the server
 says about itself beyond product, version and capabilities, and the order in which channels are answered: what is received in
 one step is listed channel by channel.
 """

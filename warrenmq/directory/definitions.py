@@ -21,7 +21,7 @@ A "gone" frame is more than a change: it proves that the queue's folder may go (
 deletion left behind.  So it stays in the log until the folder is gone for certain (`settle`).  It proves nothing of the queue that is
 declared under that name next, which has the next generation, in its folder as well: so the log may be cut between the two.
 
-A deleted queue or exchange takes its bindings along.  What is not durable is not for this file.
+A deleted queue or exchange takes its bindings along.  Transient queues and exchanges are not for this file.
 """
 
 from __future__ import annotations

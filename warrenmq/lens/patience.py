@@ -3,7 +3,7 @@
 Its loop may wait for something that never happens, in virtual time, turn by turn, or without any call of ours.  So a thread beside it looks
 at the clock of its processor time, which stands still where the machine is busy with something else, and has Python raise TookTooLong in it.
 It raises it again later: an actor's loop, in which it may come, ends all actors of the process for it (Pykka's rule) and goes on.
-What has been raised is always received: taken back, it would leave CPython 3.11 with a sign of it for ever, at which every thread that
+An exception that has been raised is always received: taken back, it would leave CPython 3.11 with a sign of it for ever, at which every thread that
 is traced (a debugger, coverage) spins.
 """
 

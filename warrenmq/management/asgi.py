@@ -1,6 +1,6 @@
 """The ASGI application of the HTTP API: reads requests within limits, authenticates users, and runs handlers in threads.
 
-What a client may do wrong, and what it gets (one sentence in the body; nothing is changed):
+Mistakes of clients, and the answers to them (one sentence in the body; nothing is changed):
 
 | what comes                                         | answer                                              |
 | -------------------------------------------------- | --------------------------------------------------- |

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     Path = tuple[str | int, ...]
-    """What is counted: the first part is its kind, of which all have the same counts."""
+    """Names the thing that is counted: the first part is its kind, and things of one kind have the same counts."""
 
 MINUTE = 60_000
 FINE, KEPT = 10 * MINUTE, 60 * MINUTE

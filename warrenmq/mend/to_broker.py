@@ -12,7 +12,7 @@ before it is sent and crossed off when it is confirmed:
 So a run that ended, or broke off between batches, repeats nothing, and one that was killed repeats a batch at most.  The
 ledger is a folder of its own beside SOURCE; delete it when SOURCE is gone.
 
-What a broker does to every message that is published comes with it: the exchange is the default one and the routing key
+The other broker treats the messages as newly published: the exchange is the default one and the routing key
 the queue's name, nothing is marked as redelivered, and properties that say who may see it, or where else it goes, would
 be obeyed once more:
 

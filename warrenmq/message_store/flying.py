@@ -18,7 +18,7 @@ and the store decides, as it handles an operation, by the value it sees:
     | 2 and more  | process                        | ignore                         | as +1                        |
     | -2 and less | ignore                         | process                        | as -1                        |
 
-What is ignored cancels out in pairs, because the value is a sum, and each side takes away what it acts on.  The
+Ignored writes and removes cancel out in pairs, because the value is a sum, and each side takes away what it acts on.  The
 last two rows need one message twice in one queue.  RabbitMQ processes a remove at 2 and more and crashes at
 -2; a remove whose write was ignored before the value rose would then give back a reference that is not there.
 

@@ -3,7 +3,7 @@
     sender   add, then send unless it is on its way
     queue    clear `on_its_way`, then take what was added
 
-What is added after the take finds `on_its_way` False and sends the message again, so nothing is left behind, and no lock is needed: a
+An addition after the take finds `on_its_way` False and sends the message again, so nothing is left behind, and no lock is needed: a
 deque's `append` and `popleft` are atomic.  A message that is sent again may turn out empty.
 
 A publish may be added as long as nobody sent the queue anything since the message was sent (`Inbox.newest`); its order among

@@ -328,11 +328,11 @@ class Runtime(ABC):
     def disown(self, ref: ActorRef[Any]) -> None:
         """Give an actor up that cannot be waited for: all others see it as dead, and `terminate` is not called.
 
-        A thread cannot be killed.  What it runs now goes on until it next sends, takes mail, writes to disk or
+        A thread cannot be killed.  Its current handler goes on until it next sends, takes mail, writes to disk or
         writes a row of the trace, none of which it can any more: its fence is cut, its mailbox shut and its name
         free when this returns.
 
-        What it started goes with it, before any callback runs: a successor must find the names free and the files
+        Its children are killed with it, before any callback runs: a successor must find the names free and the files
         unwritten.  (In Erlang the exit signals to a killed supervisor's children race with its successor.)
         """
         inbox = inbox_of(ref)

@@ -10,7 +10,7 @@ it.  Its past tells whether it is going to wait:
 | with one behind which it did not, and that can wait        | whoever comes next, or a worker a tick later            |
 | with any other                                             | a worker, at once                                       |
 
-What it leaves when it has its answer goes to a worker, too, unless it can wait and this thread is the only one that sends.
+Mail that is left when it has its answer goes to a worker, too, unless it can wait and this thread is the only one that sends.
 """
 
 from __future__ import annotations

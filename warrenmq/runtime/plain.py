@@ -2,7 +2,7 @@
 
 `supervised(cls)` makes a subclass of a plain actor class: the inbox is ours (so that its end can be waited for,
 and an `ask` that races with a stop is answered), the thread is the runtime's, and each of Pykka's hooks reports
-to the actor's ActorLife.  What the actor itself does, Pykka's rules included, stays as it is, but for one trap: a
+to the actor's ActorLife.  The actor's own behaviour stays as Pykka has it, but for one trap: a
 SystemExit in a handler crashes this actor, where Pykka would stop every actor there is.
 """
 

@@ -126,7 +126,7 @@ _PATIENCE = 1.0
 class SimSuspension:
     """A Suspension of the simulation: its actor waits in its own task, as no thread is held by it.
 
-    What would end the wait stands in a `finally`, which does not run in an actor that is killed in a simulation.  So the
+    The wait would be ended in a `finally`, which does not run in an actor that is killed in a simulation.  So the
     wait has a limit: the actor goes on with its own sync, which does what is missing.
     """
 

@@ -3,19 +3,19 @@
 Purpose.  Under one GIL a thread for each actor buys nothing and costs its stack, its start, and a change of thread for
 each message that is waited for.  Here an actor without mail is a Cell and no more.
 
-Who may run an actor.  A sender appends a message and, unless the cell is claimed, puts the cell into `ready`, a dict, in
+Which thread may run an actor.  A sender appends a message and, unless the cell is claimed, puts the cell into `ready`, a dict, in
 which it stands once however often it is put there.  A thread takes the cell out of it (one atomic `pop`), claims it (a
 lock, tried without waiting), runs a slice, gives the claim back, and only then looks at the mail again.  So a sender
 that finds the cell claimed may leave: its message was there before that second look.  A thread that takes out a cell and
 finds it claimed may drop it for the same reason.
 
-Who runs.  `SIZE` workers at a time compute.  More are let in while some block: declared by `THIS_THREAD.blocking` in the seams, or
+How many run.  `SIZE` workers at a time compute.  More are let in while some block: declared by `THIS_THREAD.blocking` in the seams, or
 found by the wheel, which takes a worker that has not moved for a tick for blocked.  A thread from outside that waits is a
 Helper (helper.py), and so is that of an event loop (leading.py): it runs what its own sends made ready, and is not counted, so
 that it never takes a worker's place.
 
 Assumptions.  Operations of deque, dict, OrderedDict, set and list on these objects are atomic (C code under the GIL, with
-keys that are hashed by identity).  What must survive an exception that a signal handler raises between any two lines in
+keys that are hashed by identity).  State that must survive an exception that a signal handler raises between any two lines in
 the main thread is a set or a dict, never a counter; the wheel looks for what was left half done.
 """
 

@@ -8,7 +8,7 @@
 
 Rules for maintainers
 1. A segment file is synced before the journal forgets what it holds; a deleted one's folder is synced first too.
-2. What a flush writes to a segment file stays in the journal until the flush ends; a crash may leave it in both, and
+2. Entries that a flush writes to a segment file stay in the journal until the flush ends; a crash may leave it in both, and
    the merge rules (queue_index/v1/merge.py) resolve it.
 3. publish and ack never raise for a full disk: what could not be written stays in the buffer, and sync() says so, if a
    flush finds no room either.

@@ -1,6 +1,6 @@
 """Opening a queue's directory: what is in it, and what of that can be trusted.
 
-Whatever the bytes, nothing here raises: parts of a file that make no sense are copied to the quarantine, counted, and
+No bytes make this raise: parts of a file that make no sense are copied to the quarantine, counted, and
 cut out of a segment file (the journal is begun anew by the flush that follows).  A healthy segment, of which the journal
 says nothing, is taken over as the walk summed it up, and its messages are checked when they are read.  Of others every
 message is looked at:

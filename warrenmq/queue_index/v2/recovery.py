@@ -1,6 +1,6 @@
 """Opening a directory of .qi and .qs files: reads their entries, keeps the valid ones, and repairs the files.
 
-Whatever the bytes, nothing here raises for them.  Every entry is looked at:
+No bytes make this raise.  Every entry is looked at:
 
     persistent, its body in the .qs file           kept: a body is checked when it is read (segment_files.py)
     persistent, its body in the store              kept

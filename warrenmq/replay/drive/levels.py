@@ -10,7 +10,7 @@ which the rows come and wherever they are added up.  Beside rises and falls it h
 put under the level until the slice's end: what rises by 1 at t adds `end - t`, what falls by 1 takes it away.  `spans`
 makes the course of a level of that.
 
-What the numbers do not know:
+Limits of the numbers:
 
 - Mail without a SEND row, of timers, sockets and other senders that are not traced, never counts; nor do answers to calls, for which
   the caller waits and not his mailbox.

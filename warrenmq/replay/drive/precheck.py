@@ -8,7 +8,7 @@ A precheck knows when all is well, and nothing else.  It never finds anything: a
 whose rows the machine of the same name reads then, from the beginning.  So each rule is written once, in its machine; the precheck's
 promise is that where it says "fine" the machine would have found nothing, and counted the same.
 
-Open rows are a few arrays of 64-bit integers.  What was begun and ended within one unit (sent and received, published and acked)
+Open rows are a few arrays of 64-bit integers.  A message that was sent and received, or published and acked, within one unit
 is in none, which is why most rows are never sorted, sent or looked at one by one.
 """
 

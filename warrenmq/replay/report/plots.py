@@ -1,6 +1,6 @@
 """Parts of plots: plotly.js specifications as plain dicts; plotly is not imported.
 
-One colour means one thing on the whole page.  What depends on light or dark (text, grid, background) is left out
+One colour means one thing on the whole page.  Colours that depend on light or dark (text, grid, background) are left out
 here and put in by the page, so that it can follow the reader's system.
 """
 

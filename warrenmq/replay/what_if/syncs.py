@@ -10,7 +10,7 @@ So the recorded rows are walked again: what waits comes when it came, the syncs 
 were made (the first only if a confirm waits then), and the interval is counted anew, with the lateness that it had at
 that place of the trace.  With the interval that the trace was recorded with, this gives the recorded syncs, every one.
 
-What this cannot know: publishers who wait for a confirm before they publish again would have published at other times; and a
+Limits of the answer: publishers who wait for a confirm before they publish again would have published at other times; and a
 mailbox that was empty while no confirm waited left no row, so a longer interval would have been cut short more often.
 """
 

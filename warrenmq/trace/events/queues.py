@@ -312,7 +312,7 @@ class QueueDeleted(Event[T], event=Ev.QUEUE_DELETED, says="{actor} is deleted fr
 class Nacks(Event[T], event=Ev.NACKED, says="{actor} nacked {count} messages of {queue}; {message_ids}"):
     """Publishers were told that a queue process has ended before it confirmed their messages.
 
-    Whoever finds the process dead writes it, as an actor of the queue's, before the supervisor hears of the end.
+    The actor that finds the process dead writes it, as an actor of the queue's, before the supervisor hears of the end.
     """
 
     message: T = in_msg("first message")
