@@ -371,6 +371,7 @@ class QueueProcess(Server):
             self.send_after(self._sleep_after, LookIdle())
             return
         self._looks = False  # what is more than a question has another one come
+        self._state.long_unused()
         self._sleep_if_unused()
 
     def _sleep_if_unused(self) -> None:

@@ -347,6 +347,38 @@ def test_a_queue_that_sleeps_is_deleted_declared_again_and_bound(host):
     broker.close()
 
 
+@pytest.mark.parametrize("profile", BOTH_PROFILES)
+def test_an_empty_queue_gives_large_files_back_soon_and_small_ones_when_nobody_uses_it(profile):
+    with SimulatedHost(5, Settings(profile=profile, queue_sleep_after=2_000)) as host:
+        broker = host.open()
+        sleeps, consumed = broker.declare_queue("sleeps"), broker.declare_queue("consumed")
+
+        def files(queue):
+            (folder,) = broker.inside.vhost.directory.folders(queue.name, None)
+            return {f"{folder}/{name}" for name in host.disk.listdir(folder) if name[0] in "0123456789j"}
+
+        def use(queue, bodies):
+            """Returns the bytes of its files half a second after it was emptied."""
+            queue.publish_many(bodies).result()
+            host.sleep(0.3)
+            for _ in bodies:
+                queue.get().ack()
+            host.sleep(0.5)
+            return sum(map(host.disk.size, files(queue)))
+
+        few = use(sleeps, [bytes(100)])
+        assert 0 < few < use(sleeps, [bytes(100)] * 10)
+        assert use(sleeps, [bytes(3_000)] * 1_000) < few
+        used_in_turn = use(sleeps, [bytes(100)]), use(consumed, [bytes(100)])
+        with consumed.consume():
+            host.sleep(5)
+            assert awake(broker) == {"consumed": 0}
+            assert sum(map(host.disk.size, files(sleeps))) < used_in_turn[0]
+            assert sum(map(host.disk.size, files(consumed))) < used_in_turn[1]
+        broker.close()
+        host.check_trace()
+
+
 def test_queues_that_are_declared_at_once_share_a_sync():
     with SimulatedHost(5, SMALL, traced=False) as host:
         broker = host.open()

@@ -188,9 +188,9 @@ def test_the_segment_in_use_stays_while_it_is_empty_and_goes_when_the_queue_move
     assert files(disk) == ["1.qi", "1.qs"]
     index.ack([4])
     assert files(disk) == ["1.qi", "1.qs"]
-    assert index.dirty_count
+    assert index.dirty_bytes
     index.begin_flush()
-    assert (files(disk), index.dirty_count, index.needs_sync) == ([], 0, True)
+    assert (files(disk), index.dirty_bytes, index.needs_sync) == ([], 0, True)
     index.sync(Trigger.TIMER)
     assert not index.needs_sync
 

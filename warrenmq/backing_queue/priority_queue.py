@@ -45,8 +45,8 @@ class PriorityIndex:
         self._trace = trace
 
     @property
-    def dirty_count(self) -> int:
-        return sum(index.dirty_count for index in self._indexes)
+    def dirty_bytes(self) -> int:
+        return sum(index.dirty_bytes for index in self._indexes)
 
     @property
     def flushing(self) -> bool:
@@ -58,7 +58,7 @@ class PriorityIndex:
 
     def begin_flush(self) -> None:
         for index in self._indexes:
-            if index.dirty_count:
+            if index.dirty_bytes:
                 index.begin_flush()
 
     def flush_step(self) -> bool:

@@ -102,6 +102,8 @@ FLUSH_STEP_EVERY = 2_048
 """Messages published between two steps of a journal flush while the mailbox does not run dry: the flush keeps pace
 without stopping the queue."""
 
+WORTH_FLUSHING = 1 << 20
+"""Bytes of an empty queue's files that do not stay until it sleeps."""
 MOST_ASLEEP = 16_384
 """Messages with which a queue may sleep: it is opened in a few milliseconds, in which no other queue can be."""
 
@@ -475,8 +477,8 @@ class QueueState:
         if (trigger := self.sync_trigger) is not None and not index_sync.disk_full:
             is_idle = index_sync.due
             self.sync(trigger)
-            if is_idle and index.dirty_count and not (vq.ready or vq.unacked) and not index_sync.disk_full:
-                index_sync.guarded(index.begin_flush)  # an empty queue needs no disk
+            if is_idle and index.dirty_bytes >= WORTH_FLUSHING:
+                self._flush_if_empty()
         else:
             if vq.to_remove and (index_sync.disk_full or not index.needs_sync):
                 vq.index_synced()  # on a full disk removing acked bodies makes room, though their acks are not safe yet
@@ -485,6 +487,21 @@ class QueueState:
         if index.flushing and not index_sync.disk_full and index_sync.guarded(index.flush_step):
             # again when the messages that came meanwhile have been handled
             self.effects.append(StartTimer(0, ContinueFlush()))
+
+    def long_unused(self) -> None:
+        """Nobody has used the queue for long: have the files of an empty one go.
+
+        One that is used again and again, and emptied each time, would make them anew each time if they went at once.
+        """
+        self._flush_if_empty()
+        index = self.vq.index
+        while index.flushing and self.index_sync.guarded(index.flush_step):
+            pass
+
+    def _flush_if_empty(self) -> None:
+        index_sync, vq, index = self.index_sync, self.vq, self.vq.index
+        if not (vq.ready or vq.unacked or index.needs_sync or index_sync.disk_full) and index.dirty_bytes:
+            index_sync.guarded(index.begin_flush)
 
     # -- publish and confirm
 

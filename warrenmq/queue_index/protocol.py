@@ -127,8 +127,8 @@ class Index(Protocol):
         """Messages that are published and not acked."""
 
     @property
-    def dirty_count(self) -> int:
-        """Actions and segments that `begin_flush` could tidy up in an empty queue; 0 = none."""
+    def dirty_bytes(self) -> int:
+        """Bytes of files, or a little more, that `begin_flush` would free in an empty queue; 0 = none."""
 
     @property
     def needs_sync(self) -> bool:

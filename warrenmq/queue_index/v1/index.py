@@ -30,7 +30,7 @@ from warrenmq.directory.quarantine import set_aside_lost
 from warrenmq.directory.recovery_terms import Terms
 from warrenmq.directory.torn import Damage
 from warrenmq.queue_index.live_segments import LiveSegments
-from warrenmq.queue_index.record import all_whole, message_number, record_problem
+from warrenmq.queue_index.record import HEADER_BYTES, all_whole, message_number, record_problem
 from warrenmq.queue_index.v1.journal import WRITE_BUFFER, Journal
 from warrenmq.queue_index.v1.recovery import Found, Recovery
 from warrenmq.queue_index.v1.segment import EXTENSION, Segment, next_boundary, split
@@ -304,6 +304,13 @@ class QueueIndex(LiveSegments[Segment]):
         return size, actions
 
     # -- the journal flush
+
+    @property
+    def dirty_bytes(self) -> int:
+        """See Index: the journal, and segments as if each entry stood alone in its file."""
+        on_disk = sum(each.on_disk for each in self._segments.values())
+        entries = on_disk * self.segment_entry_count * HEADER_BYTES
+        return self._journal.size + entries if self.dirty_count else 0
 
     @property
     def flushing(self) -> bool:

@@ -59,6 +59,7 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
     _acks          messages on disk whose acks are not yet written
     _cache         sequence id -> record: written by the last flush, not acked
     next_seq_id    above every sequence id ever published here
+    dirty_bytes    see Index: what was written since there was no file
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
         """Segments to delete, unless something is published to them before."""
         self._unsynced_bytes = self._unsynced_records = 0
         self._write_failed = False
+        self.dirty_bytes = 0
 
     @classmethod
     def recover(cls, opening: Opening, walked: Walked) -> tuple[QueueIndexV2, Found]:
@@ -101,6 +103,7 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
         index._segments = {
             number: SegmentV2(number, unacked, on_disk=True) for number, unacked in recovery.segments.items()
         }
+        index.dirty_bytes = len(index._segments) * recovery.entry_count * qi.ENTRY_BYTES
         index.next_seq_id = found.next_seq_id
         return index, found
 
@@ -257,11 +260,6 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
         written = bool(self._unsynced_bytes or self._files.folder_changed)
         return written or bool(self._buffer or self._acks)
 
-    @property
-    def dirty_count(self) -> int:
-        """Messages and acks that wait to be written, and segments that wait to be deleted."""
-        return len(self._buffer) + len(self._acks) + sum(not each.unacked for each in self._segments.values())
-
     def flush_buffer(self, trigger: Trigger) -> None:
         """Hand everything in the buffer to the operating system; after an error it is still buffered."""
         if self._done or self._files.bodies_left:
@@ -301,6 +299,7 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
                     del buffer[seq_id]
                 self._buffered -= sum(map(len, records))
             self._unsynced_bytes += size
+            self.dirty_bytes += size
             self._unsynced_records += len(published) + len(acked)
             if self._trace is not None:
                 records_written = len(published) + len(acked)
@@ -370,6 +369,8 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
             del segments[number]
         self._done.clear()
         self._files.delete_bodies()
+        if not segments:
+            self.dirty_bytes = 0
 
     # -- the end
 
