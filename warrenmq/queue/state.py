@@ -489,9 +489,9 @@ class QueueState:
             self.effects.append(StartTimer(0, ContinueFlush()))
 
     def long_unused(self) -> None:
-        """Nobody has used the queue for long: have the files of an empty one go.
+        """Have the files of the queue go if it is empty; nobody has used it for long.
 
-        One that is used again and again, and emptied each time, would make them anew each time if they went at once.
+        A queue that is used again and again, and emptied each time, would make them anew each time if they went at once.
         """
         self._flush_if_empty()
         index = self.vq.index

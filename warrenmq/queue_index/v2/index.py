@@ -13,7 +13,8 @@ Rules for maintainers
    at the acks, then in the cache, then on disk.
 2. publish and ack never raise for a full disk: what could not be written stays in the buffer, and sync() says so.
 3. The segment that the next message goes to is kept when it is empty, or a queue whose messages come and go one by one
-   would make and remove two files for each; it goes when the queue is idle or moves on.  (RabbitMQ deletes it at once.)
+   would make and remove two files for each; it goes when the queue moves on, and with begin_flush when nobody has used it for
+   long.  A clean stop and a start keep it, too.  (RabbitMQ deletes it at once.)
 4. ack changes nothing on disk, it only sets `flushing`: the trace has the rows of an ack before its effect is on disk.
 
 Source: rabbit_classic_queue_index_v2 and rabbit_classic_queue_store_v2,
@@ -323,8 +324,6 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
 
     def sync(self, trigger: Trigger, *, alone: bool = True) -> Synced:
         """See Index."""
-        if trigger is Trigger.CLOSE:
-            self.begin_flush()  # the terms of a stop name no file that `terminate` would delete
         self.flush_buffer(trigger)
         if self._unsynced_bytes or self._files.folder_changed:
             self._files.sync()

@@ -66,6 +66,8 @@ class RecoveryV2:
         if UNSYNCED in names:
             self._make_good()
         self._clean = terms is not None and self._as_left(terms, walked.segments)
+        self._in_use = terms.next_seq_id // self.entry_count if self._clean and terms is not None else None
+        """The segment that the next message goes to, which is kept when it is empty (rule 3 of the index)."""
         self._highest = -1
         bodies = file_numbers(names, qs.EXTENSION)
         for number, segment in walked.segments.items():
@@ -119,7 +121,7 @@ class RecoveryV2:
         if dropped or segment.damage:
             data = self._disk.read(self._path(number, qi.EXTENSION))
             self._set_aside(number, qi.EXTENSION, data, segment.damage)
-        if not kept:
+        if not kept and (dropped or segment.damage or number != self._in_use):
             self._disk.unlink(self._path(number, qi.EXTENSION))
             self._folder_changed = True
             self._bodies_left.append(number)
