@@ -379,6 +379,25 @@ def test_an_empty_queue_gives_large_files_back_soon_and_small_ones_when_nobody_u
         host.check_trace()
 
 
+def test_an_empty_queue_keeps_no_file_open_and_goes_on_in_the_same(tmp_path):
+    def is_open(path):
+        links = [f"/proc/self/fd/{each}" for each in os.listdir("/proc/self/fd")]
+        return any(os.path.lexists(link) and os.readlink(link) == str(path) for link in links)
+
+    with warrenmq.open(tmp_path / "data") as broker:
+        queue = broker.declare_queue("q")
+        for number in range(3):
+            queue.publish(b"%d" % number).result()
+            (path,) = tmp_path.rglob("0.qi")
+            assert is_open(path)
+            delivery = queue.get()
+            assert delivery.body == b"%d" % number
+            delivery.ack()
+            while is_open(path):
+                time.sleep(0.05)
+            assert path.exists()
+
+
 def test_queues_that_are_declared_at_once_share_a_sync():
     with SimulatedHost(5, SMALL, traced=False) as host:
         broker = host.open()

@@ -61,6 +61,10 @@ class PriorityIndex:
             if index.dirty_bytes:
                 index.begin_flush()
 
+    def close_files(self) -> None:
+        for index in self._indexes:
+            index.close_files()
+
     def flush_step(self) -> bool:
         more = [index.flush_step() for index in self._indexes if index.flushing]
         return any(more)

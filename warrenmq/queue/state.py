@@ -477,8 +477,10 @@ class QueueState:
         if (trigger := self.sync_trigger) is not None and not index_sync.disk_full:
             is_idle = index_sync.due
             self.sync(trigger)
-            if is_idle and index.dirty_bytes >= WORTH_FLUSHING:
-                self._flush_if_empty()
+            if is_idle and not (vq.ready or vq.unacked):
+                index.close_files()
+                if index.dirty_bytes >= WORTH_FLUSHING:
+                    self._flush_if_empty()
         else:
             if vq.to_remove and (index_sync.disk_full or not index.needs_sync):
                 vq.index_synced()  # on a full disk removing acked bodies makes room, though their acks are not safe yet

@@ -153,6 +153,9 @@ class Index(Protocol):
     def begin_flush(self) -> None:
         """Tidy up, at once or by flush_step()."""
 
+    def close_files(self) -> None:
+        """Close what can be opened anew when it is needed."""
+
     def terminate(self, *, next_seq_id: int, next_deliver_seq_id: int) -> Terms:
         """Close after a clean stop: everything is synced; the terms are for the next start."""
 

@@ -427,6 +427,9 @@ class QueueIndex(LiveSegments[Segment]):
         last = self.next_seq_id - 1
         return None if newest >= last // self.segment_entry_count else last
 
+    def close_files(self) -> None:
+        """See Index: a segment's file is open only while something is appended to it; the journal stays open."""
+
     # -- the end
 
     def terminate(self, *, next_seq_id: int, next_deliver_seq_id: int) -> Terms:

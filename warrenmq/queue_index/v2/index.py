@@ -371,6 +371,10 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
         if not segments:
             self.dirty_bytes = 0
 
+    def close_files(self) -> None:
+        """See Index."""
+        self._files.close()
+
     # -- the end
 
     def terminate(self, *, next_seq_id: int, next_deliver_seq_id: int) -> Terms:
