@@ -95,6 +95,7 @@ class SimulatedMachine:
         self.runs += 1
         self.disk.before_op = self.before_op
         recorder: Recorder | None = None
+        run = ""
         if self.is_traced:
             # a machine of this seed with another past is at another row, or another moment
             run = f"{self.runs:06d}-{_digest(self._directory, self.rows, self.sim.monotonic_ns())[:12]}"
@@ -110,7 +111,6 @@ class SimulatedMachine:
                 if self.sink is None
                 else Recorder(self.sink, **named, clock=self.sim)
             )
-            self._run = run
             self._recorders.append(recorder)
             self._scenario = recorder.actor("scenario", "scenario")
         self._broker, self._starts = None, True
@@ -118,7 +118,18 @@ class SimulatedMachine:
             self._broker = Broker(DATA, self.settings, self.sim, self.disk, self.memory, recorder)
         finally:
             self._starts = False
+            if recorder is not None:
+                self._note_run(run, recorder)
         return self._broker
+
+    def _note_run(self, run: str, recorder: Recorder) -> None:
+        """A start was made.  One that ended before its directory counted it wrote no row, and has no trace, as on a real machine."""
+        if recorder.rows:
+            self._run = run
+            return
+        self._recorders.remove(recorder)
+        if self.sink is not None:
+            self.sink.forget(run)
 
     def run_to_row(self, row: int, scenario: Callable[[Self], Broker | None]) -> Broker | None:
         """Call `scenario(machine)` up to the turn that writes this row of the trace; what it would have done later never happens.

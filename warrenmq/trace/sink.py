@@ -52,3 +52,9 @@ class MemorySink:
         content = {name: bytes(data) for name, data in self._segments.items()}
         content |= {name: chunks.content() for name, chunks in self._slabs.items() if not chunks.gone}
         return dict(sorted(content.items()))
+
+    def forget(self, run: str) -> None:
+        """Delete the files of a run."""
+        for files in (self._segments, self._slabs):
+            for name in [name for name in files if name.startswith(f"{run}-")]:
+                del files[name]
