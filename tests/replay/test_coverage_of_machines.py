@@ -27,6 +27,7 @@ from warrenmq.trace.events import (
     ROLL_FOR_LARGE,
     ROLL_GARBAGE,
     ROLL_LARGE,
+    ROLL_LONGEST,
     WANTS_CONFIRM,
     Decision,
     Ev,
@@ -57,8 +58,8 @@ NEVER_WRITTEN = {
         (
             Ev.ROLL,
             flag,
-        ): "no message of these histories has 4 MB, and no file of theirs is mostly garbage while it is idle"
-        for flag in (ROLL_FOR_LARGE, ROLL_LARGE, ROLL_GARBAGE)
+        ): "no message of these histories has 4 MB, no file of theirs is mostly garbage while it is idle, and any may grow"
+        for flag in (ROLL_FOR_LARGE, ROLL_LARGE, ROLL_GARBAGE, ROLL_LONGEST)
     },
     (Ev.CHILD_EXIT, Reason.CRASH): "no process of these histories raises anything",
     (Ev.CONFIRM, CONFIRM_NACK): "nacks are answers to publishes that the queue has not taken",

@@ -48,6 +48,9 @@ class PriorityIndex:
     def dirty_bytes(self) -> int:
         return sum(index.dirty_bytes for index in self._indexes)
 
+    def share(self) -> int:
+        return min(index.share() for index in self._indexes)
+
     @property
     def flushing(self) -> bool:
         return any(index.flushing for index in self._indexes)

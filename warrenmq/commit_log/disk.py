@@ -171,6 +171,7 @@ class LoggedDisk:
         self.sync_dir = disk.sync_dir
         self.free_space = disk.free_space
         self.room = disk.room
+        self.longest = disk.longest
         self.descriptors = disk.descriptors
         self.salvage = disk.salvage
         self.pause = disk.pause

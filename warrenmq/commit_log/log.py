@@ -310,18 +310,20 @@ class CommitLog:
     ) -> Outcome:
         if self._failed is not None:
             raise self._failed
-        size = room_for(sum(map(len, parts)))
-        if size > self._size - _RESERVE:
+        size, most = room_for(sum(map(len, parts))), self._most()
+        if size > most - _RESERVE:
             return Outcome.NO_ROOM
         try:
             self._open()
-            if self._in_doubt:
+            file = self._files[self._current]
+            # or if there is no room left to say that the other file is not needed
+            if self._in_doubt or file.position + SECTOR > most:
                 self._begin_anew()
             file = self._files[self._current]
             if file.position and file.position + size > self._full_at(file):
                 self._change_over_for(size)
             file = self._files[self._current]
-            file.have(file.position + size, self._size)
+            file.have(file.position + size, most)
         except OSError as error:
             return self._no_room(error)
         try:
@@ -370,7 +372,7 @@ class CommitLog:
             self._files[self._current].position = 0
         file = self._files[self._current]
         self._first = file.start = self._number
-        file.have(file.position + SECTOR, self._size)
+        file.have(file.position + SECTOR, self._most())
         self._append(flags=flags)
         with self._tables:
             for each in self._files:
@@ -378,10 +380,10 @@ class CommitLog:
 
     def _has_room_for_mark(self) -> bool:
         file = self._files[self._current]
-        if (end := file.position + SECTOR) > self._size:
+        if (end := file.position + SECTOR) > (most := self._most()):
             return False
         try:
-            file.have(end, self._size)
+            file.have(end, most)
         except OSError as error:
             if not is_full(error):
                 raise
@@ -411,9 +413,13 @@ class CommitLog:
 
     # -- the turns of the two files
 
+    def _most(self) -> int:
+        """Bytes that a log file may have."""
+        return min(self._size, self._disk.longest() // SECTOR * SECTOR)
+
     def _full_at(self, file: _LogFile) -> int:
         """The size with which a log file is full; a single record may be larger."""
-        return min(max(_FULL, _FULL_PER_FILE * len(file.ranges)), self._size - _RESERVE)
+        return min(max(_FULL, _FULL_PER_FILE * len(file.ranges)), self._most() - _RESERVE)
 
     def _change_over_for(self, size: int) -> None:
         """Switch to the other log file for a record of this size; without descriptors for that, go on in this one as long as it has room."""
@@ -421,7 +427,7 @@ class CommitLog:
             self._change_over()
         except OSError as error:
             end = self._files[self._current].position + size
-            if not is_short_of_descriptors(error) or end > self._size - _RESERVE:
+            if not is_short_of_descriptors(error) or end > self._most() - _RESERVE:
                 raise
 
     def _change_over(self) -> None:

@@ -40,6 +40,7 @@ from warrenmq.message.stored import (
     decode,
     sealed_head,
 )
+from warrenmq.seams.disk import UNLIMITED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -75,6 +76,8 @@ _RECORD_HEADER = _HEADER.size
 NOT_EMBEDDED = bytes(4)
 """The embedded size of a record whose body is apart."""
 EMBEDDED_SIZE_AT = 28
+_BESIDE = 64
+"""Bytes of an entry beside the head and the body of its message, at most, in the files of either version."""
 _EMBEDDED = Struct(">8sQQII3sII")
 """_HEADER, and FRONT of the message behind it."""
 _MSG_AT, _CHECKSUM_AT = 8, _RECORD_HEADER + len(SEALED)
@@ -165,15 +168,17 @@ fetched_of = cast("Callable[[tuple[int, bytes, int, bool, bool]], Fetched]", par
 
 
 def records_of(publications: Sequence[Publication], first_seq_id: int, embed_below: int,
-               expiries: Sequence[int] | None = None) -> tuple[list[bytes], dict[int, bytes]]:  # fmt: skip
+               expiries: Sequence[int] | None = None, share: int = UNLIMITED) -> tuple[list[bytes], dict[int, bytes]]:  # fmt: skip
     """Index records of publications, and by position the stored messages that are not embedded in them.
 
     The messages get consecutive sequence ids from `first_seq_id`.  `expiries` has a time for each publication.
 
-    | body and properties together, in bytes | go to             |
-    | -------------------------------------- | ----------------- |
-    | less than `embed_below`                | the queue index   |
-    | `embed_below` or more                  | the message store |
+    | body and properties together, in bytes           | go to             |
+    | ------------------------------------------------ | ----------------- |
+    | less than `embed_below`, and not above the share | the queue index   |
+    | others                                           | the message store |
+
+    The share is what a message may take in a file of the index (Index.share).
 
     Source: rabbit_variable_queue:determine_persist_to, docs/reference/classic-queue.md#where-a-body-goes.
     """
@@ -183,7 +188,7 @@ def records_of(publications: Sequence[Publication], first_seq_id: int, embed_bel
     sealed = _sealed
     for publication, expiry in zip(publications, repeat(0) if expiries is None else expiries):  # noqa: B905
         head, bodies = publication.head, publication.bodies
-        largest = embed_below - publication.properties_size
+        largest = min(embed_below - publication.properties_size, share - len(head) - _BESIDE)
         checksums = publication.checksums or alike_checksums(head, bodies)
         msg, first, last_size = publication.first_id, first_seq_id + len(records), -1
         for place, body in enumerate(bodies):

@@ -77,7 +77,7 @@ class StoreGc:
         self, tables: StoreTables, settings: Settings, effects: list[Effect], trace: ActorTrace | None
     ) -> None:
         self._tables = tables
-        self._limit = settings.msg_store_file_size_limit
+        self._file_size_limit = settings.msg_store_file_size_limit
         self._effects = effects
         self._trace = trace
         self.in_place = tables.files.in_place
@@ -95,6 +95,10 @@ class StoreGc:
         """Files to compact."""
         self._reclaiming = False
         """Combine until no more than half is garbage."""
+
+    @property
+    def _limit(self) -> int:
+        return min(self._file_size_limit, self._tables.longest())
 
     # what happened
 

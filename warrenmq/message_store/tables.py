@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class StoreTables:
     """The tables that the store and its clients both touch, and whether it has room for more."""
 
-    __slots__ = ("cache", "damage", "disk_full", "files", "flying", "handles", "index", "lack")
+    __slots__ = ("cache", "damage", "disk_full", "files", "flying", "handles", "index", "lack", "longest")
 
     def __init__(
         self, disk: Disk, directory: str, settings: Settings, index: MessageIndex, files: FileSummary,
@@ -38,6 +38,8 @@ class StoreTables:
         self.flying = FlyingTable()
         self.cache = CurFileCache()
         self.handles = FileHandles(disk, directory, settings.file_handles_high_watermark)
+        self.longest = disk.longest
+        """Tells how many bytes a file may have."""
         self.disk_full = False
         """Writes wait for room, or for descriptors; written by the store alone, clients look at it before they take messages in."""
         self.lack = FULL

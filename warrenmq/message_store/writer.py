@@ -8,6 +8,7 @@
     | confirms waited for 25 ms                | yes   | yes  | all      | TIMER         |
     | the file has reached the limit           | yes   | yes  | all      | ROLL_OVER     |
     | a large message comes, or came           | yes   | yes  | all      | ROLL_OVER     |
+    | the system lets the file grow no further | yes   | yes  | all      | ROLL_OVER     |
     | most of an idle file is garbage          | yes   | yes  | all      | ROLL_OVER     |
     | the store stops                          | yes   | yes  | all      | CLOSE         |
 
@@ -39,6 +40,7 @@ from warrenmq.trace.events import (
     ROLL_FULL,
     ROLL_GARBAGE,
     ROLL_LARGE,
+    ROLL_LONGEST,
     WRITTEN,
     Append,
     Roll,
@@ -97,6 +99,9 @@ class StoreWriter:
         alone = len(body) >= LARGE_MESSAGE and files.in_place
         if alone and file.offset:
             alone = self._roll_over(ROLL_FOR_LARGE)
+            file = self.file
+        if file.offset and not self._full and file.offset + total > self._tables.longest():
+            self._roll_over(ROLL_LONGEST)
             file = self.file
         self.wait_for_sync(client, msg_id)  # not before: leaving a file confirms everything that waits
         offset = file.append(msg_id, body)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from warrenmq.errors import Blocked
 from warrenmq.queue.effects import AskForRoom, GrantCredit, Refuse, Settle
 from warrenmq.queue.unconfirmed import UNANSWERED, Promises
+from warrenmq.seams.disk import UNLIMITED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +38,8 @@ LOOK_PER_BYTES = 64 << 20
 """Bytes of free space for each batch of publishes that is taken in without asking for the free space again."""
 OVERHEAD = 256
 """Bytes that a message takes beside its body, at most, except for long headers."""
+INDEX_ENTRY = 48
+"""Bytes of an index entry whose body is elsewhere, at most, in the files of either version."""
 
 _publication = attrgetter("publication")
 
@@ -58,6 +61,7 @@ class DiskRoom:
         self._stores = index_sync.stores
         self._unconfirmed = unconfirmed
         self._log = log
+        self.longest = disk.longest
         self._refusing = False
         self._unwritten = self._looks_saved = 0
 
@@ -157,8 +161,15 @@ class PublishBuffer:
 
     def take_in(self) -> bool:
         """Pass what was collected to the backing queue, or refuse it; returns True if it has to be synced, sooner or later."""
+        if (longest := self._room.longest()) < UNLIMITED:
+            self._leave_out_what_no_file_holds(longest)
+            if not self._publishes:
+                return False
         if not self._room.takes(self._size):
-            self._refuse()
+            full = f"{self._room.lack}, queue {self._queue!r} takes no messages until there is room"
+            self._effects.append(AskForRoom())
+            self._refuse(self._publishes, full)
+            self._publishes = []
             return False
         publishes, durable, answered = self._publishes, self._durable, self._answered
         publications = [*map(_publication, publishes)]
@@ -225,17 +236,32 @@ class PublishBuffer:
             for publication in (message.publication for message in self._publishes)
         )
 
-    def _refuse(self) -> None:
-        """The disk is full: refuse what was collected, as if it had never been sent."""
-        full = f"{self._room.lack}, queue {self._queue!r} takes no messages until there is room"
-        self._effects.append(AskForRoom())
-        for message in self._publishes:
-            self._effects.append(Refuse(message.confirm, Blocked(full)))
+    def _leave_out_what_no_file_holds(self, longest: int) -> None:
+        """Refuse what has no room in a file of this length, however empty it is."""
+        if self._vq.index.share() < INDEX_ENTRY:
+            refused, fit, too = self._publishes, [], "too few for its own files"
+        elif max(map(_longest_message, self._publishes)) > longest:
+            alone = [*chain.from_iterable(publish.one_by_one() for publish in self._publishes)]
+            refused = [each for each in alone if _longest_message(each) > longest]
+            fit = [each for each in alone if _longest_message(each) <= longest]
+            too = "too few for this message"
+        else:
+            return
+        limit = f"the system lets no file grow beyond {longest:,} bytes"
+        self._refuse(
+            refused, f"{limit}, {too}: queue {self._queue!r} takes it when that limit (ulimit -f) is raised"
+        )
+        self._publishes = fit
+
+    def _refuse(self, publishes: list[Publish], why: str) -> None:
+        """Refuse publishes, as if they had never been sent."""
+        for message in publishes:
+            self._effects.append(Refuse(message.confirm, Blocked(why)))
             self._effects.append(GrantCredit(message.publisher, len(message.publication.bodies)))
             if self._rows is not None:
                 for send in range(message.sent_seq, message.sent_seq + message.sends):
                     self._rows.received(message.sender, send)
-        self._publishes, self.count = [], 0
+            self.count -= len(message.publication.bodies)
 
     def block(self, store: str, trace_id: int) -> None:
         """A store is behind: publishers get no more credit."""
@@ -264,6 +290,12 @@ class PublishBuffer:
             for message in collected
             if message.confirm is not UNANSWERED
         ]
+
+
+def _longest_message(publish: Publish) -> int:
+    """Bytes of its longest message in a store, at most."""
+    publication = publish.publication
+    return max(map(len, publication.bodies)) + len(publication.head) + OVERHEAD
 
 
 Tell: TypeAlias = "Callable[[int, int, int, int, int, int, int, bool, bool, int], None]"

@@ -7,9 +7,12 @@ segment has.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from warrenmq.message.runs import runs
+
+if TYPE_CHECKING:
+    from warrenmq.seams.disk import Disk
 
 
 class Counted(Protocol):
@@ -28,12 +31,17 @@ class LiveSegments(Generic[Segment]):
     base    added to sequence ids in the trace: of a queue with priorities each counts its own from 0
     """
 
-    def __init__(self, segment_entry_count: int) -> None:
+    def __init__(self, disk: Disk, segment_entry_count: int) -> None:
+        self._disk = disk
         self.segment_entry_count = segment_entry_count
         self.base = 0
         self.next_seq_id = 0
         self._segments: dict[int, Segment] = {}
         self._lost: list[int] = []
+
+    def share(self) -> int:
+        """See Index."""
+        return self._disk.longest() // self.segment_entry_count
 
     def next_live(self, seq_id: int) -> int:
         """`seq_id`, or where the next segment with a live message begins; `next_seq_id` if no later one has any.

@@ -82,6 +82,9 @@ class Index(Protocol):
         are paged out.
         """
 
+    def share(self) -> int:
+        """Bytes that each message of a segment may take in a file, if all are to have room in it."""
+
     def ack(self, seq_ids: list[int]) -> None:
         """Ack messages; each was published and not acked before."""
 

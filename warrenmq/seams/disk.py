@@ -19,6 +19,7 @@ import errno
 import os
 from contextlib import suppress
 from operator import attrgetter
+from resource import RLIM_INFINITY, RLIMIT_FSIZE, getrlimit
 from time import sleep
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -42,6 +43,10 @@ _MANY = 128
 """Files that take longer to sync one by one (0.1 ms each) than a file system that is not busy otherwise."""
 _FOR_BLOCKS = 256 << 10
 """Bytes of free space that are left for blocks which are not full and for what the file system itself needs."""
+
+
+UNLIMITED = 1 << 62
+"""The answer of `longest` where files may be of any size."""
 
 
 def is_full(error: OSError) -> bool:
@@ -232,6 +237,9 @@ class Disk(Protocol):
 
     def room(self, path: str) -> int:
         """Bytes of messages that are sure to fit below this folder: less than what is free, as files are made of blocks."""
+
+    def longest(self) -> int:
+        """Bytes that a file of this process may have (`ulimit -f`); a very large number without a limit."""
 
 
 def write_in_turn(writes: Iterable[Write]) -> None:
@@ -493,3 +501,7 @@ class RealDisk:
 
     def room(self, path: str) -> int:
         return max(0, self.free_space(path) - _FOR_BLOCKS)
+
+    def longest(self) -> int:
+        limit = getrlimit(RLIMIT_FSIZE)[0]
+        return UNLIMITED if limit == RLIM_INFINITY else limit

@@ -98,6 +98,7 @@ class FencedDisk:
         self.sync_many = disk.sync_many
         self.free_space = disk.free_space
         self.room = disk.room
+        self.longest = disk.longest
         self.descriptors = disk.descriptors
         self.salvage = disk.salvage
         self.pause = disk.pause

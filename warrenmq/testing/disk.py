@@ -28,7 +28,7 @@ from threading import RLock
 from typing import TYPE_CHECKING
 
 from warrenmq.directory.torn import SECTOR
-from warrenmq.seams.disk import SyncFailed, refuse_to_salvage, write_in_turn
+from warrenmq.seams.disk import UNLIMITED, SyncFailed, refuse_to_salvage, write_in_turn
 from warrenmq.testing.outage import Outage, PowerCut
 
 if TYPE_CHECKING:
@@ -152,6 +152,8 @@ class SimulatedDisk:
         """Bytes of room; None for any number."""
         self.tells_room = False
         """`room` says what `free_bytes` does, so that a full disk is known before a write meets it."""
+        self.longest_file = UNLIMITED
+        """Bytes that a file may have: one that would grow further gets EFBIG."""
         self.no_descriptors = False
         """The process has no descriptor left: no file and no folder can be opened; files that are open go on."""
         self.reads_fail = False
@@ -351,6 +353,9 @@ class SimulatedDisk:
             return PLENTY
         return ENOUGH if self.free_bytes is None else self.free_bytes
 
+    def longest(self) -> int:
+        return self.longest_file
+
     # for its files
 
     def begin(self, op: str, path: str) -> None:
@@ -362,8 +367,10 @@ class SimulatedDisk:
                 self._failures.remove(failure)
                 raise _os_error(failure[2], path)
 
-    def take(self, size: int, path: str) -> None:
-        """Account for a file that grows."""
+    def take(self, size: int, path: str, end: int) -> None:
+        """Account for a file that grows by `size` bytes to `end`."""
+        if size and end > self.longest_file:
+            raise _os_error(errno.EFBIG, path)
         if self.free_bytes is not None:
             if size > self.free_bytes:
                 raise _os_error(errno.ENOSPC, path)
@@ -438,10 +445,11 @@ class SimulatedFile:
         with disk.lock:
             end = len(inode.live)
             try:
-                disk.take(len(data), self.path)
+                disk.take(len(data), self.path, end + len(data))
             except OSError:
                 # a short write that was cut back again: a power cut may still find some of its bytes
-                inode.change(_Change(bytes(data[: disk.free_bytes or 0]), end))
+                fits = min(disk.longest_file - end, len(data) if disk.free_bytes is None else disk.free_bytes)
+                inode.change(_Change(bytes(data[: max(0, fits)]), end))
                 inode.change(_Change(None, end))
                 raise
             inode.change(_Change(bytes(data), end))
@@ -466,7 +474,8 @@ class SimulatedFile:
         disk.begin("pwrite", self.path)
         with disk.lock:
             if data:  # nothing to write makes no file longer
-                disk.take(max(0, offset + len(data) - len(inode.live)), self.path)
+                end = offset + len(data)
+                disk.take(max(0, end - len(inode.live)), self.path, end)
                 inode.change(_Change(bytes(data), offset))
 
     def truncate(self, size: int) -> None:

@@ -300,6 +300,7 @@ class RollReason(Worded):
     FOR_LARGE = 2, "because a large message comes, which gets a file of its own"
     LARGE = 3, "because it holds a large message alone"
     GARBAGE = 4, "because no reader uses it and most of it is garbage"
+    LONGEST = 5, "because the system lets it grow no further"
 
 
 class Deferred(Worded):
@@ -353,5 +354,5 @@ WRITTEN, IGNORED = map(int, BodyReport)
 FROM_CACHE, DIRECT, BY_SERVER = map(int, ReadFrom)
 CREDIT_GRANTED, CREDIT_PEER_DOWN, CREDIT_GAVE_UP = map(int, CreditEnd)
 ALARM_MEMORY, ALARM_DISK = map(int, Alarm)
-ROLL_FULL, ROLL_FOR_LARGE, ROLL_LARGE, ROLL_GARBAGE = map(int, RollReason)
+ROLL_FULL, ROLL_FOR_LARGE, ROLL_LARGE, ROLL_GARBAGE, ROLL_LONGEST = map(int, RollReason)
 DEFER_READ, DEFER_REMOVE = map(int, Deferred)

@@ -85,8 +85,7 @@ class QueueIndex(LiveSegments[Segment]):
         trace: ActorTrace | None,
     ) -> None:  # fmt: skip
         """Use `recover`, which makes the directory and reads its files."""
-        super().__init__(settings.queue_index_segment_entry_count)
-        self._disk = disk
+        super().__init__(disk, settings.queue_index_segment_entry_count)
         self._directory = directory
         self._quarantine = quarantine
         self._damage = damage

@@ -68,8 +68,7 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
         trace: ActorTrace | None,
     ) -> None:  # fmt: skip
         """Use `recover`, which makes the directory and reads its files."""
-        super().__init__(entry_count)
-        self._disk = disk
+        super().__init__(disk, entry_count)
         self._directory = directory
         self._quarantine = quarantine
         self._damage = damage

@@ -6,7 +6,7 @@ from warrenmq.replay.explain.story import Chain, Story, file_chain
 from warrenmq.replay.rules.passes.file_life import File
 from warrenmq.replay.rules.passes.files import Files
 from warrenmq.replay.rules.rule import Exercised, Rule
-from warrenmq.trace.events import ROLL_FOR_LARGE, ROLL_GARBAGE, ROLL_LARGE, Ev
+from warrenmq.trace.events import ROLL_FOR_LARGE, ROLL_GARBAGE, ROLL_LARGE, ROLL_LONGEST, Ev
 
 
 def _has_room(file: File, _msg: int, offset: int, _size: int) -> str:
@@ -31,7 +31,7 @@ def _left_for_its_reason(file: File, new_file: int, old_file: int, why: int, siz
         return f"left as a large message's own file, with {len(file.sizes)} records in it"
     if why == ROLL_GARBAGE and file.valid * 2 >= size:
         return f"left because of garbage, with {file.valid} live of {size} bytes"
-    if why not in {ROLL_FOR_LARGE, ROLL_LARGE, ROLL_GARBAGE} and size < file.limit:
+    if why not in {ROLL_FOR_LARGE, ROLL_LARGE, ROLL_GARBAGE, ROLL_LONGEST} and size < file.limit:
         return f"left with {size} bytes, the limit is {file.limit}"
     return f"left with {size} bytes, but its records end at {file.end}" if file.end not in {-1, size} else ""
 
@@ -89,8 +89,8 @@ RULE = Rule(
     name="roll at the limit",
     text=(
         "A file is opened before it is written, and left once, when it has reached the limit, not "
-        "before and not later, but for a large message that gets a file of its own and for a file "
-        "that is mostly garbage."
+        "before and not later, but for a large message that gets a file of its own, for a file "
+        "that is mostly garbage, and where the system lets no file grow as far."
     ),
     sources=(
         "docs/reference/message-store.md#append-and-roll-over",
