@@ -91,7 +91,8 @@ class VhostSup(Supervisor):
             owners += [(f"folder {folder}", (folder,)) for folder in vhost.kept_folders]
             walked = vhost.last_stops.walked
             for name, folders in owners:
-                yield name, [each for folder in folders for each in walked(folder).store_message_ids]
+                for folder in folders:
+                    yield name, walked(folder).store_message_ids
 
         def store(name: str, refs: Any) -> ChildSpec:
             args = (name, vhost.directory.store(name), vhost.disk, vhost.settings, refs, vhost.directory.quarantine,

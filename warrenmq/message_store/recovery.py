@@ -29,10 +29,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING
 
 from warrenmq.errors import CorruptFile
 from warrenmq.log import Log
+from warrenmq.message.stored import SEALED
 from warrenmq.message_store import rdq
 from warrenmq.message_store.combine import commit, placed, prepare
 from warrenmq.message_store.damage import keep_record
@@ -49,6 +51,9 @@ if TYPE_CHECKING:
     from warrenmq.message_store.message_index import Entry
     from warrenmq.message_store.scan import Record
     from warrenmq.seams.disk import Disk, File
+
+    Claims = list[tuple[str, list[bytes]]]
+    """Each queue's messages, in their order; a queue with priorities has as many entries."""
 
 
 @dataclass(slots=True)
@@ -88,21 +93,22 @@ def recover(
             Log("warrenmq.store").info("the store was not stopped cleanly", store=kind, reason=str(reason))
     else:
         return Recovered(index, files, owners, clean=True)
-    owners = OwnerRefs()
-    for owner, msg_ids in references:
+    owners, claims = OwnerRefs(), list(references)
+    for owner, msg_ids in claims:
         for msg_id in msg_ids:
             owners.add(owner, msg_id)
-    return _Reader(disk, directory, owners, quarantine, kind, damage).run()
+    return _Reader(disk, directory, owners, claims, quarantine, kind, damage).run()
 
 
 class _Reader:
     """One dirty start."""
 
-    def __init__(self, disk: Disk, directory: str, owners: OwnerRefs, quarantine: str, kind: str,
+    def __init__(self, disk: Disk, directory: str, owners: OwnerRefs, claims: Claims, quarantine: str, kind: str,
                  damage: list[CorruptFile]) -> None:  # fmt: skip
         self._disk = disk
         self._directory = directory
         self._owners = owners
+        self._claims = claims
         self._quarantine = quarantine
         self._kind = kind
         self._refs = owners.counts()
@@ -117,6 +123,10 @@ class _Reader:
         """The others of messages that have several."""
         self._no_records: list[tuple[int, int, int]] = []
         """Bytes that are no record, and should be: file, offset, length."""
+        self._whole_to: dict[int, int] = {}
+        """File -> the offset of its first bytes that are no record."""
+        self._foreign: set[bytes] = set()
+        """Messages that RabbitMQ stored."""
 
     def run(self) -> Recovered:
         self._put_away()
@@ -129,6 +139,7 @@ class _Reader:
         if missed:
             self._set_aside_no_records()
             self._set_aside_misnamed(missed)
+            self._tell_missed_in_between({*missed})
         self._rewrite_last()
         self._owners.forget({m for m in self._refs if m not in self._entries})
         clean = False
@@ -157,9 +168,11 @@ class _Reader:
             refs = self._refs
             for found in scan(file, refs):
                 if isinstance(found, Gap):
+                    self._whole_to.setdefault(number, found.offset)
                     if found.damage:
                         self._no_records.append((number, found.offset, found.length))
                 elif found.trust >= Trust.BAD_MARKER:
+                    self._whole_to.setdefault(number, found.records[0][1])
                     self._no_records += [(number, offset, total) for _, offset, total in found.records]
                 else:
                     for record in found.records:
@@ -184,7 +197,10 @@ class _Reader:
             rdq.body_of(data, msg_id, f"{self._directory}/{rdq.file_name(number)}", offset)
         except CorruptFile as error:
             self._bad[msg_id] = number, data, error
+            self._whole_to.setdefault(number, offset)
             return
+        if not data.startswith(SEALED, rdq.BODY_AT):
+            self._foreign.add(msg_id)
         claimed = self._entries.get(msg_id)
         if claimed is not None:
             _, where, place, length = claimed
@@ -260,6 +276,26 @@ class _Reader:
                     self._check_unclaimed(msg_id, *place)
             elif msg_id in self._entries:  # else it was told
                 self._tell_damaged(*self._bad[msg_id])
+
+    def _tell_missed_in_between(self, missed: set[bytes]) -> None:
+        """Tell the messages that a queue misses though a later one of it is there, and what was appended before that must be safe.
+
+        A queue's messages are appended in its order, and their references given up when their acks are safe.
+        """
+        for owner, msg_ids in self._claims:
+            newest = max((at for at, msg_id in enumerate(msg_ids) if self._had_all_before(msg_id)), default=0)
+            if lost := sum(msg_id in missed for msg_id in msg_ids[:newest]):
+                why = f"{lost} messages of queue {owner!r} are in no file, and one that was written after them is"
+                self._damage.append(CorruptFile(self._directory, 0, why))
+
+    def _had_all_before(self, msg_id: bytes) -> bool:
+        """True if the store holds a message of ours with everything that was appended before: a file is synced when it is left,
+        and the last one shows a hole where a power cut tore what was in front.
+        """
+        if msg_id not in self._entries or msg_id in self._foreign:
+            return False
+        _, number, offset, _ = self._entries[msg_id]
+        return number != self._files.current or offset < self._whole_to.get(number, inf)
 
     def _check_unclaimed(self, msg_id: bytes, number: int, offset: int, total: int) -> None:
         path = f"{self._directory}/{rdq.file_name(number)}"

@@ -31,7 +31,7 @@ from warrenmq.directory.recovery_terms import Terms
 from warrenmq.directory.torn import Damage
 from warrenmq.queue_index.live_segments import LiveSegments
 from warrenmq.queue_index.record import HEADER_BYTES, all_whole, message_number, record_problem
-from warrenmq.queue_index.v1.journal import WRITE_BUFFER, Journal
+from warrenmq.queue_index.v1.journal import FILE_NAME, WRITE_BUFFER, Journal
 from warrenmq.queue_index.v1.recovery import Found, Recovery
 from warrenmq.queue_index.v1.segment import EXTENSION, Segment, next_boundary, split
 from warrenmq.queue_index.v1.segment_files import SegmentFiles
@@ -111,6 +111,10 @@ class QueueIndex(LiveSegments[Segment]):
         )
         found = recovery.found
         index = cls(disk, directory, settings, opening.quarantine, opening.damage, opening.trace)
+        if terms is None and recovery.segments_without_journal:
+            recovery.tell_gone(
+                FILE_NAME, "it is gone, and there are messages in the segments that it belongs to"
+            )
         index._segments = recovery.segments
         index.dirty_count = recovery.journal_actions
         found.next_seq_id = recovery.high if terms is None else max(terms.next_seq_id, recovery.next_seq_id)

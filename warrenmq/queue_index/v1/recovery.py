@@ -64,6 +64,9 @@ class Found:
         return len(self.damage)
 
 
+_EMPTY = "it was written, and no message is in it"
+
+
 class Recovery:
     """One recovery: `segments` is what the index goes on with, `found` what to tell."""
 
@@ -96,12 +99,22 @@ class Recovery:
                 self._recover_segment(
                     number, replay.facts.get(number, Facts()), on_disk=number in walked.segments
                 )
+        self.segments_without_journal = bool(
+            self.found.count and walked.segments and not disk.exists(f"{directory}/{FILE_NAME}")
+        )
+        """There are messages in segments, and the journal that is made before any of them is gone."""
         self.high = (max([*walked.segments, (replay.next_seq_id - 1) // entry_count]) + 1) * entry_count
         """Above every sequence id that lies in a segment which any file names."""
+
+    def tell_gone(self, name: str, reason: str) -> None:
+        """Tell a file that is as no kill and no power cut leaves it: the journal is made before all others, and has what they may lack."""
+        self.found.damage.append(CorruptFile(f"{self._directory}/{name}", 0, reason))
 
     def _take_over(self, number: int, segment: Summary) -> None:
         """Go on with a segment in whose file everything is as it should be."""
         base = number * self._entry_count
+        if segment.last < 0:
+            self.tell_gone(f"{number}{EXTENSION}", _EMPTY)
         self.next_seq_id = max(self.next_seq_id, base + segment.last + 1)
         if segment.live and not self.found.count:
             self.found.low = base + segment.first
@@ -111,6 +124,8 @@ class Recovery:
 
     def _recover_segment(self, number: int, journal: Facts, *, on_disk: bool) -> None:
         file = self._repaired(number, journal) if on_disk else Facts()
+        if on_disk and not (file.published or journal.published):
+            self.tell_gone(f"{number}{EXTENSION}", _EMPTY)
         self.next_seq_id = max(
             self.next_seq_id, number * self._entry_count + max(file.published, default=-1) + 1
         )
