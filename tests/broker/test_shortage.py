@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import random
 import resource
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +109,44 @@ def test_a_broker_that_cannot_start_says_so_and_leaves_the_directory_free(
     exhausted.clear()
     with warrenmq.open(tmp_path) as broker:
         broker.declare_queue("q")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("scheduler", ["pool", "threads"])
+def test_no_start_waits_for_a_thread_that_dies_in_its_first_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheduler: str, shared: bool
+) -> None:
+    """It waited for ever, and kept the directory locked."""
+    numbers, dies, ended = itertools.count(1), 0, threading.Event()
+    begin = threading.Thread._bootstrap_inner
+
+    def first_steps(thread: threading.Thread) -> None:
+        if thread.name != "starter" and next(numbers) == dies:
+            ended.set()
+            raise MemoryError
+        begin(thread)
+
+    def use() -> None:
+        with (
+            suppress(warrenmq.Error),
+            warrenmq.open(tmp_path, shared=shared, settings={"scheduler": scheduler}) as broker,
+        ):
+            broker.declare_queue("q").publish(b"x").result(LIMIT)
+
+    monkeypatch.setattr(threading.Thread, "_bootstrap_inner", first_steps)
+    for number in range(1, 100):
+        numbers, dies = itertools.count(1), number
+        ended.clear()
+        starter = threading.Thread(target=use, name="starter", daemon=True)
+        START(starter)
+        starter.join(LIMIT)
+        assert not starter.is_alive(), number
+        dies = 0
+        warrenmq.open(tmp_path).close()
+        if not ended.is_set():
+            break
+    assert number > 2
 
 
 def test_the_first_use_of_a_queue_without_file_descriptors_is_refused(tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +23,7 @@ from tests.support.limits import LIMIT
 from tests.support.shared_directory import SPAWN, opened, owner_process
 from warrenmq.amqp.server import AmqpServer
 from warrenmq.errors import Blocked, BrokerClosed, ResourceError
+from warrenmq.runtime import thread_event
 from warrenmq.shared import links, patience
 from warrenmq.shared.attachment import Attachment
 from warrenmq.shared.broker import SharedBroker
@@ -185,6 +188,35 @@ def test_the_search_goes_on_while_the_system_is_out_of_something(
         monkeypatch.setattr(links.Owned, "__init__", refusing(*errors, times=2 * len(errors)))
         owner.close()
         in_time(queue.publish(b"1").result)
+        assert attached.is_owner
+
+
+def test_the_search_goes_on_while_there_is_no_memory_for_its_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that looked ended with "can't allocate lock", and counted as looking for ever."""
+    lock, refusals = threading.Lock, itertools.count()
+
+    def none_to_look() -> Any:
+        pauses = sys._getframe(2).f_code.co_name == "wait" and threading.current_thread().name == "search"
+        if pauses and next(refusals) < 3:
+            raise RuntimeError("can't allocate lock")
+        return lock()
+
+    with opened(tmp_path) as owner, opened(tmp_path, unconfirmed="repeat") as attached:
+        queue = attached.declare_queue("q")
+        begin = links.Links._look_again
+
+        def look_again(*arguments: Any) -> None:
+            threading.current_thread().name = "search"
+            begin(*arguments)
+
+        monkeypatch.setattr(links.Links, "_look_again", look_again)
+        monkeypatch.setattr(links.Owned, "__init__", refusing(MemoryError(), times=5))
+        monkeypatch.setattr(thread_event.threading, "Lock", none_to_look)
+        owner.close()
+        in_time(queue.publish(b"1").result)
+        assert next(refusals) > 3
         assert attached.is_owner
 
 

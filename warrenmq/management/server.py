@@ -24,6 +24,7 @@ from warrenmq.management.asgi import Application
 from warrenmq.management.http import Router
 from warrenmq.management.routes import ROUTES
 from warrenmq.management.site import Site
+from warrenmq.runtime.thread_start import start_thread
 
 if TYPE_CHECKING:
     import ssl
@@ -115,7 +116,7 @@ class ManagementServer:
         self._thread = threading.Thread(
             target=self._run, args=(listening,), name="warrenmq-management", daemon=True
         )
-        self._thread.start()
+        start_thread(self._thread)
         if self._begins:
             self.site.begin()
         log.info("started management listener", address=self.url)

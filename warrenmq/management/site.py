@@ -19,6 +19,7 @@ from warrenmq.amqp.statistics import COUNTED, EVENTS, ChannelInfo, ConnectionInf
 from warrenmq.errors import NotFound
 from warrenmq.management.errors import WITH, not_authorised, not_found
 from warrenmq.management.history import History
+from warrenmq.runtime.thread_start import start_thread
 
 if TYPE_CHECKING:
     import ssl
@@ -83,7 +84,7 @@ class Site:
     def begin(self) -> None:
         """Start sampling rates."""
         self._take()
-        self._sampler.start()
+        start_thread(self._sampler)
 
     def end(self) -> None:
         """Stop sampling rates."""

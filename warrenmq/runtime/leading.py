@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 from warrenmq.errors import ResourceError
 from warrenmq.runtime.helper import ALONE, MOST_MINE, Helper
 from warrenmq.runtime.shortage import no_thread
+from warrenmq.runtime.thread_start import start_thread
 from warrenmq.runtime.workers import BATCH, MISSING, SLICE, Cell, here
 from warrenmq.seams.blocking import tell
 
@@ -121,7 +122,7 @@ class SharedLoop:
     def _start_thread(self) -> None:
         thread = threading.Thread(target=self._follow_and_lead, name=self._name, daemon=True)
         try:
-            thread.start()
+            start_thread(thread)
         except (RuntimeError, MemoryError) as error:
             raise no_thread(error, self._name) from error
         self._threads.append(thread)

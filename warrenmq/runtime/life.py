@@ -120,9 +120,11 @@ class ActorLife:
 
     def failed_to_start(self, error: BaseException) -> None:
         """Init raised: the starter raises it, and no exit signal is sent."""
-        self.runtime.caught(error)
-        self.end(error)
-        self.started.put((None, error))
+        try:
+            self.runtime.caught(error)
+            self.end(error)
+        finally:  # whatever else there is no memory for
+            self.started.put((None, error))
 
     def killed(self) -> None:
         """Stop the actor at the next row that it writes, and release a starter that still waits; called by the killer, whether

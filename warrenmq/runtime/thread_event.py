@@ -24,6 +24,16 @@ def ring(bell: threading.Lock) -> None:
         pass
 
 
+def new_bell() -> threading.Lock:
+    """A lock that is held, until somebody rings; MemoryError where there is no memory for it, which Python calls a RuntimeError."""
+    try:
+        bell = threading.Lock()
+    except RuntimeError as why:
+        raise MemoryError(str(why)) from why
+    bell.acquire()
+    return bell
+
+
 def hold(lock: threading.Lock, timeout: float | None, late: type[Exception], act: Callable[[], T]) -> T:
     """Call `act` while the lock is held; raises `late` if another thread holds it for longer than `timeout` seconds."""
     patience = -1 if timeout is None else min(max(timeout, 0), threading.TIMEOUT_MAX)
@@ -61,8 +71,7 @@ class ThreadEvent:
     def wait(self, timeout: float | None = None) -> bool:
         if self._set:
             return True
-        bell = threading.Lock()
-        bell.acquire()
+        bell = new_bell()
         self.bells.append(bell)
         try:
             if not self._set:

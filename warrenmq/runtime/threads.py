@@ -15,6 +15,7 @@ from warrenmq.runtime.base import Runtime
 from warrenmq.runtime.inbox import Inbox
 from warrenmq.runtime.shortage import no_thread
 from warrenmq.runtime.thread_event import ThreadEvent
+from warrenmq.runtime.thread_start import start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +50,7 @@ class Threads(Runtime):
         thread = threading.Thread(target=run, name=label, daemon=True)
         self._threads.add(thread)
         try:
-            thread.start()
+            start_thread(thread)
         except (RuntimeError, MemoryError) as error:
             self._threads.discard(thread)
             ActorRegistry.unregister(ref)

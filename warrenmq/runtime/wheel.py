@@ -14,6 +14,7 @@ from time import monotonic_ns
 
 from warrenmq.runtime.shortage import keep_on
 from warrenmq.runtime.thread_event import ring
+from warrenmq.runtime.thread_start import start_thread
 from warrenmq.runtime.workers import Cell, Workers
 
 TICK_NS = 5_000_000
@@ -54,7 +55,7 @@ class Wheel:
             if not self._runs() and self.workers.is_needed:
                 thread = threading.Thread(target=self._run, name="actors' clock", daemon=True)
                 try:
-                    thread.start()
+                    start_thread(thread)
                 except (RuntimeError, MemoryError):
                     self.workers.ticking = False
                     return False

@@ -34,6 +34,7 @@ from warrenmq.runtime.inbox import WAKE
 from warrenmq.runtime.messages import unwrapped
 from warrenmq.runtime.shortage import keep_on, no_thread
 from warrenmq.runtime.thread_event import ring
+from warrenmq.runtime.thread_start import start_thread
 from warrenmq.seams.blocking import tell
 
 if TYPE_CHECKING:
@@ -336,17 +337,16 @@ class Workers:
                 if worker not in self.computing:
                     break
             else:
-                if len(self.all) >= MOST_WORKERS:
-                    self.refused += 1
+                if (made := self._new_worker()) is None:
                     return False
-                worker, new = Worker(self), True
+                worker, new = made, True
                 self.all[worker] = None
             self.computing.add(worker)
         if not new:
             ring(worker.bell)
         else:
             try:
-                worker.thread.start()
+                start_thread(worker.thread)
             except (RuntimeError, MemoryError):  # the limit of threads: the workers that are there go on
                 self._forget(worker)
                 self.refused += 1
@@ -355,6 +355,13 @@ class Workers:
             self.ticking = True
             self._clock.wake()
         return True
+
+    def _new_worker(self) -> Worker | None:
+        if len(self.all) < MOST_WORKERS:
+            with suppress(RuntimeError, MemoryError):  # there is no memory for its locks
+                return Worker(self)
+        self.refused += 1
+        return None
 
     def _forget(self, worker: Worker) -> None:
         self.computing.discard(worker)
@@ -491,14 +498,13 @@ class Workers:
             self._cells += 1
             self._closing = False
         cell.label = label
-        has_clock = self._clock.start()
-        self.make_ready(cell)
-        if not has_clock or not (self.all or self.call_worker()):
-            self.ready.pop(cell, None)
-            cell.server = None
-            self._ended()
-            error = RuntimeError("can't start new thread")
-            raise no_thread(error, label)
+        if self._clock.start():
+            self.make_ready(cell)
+            if self.all or self.call_worker() or self.ready.pop(cell, MISSING) is MISSING:
+                return
+        cell.server = None
+        self._ended()
+        raise no_thread(RuntimeError("can't start new thread"), label)
 
     def _ended(self) -> None:
         with self._lock:

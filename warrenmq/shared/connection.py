@@ -20,6 +20,7 @@ import socket
 import threading
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from itertools import count, islice
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Protocol
@@ -35,8 +36,9 @@ from warrenmq.amqp.wire.errors import AmqpError
 from warrenmq.amqp.wire.frames import METHOD, FrameCutter
 from warrenmq.errors import BrokerClosed, Error, ResourceError
 from warrenmq.log import Log
-from warrenmq.runtime.shortage import no_thread
+from warrenmq.runtime.shortage import keep_on, no_thread
 from warrenmq.runtime.thread_event import News
+from warrenmq.runtime.thread_start import start_thread
 from warrenmq.shared.errors import LinkLost, NobodyServes, OwnerSilent, error_of
 from warrenmq.shared.patience import at_most, check
 
@@ -62,6 +64,7 @@ _AGAIN = 0.01
 """Seconds between two tries to connect to an owner that has too many connections to accept."""
 GOODBYE = 5.0
 """Seconds that the owner has to answer connection.close."""
+_NO_MEMORY = LinkLost("there was no memory for what the owner sent")
 _CAPABILITIES = {
     "publisher_confirms": True,
     "basic.nack": True,
@@ -123,6 +126,8 @@ class ClientConnection:
         """Told when `has_room` may have become true."""
         self._ended: Error | None = None
         """Why it ended; None until then."""
+        self._untold: list[Receiver] = []
+        """Its channels at its end that were not told yet."""
         self._closing = False
         self._runs = False
         """The thread runs, which closes the descriptors at its end."""
@@ -154,7 +159,7 @@ class ClientConnection:
                 ) from why
             self._socket.setblocking(False)
             try:
-                self._thread.start()
+                start_thread(self._thread)
             except (RuntimeError, MemoryError) as why:
                 raise no_thread(why, self._thread.name) from why
         except BaseException:
@@ -346,13 +351,19 @@ class ClientConnection:
         except AmqpError as why:
             self._end(BrokerClosed(f"the owner sends what makes no sense: {why}"))
         except MemoryError:
-            self._end(LinkLost("there was no memory for what the owner sent"))
+            self._end(_NO_MEMORY)
         except BaseException as why:  # a defect; end the connection, so that no caller waits for ever
             log.exception("an attached process's connection failed")
             self._end(BrokerClosed(f"the connection to the owner failed: {why!r}"))
         finally:
-            with self._lock:
-                self.abandon()
+            keep_on(self._finish)
+
+    def _finish(self) -> bool:
+        """Do what there was no memory for at the end of the thread."""
+        self._end(_NO_MEMORY)
+        with self._lock:
+            self.abandon()
+        return False
 
     def _loop(self) -> None:
         poll = select.poll()
@@ -471,11 +482,16 @@ class ClientConnection:
             self._pending.clear()
             self._sent.clear()
             self._waiting = 0
-            channels, self.channels = list(self.channels.values()), {}
+            self._untold, self.channels = list(self.channels.values()), {}
             with suppress(OSError):  # the thread, if it is not this one, sees the end of file
                 self._socket.shutdown(socket.SHUT_RDWR)
-        self._room.tell()
-        for channel in channels:
-            channel.lost(error)
+        keep_on(partial(self._tell_end, error))
         if not self._closing:
             self._on_end(self)
+
+    def _tell_end(self, error: Error) -> bool:
+        self._room.tell()
+        while self._untold:
+            self._untold[-1].lost(error)
+            del self._untold[-1]
+        return False

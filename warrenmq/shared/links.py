@@ -20,6 +20,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from time import monotonic
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -42,8 +43,9 @@ from warrenmq.errors import (
 from warrenmq.log import Log
 from warrenmq.node.alarms import SOURCES, Alarm, Alarms
 from warrenmq.runtime import Threads
-from warrenmq.runtime.shortage import may_pass, no_thread
+from warrenmq.runtime.shortage import keep_on, may_pass, no_thread
 from warrenmq.runtime.thread_event import News
+from warrenmq.runtime.thread_start import start_thread
 from warrenmq.seams.disk import RealDisk
 from warrenmq.seams.memory import RealMemory
 from warrenmq.shared.attachment import Attachment
@@ -158,6 +160,8 @@ class Links:
         """Why the last search failed."""
         self._looking = False
         """True while a thread looks; set by itself."""
+        self._said = False
+        """It has said in the log that it found no owner yet."""
 
     def after_fork(self) -> None:
         """Reset after a fork: the child makes a link of its own when it needs one (forks.py)."""
@@ -309,7 +313,7 @@ class Links:
         if not self._looking:
             name = "warrenmq-shared"
             try:
-                threading.Thread(target=self._look_again, args=(first,), name=name, daemon=True).start()
+                start_thread(threading.Thread(target=self._look_again, args=(first,), name=name, daemon=True))
             except (RuntimeError, MemoryError) as why:
                 raise no_thread(why, name) from why
 
@@ -319,16 +323,22 @@ class Links:
             if self._looking or (self.current is not None and not self._unanswered):
                 return
             self._looking = True
-        said = False
-        while (why := self._search()) is not None:
-            if first or not (may_pass(why) or isinstance(why, LinkLost | OwnerSilent)):
-                self._failed(why)
-                return
-            if not said:
-                reason = str(why) or type(why).__name__
-                log.warning("found no owner yet; goes on looking", path=self.arguments.path, reason=reason)
-            said = True
-            self.runtime.event().wait(_PAUSE)
+        self._said = False
+        keep_on(partial(self._look_once, first))
+
+    def _look_once(self, first: bool) -> bool:
+        """Search; False when this is over."""
+        if (why := self._search()) is None:
+            return False
+        if first or not (may_pass(why) or isinstance(why, LinkLost | OwnerSilent)):
+            self._failed(why)
+            return False
+        if not self._said:
+            self._said = True
+            reason = str(why) or type(why).__name__
+            log.warning("found no owner yet; goes on looking", path=self.arguments.path, reason=reason)
+        self.runtime.event().wait(_PAUSE)
+        return True
 
     def _search(self) -> Exception | None:
         """Look until there is a link; returns the error that ends this."""
