@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _ERRNOS = frozenset({errno.ENOMEM, errno.EAGAIN})
 _OF_THREADS = frozenset({"can't start new thread", "can't allocate lock"})
 """The RuntimeErrors of `threading` for want of memory, or of a thread."""
+_UNTOLD = "without setting an exception"
+"""In the SystemError of a call for whose frame CPython found no memory."""
 _PATIENCE = 0.005
 """Seconds after which a thread goes on where it had no memory."""
 
@@ -34,17 +36,26 @@ def shortage(error: BaseException, what: str) -> ResourceError | None:
     >>> shortage(OSError(errno.ENOSPC, "No space left on device"), "queue:jobs")
     >>> shortage(RuntimeError("can't allocate lock"), "queue:jobs")
     ResourceError("there is no memory for 'queue:jobs'; free some, or raise the limit of this process, and try again")
+    >>> shortage(SystemError("<function run> returned NULL without setting an exception"), "queue:jobs")
+    ResourceError("there is no memory for 'queue:jobs'; free some, or raise the limit of this process, and try again")
     >>> shortage(KeyError(), "queue:jobs")
     """
     if isinstance(error, ResourceError):
         return error
-    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and str(error) in _OF_THREADS):
+    if isinstance(error, MemoryError) or _is_no_memory(error):
         return no_memory(repr(what))
     if isinstance(error, OSError) and (error.errno in _ERRNOS or is_short_of_descriptors(error)):
         return ResourceError(
             f"the system refused {what!r} ({error.strerror}); close something, or raise that limit, and try again"
         )
     return None
+
+
+def _is_no_memory(error: BaseException) -> bool:
+    """True for a want of memory by another name."""
+    if isinstance(error, SystemError):
+        return _UNTOLD in str(error)
+    return isinstance(error, RuntimeError) and str(error) in _OF_THREADS
 
 
 def may_pass(error: BaseException) -> bool:
@@ -77,3 +88,6 @@ def keep_on(step: Callable[[], bool]) -> None:
             again = False
         except MemoryError:  # here is nothing that needs any
             continue
+        except (RuntimeError, SystemError) as error:
+            if not _is_no_memory(error):
+                raise
