@@ -442,3 +442,44 @@ def test_a_silent_program_imports_nothing_that_it_does_not_need(tmp_path: Path) 
         env=os.environ | {"PYTHONPATH": os.pathsep.join([ROOT, *sys.path])},
     )  # fmt: skip
     assert (ran.stdout, ran.stderr) == ("set()\n", "")
+
+
+ENDING = """
+import sys
+import warrenmq
+
+class Closes:
+    def __del__(self):
+        try:
+            queue.publish(b"too late").result()
+        except warrenmq.BrokerClosed as why:
+            print(why)
+        print(broker.close())
+
+broker = warrenmq.open(sys.argv[1], shared=sys.argv[2] == "shared", settings={"scheduler": sys.argv[3]})
+queue = broker.declare_queue("q")
+queue.publish(b"in time").result()
+sys.modules["kept until the end"] = Closes()
+"""
+
+
+@pytest.mark.parametrize("scheduler", ["pool", "threads"])
+@pytest.mark.parametrize("how", ["alone", "shared"])
+def test_a_broker_that_is_closed_while_the_interpreter_ends_does_not_hang(
+    tmp_path: Path, how: str, scheduler: str
+) -> None:
+    """By then no other thread runs: the close waited for ever for actors that nobody runs."""
+    ran = subprocess.run(
+        [sys.executable, "-c", ENDING, str(tmp_path), how, scheduler],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=True,
+    )
+    assert ran.stderr == ""
+    *refused, closed = ran.stdout.splitlines()
+    assert closed == "()"
+    assert not refused or "the interpreter is ending" in refused[0]
+    with warrenmq.open(tmp_path) as broker:  # on a pool the thread that waits does it itself
+        assert take_all(broker.queue("q")) == [b"in time", *[b"too late"] * (not refused)]

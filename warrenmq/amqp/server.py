@@ -201,7 +201,7 @@ class AmqpServer:
 
     def close(self, patience: float = CLOSE_OK_TIMEOUT) -> None:
         """Stop serving; the brokers stay open.  Closing twice is no error; in a forked child it does nothing."""
-        if self._closing or self._runtime.forked_from is not None:
+        if self._closing or self._runtime.has_ended:
             return
         self._closing = True
         self._io.stop_listening()

@@ -388,13 +388,13 @@ class Broker:
 
     def close(self, timeout: float | None = 60.0) -> tuple[str, ...]:
         """Stop cleanly: outstanding confirms are waited for (`timeout` seconds), everything is on disk, consumers
-        end, the directory is free.  Closing twice is no error.  In a forked child it does nothing.
+        end, the directory is free.  Closing twice is no error.  In a forked child, and while the interpreter ends, it does nothing.
 
         Returns what could not be written because the disk is full, a sentence for each queue (they are in the log, too), after a
         few seconds at the most; publishers of these messages get Nacked.  Empty after a clean stop.
         """
         timeout = seconds("timeout", timeout)
-        if self._local.is_closed or self.runtime.forked_from is not None:
+        if self._local.is_closed or self.runtime.has_ended:
             return ()
         for name in self._exclusive_queues:
             with suppress(Error):

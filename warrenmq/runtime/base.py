@@ -12,6 +12,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from itertools import count
+from sys import is_finalizing
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from pykka import Actor, ActorDeadError, ActorRef, ActorRegistry
@@ -24,6 +25,7 @@ from warrenmq.runtime.plain import supervised
 from warrenmq.runtime.reasons import NO_PROC, SHUTDOWN, CallFailed, in_words
 from warrenmq.runtime.seams import PerThread
 from warrenmq.runtime.shortage import shortage
+from warrenmq.runtime.thread_event import check_interpreter
 from warrenmq.trace.events import Send, Undelivered
 from warrenmq.trace.writers import writer
 
@@ -77,9 +79,15 @@ class Runtime(ABC):
     """The process in which the actors run, in a child that was forked from it."""
 
     def check_process(self) -> None:
-        """Raise ForkedProcess in a child that was forked: it has no actors."""
+        """Raise ForkedProcess in a child that was forked: it has no actors; BrokerClosed while the interpreter ends: their threads are gone."""
         if self.forked_from is not None:
             raise ForkedProcess(self.forked_from, os.getpid())
+        check_interpreter()
+
+    @property
+    def has_ended(self) -> bool:
+        """True where no thread runs actors any more: in a forked child, and while the interpreter ends (`__del__` of what is left then)."""
+        return self.forked_from is not None or is_finalizing()
 
     # -- what a scheduler is
 

@@ -7,8 +7,11 @@ then whoever sets the event, the process of a queue, waits for ever.  Here a wai
 from __future__ import annotations
 
 import threading
+from sys import is_finalizing
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
+
+from warrenmq.errors import BrokerClosed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +25,12 @@ def ring(bell: threading.Lock) -> None:
         bell.release()
     except RuntimeError:  # it rings already
         pass
+
+
+def check_interpreter() -> None:
+    """Raise BrokerClosed while the interpreter ends: no other thread runs any more, so nobody would wake one that waits."""
+    if is_finalizing():
+        raise BrokerClosed("the interpreter is ending, and the broker has ended with it; close it before")
 
 
 def new_bell() -> threading.Lock:
@@ -71,6 +80,7 @@ class ThreadEvent:
     def wait(self, timeout: float | None = None) -> bool:
         if self._set:
             return True
+        check_interpreter()
         bell = new_bell()
         self.bells.append(bell)
         try:

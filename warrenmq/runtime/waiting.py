@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from warrenmq.runtime.helper import Helper
 from warrenmq.runtime.signals import PutOff
-from warrenmq.runtime.thread_event import ThreadEvent, new_bell
+from warrenmq.runtime.thread_event import ThreadEvent, check_interpreter, new_bell
 from warrenmq.runtime.workers import BATCH, MISSING, Cell, Runner, here, wake
 from warrenmq.seams.blocking import tell
 
@@ -147,6 +147,7 @@ def _is_deep() -> bool:
 
 
 def _sleep(thing: Awaited, runner: Runner, deadline: float | None) -> bool:
+    check_interpreter()
     bell = new_bell()
     longest = _FOREVER if runner.cell is None else LOOK_AGAIN
     thing.bells.append(bell)

@@ -160,6 +160,8 @@ class SharedBroker(Broker):
     def close(self, timeout: float | None = 60.0) -> tuple[str, ...]:
         """Close the broker, as Broker.close does.  An owner stops cleanly and another process takes over; an attached process disconnects."""
         timeout = seconds("timeout", timeout)
+        if self.runtime.has_ended:
+            return ()
         if self.is_owner:  # otherwise they go with the connection
             for name in self._exclusive_queues:
                 with suppress(Error):

@@ -182,7 +182,8 @@ class Links:
             raise
 
     def check_open(self) -> None:
-        """Raise BrokerClosed once the broker is closed."""
+        """Raise BrokerClosed once the broker is closed, or while the interpreter ends."""
+        self.runtime.check_process()
         if self.is_closed:
             raise BrokerClosed(f"the broker of {self.arguments.path} is closed")
 
