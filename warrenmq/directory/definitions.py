@@ -198,7 +198,7 @@ class Definitions(Declared):
         """True if the log proves that its deletions were meant, and not followed by a declaration that is lost."""
         self._file = disk.open(path)
         self._in_doubt = False
-        """The log may have been replaced, and a power cut may bring the old one back, which lacks what is appended."""
+        """A power cut may bring back another log: the one before a replacement that failed halfway, or one whose sync failed."""
 
     @classmethod
     def open(cls, disk: Disk, path: str, quarantine: str) -> Definitions:
@@ -258,15 +258,18 @@ class Definitions(Declared):
 
     def _append(self, data: bytes) -> None:
         if self._in_doubt:
-            self._disk.sync_dir(self._path.rpartition("/")[0])
-            self._in_doubt = False
+            self._write_anew()
         end = self._file.size()
         self._file.append(data)
         try:
             self._file.datasync()
         except OSError:
-            with suppress(OSError):  # a deletion that was refused must not come true later
+            # A change that was refused must not come true later, and any part of it may be on the disk.
+            self._in_doubt = True
+            with suppress(OSError):
                 self._file.truncate(end)
+            with suppress(OSError):
+                self._write_anew()
             raise
         self._added += len(data)
 

@@ -9,8 +9,9 @@ name and a durable one, until its folder is synced.  A power cut then keeps
   begins (a disk writes sectors as a whole).  Without `in_order`: any of the changes, and any of them torn;
 - of the unsynced folder entries, a random selection in any order, since a file system promises none.
 
-A datasync that fails loses what it should have saved, as Linux does (the pages are marked clean): readers
-still see it, a later datasync that succeeds does not save it.
+A datasync that fails loses what it should have saved, as Linux does: its pages are taken for clean, though any of them
+may not have arrived, so a later datasync that succeeds does not save them.  Readers see them until the system needs their
+memory for others, and then what is on the platter.
 
 Errors are injected by operation and path (`fail_next`) or by a limit of space (`free_bytes`).  `before_op` is
 called before each operation on a file, with its name and path: a simulation makes it a point where another actor
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from warrenmq.seams.descriptors import Descriptors
     from warrenmq.seams.disk import File, Salvage, Waiter, Write
 
+_FORGOTTEN = 0.5
+"""Probability with which the system needs the memory of pages that it took for clean."""
 PLENTY = 1 << 40
 """The answer of `free_space` for a disk without a limit."""
 ENOUGH = 1 << 24
@@ -102,21 +105,33 @@ class _Inode:
             change.apply(self.durable)
         self.pending.clear()
 
+    def fail_to_sync(self, rng: Random) -> None:
+        """Take every change for saved: any of them arrived, and readers see the others for a while or not any more."""
+        self._save_some(self.durable, rng)
+        self.pending.clear()
+        if rng.random() < _FORGOTTEN:
+            size = len(self.live)
+            self.live[:] = self.durable
+            _resize(self.live, size)
+
+    def _save_some(self, content: bytearray, rng: Random) -> None:
+        for change in self.pending:
+            fate = rng.randrange(3)
+            if fate == 0:
+                change.apply(content)
+            elif fate == 1:
+                change.apply_torn(content, rng)
+
     def after_power_cut(self, rng: Random, *, in_order: bool) -> _Inode:
         content = bytearray(self.durable)
-        kept = rng.randint(0, len(self.pending))
         if in_order:
+            kept = rng.randint(0, len(self.pending))
             for change in self.pending[:kept]:
                 change.apply(content)
             if kept < len(self.pending):
                 self.pending[kept].apply_torn(content, rng)
         else:
-            for change in self.pending:
-                fate = rng.randrange(3)
-                if fate == 0:
-                    change.apply(content)
-                elif fate == 1:
-                    change.apply_torn(content, rng)
+            self._save_some(content, rng)
         survivor = _Inode()
         survivor.bad = self.bad
         survivor.live = content
@@ -160,7 +175,8 @@ class SimulatedDisk:
         """Nothing can be read, of any file: EIO.  Writes go on; `break_sector` is for one place."""
         self.in_order = True
         """Writes to one file reach the platter in their order."""
-        self._rng = rng
+        self.rng = rng
+        """Decides what a power cut or a failing sync leaves."""
         self._folders: dict[str, set[str]] = {"": set(), "/": set()}
         """By path the names in each folder."""
         self._files: dict[str, _Inode] = {}
@@ -177,11 +193,11 @@ class SimulatedDisk:
         with self.lock:
             entries = dict(self._durable_files)
             for _, change in self._unsynced:
-                if self._rng.random() < 0.5:
+                if self.rng.random() < 0.5:
                     _apply_entries(entries, change)
             self._note_names(dict.fromkeys(self._files))
             self._files = {
-                path: inode.after_power_cut(self._rng, in_order=self.in_order)
+                path: inode.after_power_cut(self.rng, in_order=self.in_order)
                 for path, inode in sorted(entries.items())
             }
             self._durable_files = dict(self._files)
@@ -493,7 +509,8 @@ class SimulatedFile:
         try:
             disk.begin("datasync", self.path)
         except OSError as error:
-            inode.pending.clear()
+            with disk.lock:
+                inode.fail_to_sync(disk.rng)
             raise SyncFailed(error.errno, error.strerror, self.path) from error
         with disk.lock:
             inode.sync()
