@@ -295,6 +295,25 @@ def test_every_file_is_synced_by_itself_before_the_log_is_used_again(monkeypatch
     assert "ooo" not in runs, "a few files a commit, not all at once"
 
 
+@pytest.mark.parametrize("seed", range(100))
+def test_what_was_synced_is_there_wherever_large_rounds_turn_the_log(monkeypatch, seed):
+    """A large round comes to a full log before the files of the other one were synced in passing."""
+    monkeypatch.setattr(logged_disk, "FILE_SIZE", 8192)
+    draw, raw = Random(seed), new_disk(seed)
+    disk = begin(raw)
+    files = {f"{number}.qs": new_file(disk, f"{number}.qs") for number in range(8)}
+    synced = dict.fromkeys(files, b"")
+    for number in range(draw.randrange(5, 20)):
+        name = draw.choice([*files])
+        data = bytes([number]) * draw.choice([10, 300, 5000])
+        files[name].append(data)
+        files[name].datasync()
+        synced[name] += data
+    raw.power_cut()
+    assert not replay(raw, ROOT).damage
+    assert {name: raw.read(f"{ROOT}/Q/{name}") for name in files} == synced
+
+
 def test_a_deleted_file_that_comes_back_has_its_bytes(monkeypatch):
     monkeypatch.setattr(logged_disk, "FILE_SIZE", 4096)
     came_back = 0

@@ -18,7 +18,7 @@ from pykka import ActorRef
 from tests.support.schedulers import LIMIT, Worker, busy, do, take, until
 from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.errors import ResourceError
-from warrenmq.runtime import NO_REPLY, Pool, Server, helper, workers
+from warrenmq.runtime import NO_REPLY, Pool, Server, helper, wheel, workers
 from warrenmq.runtime.waiting import Channel, Event
 from warrenmq.seams.blocking import THIS_THREAD
 
@@ -476,6 +476,45 @@ def test_an_actor_that_says_that_it_blocks_holds_nobody_up(pool):
     assert inside.wait(LIMIT)
     assert pool.call(other, do(lambda _server: "served"), LIMIT) == "served"
     gate.set()
+
+
+def test_while_a_worker_blocks_another_one_runs_what_it_left_in_the_line(pool, monkeypatch):
+    monkeypatch.setattr(workers, "SIZE", 1)
+    slow, other = pool.start(Worker), pool.start(Worker)
+    gate, served = threading.Event(), threading.Event()
+
+    def block(server):
+        server.cast(other, lambda _server: served.set())
+        with THIS_THREAD.blocking:
+            gate.wait(2 * LIMIT)
+
+    pool.cast(slow, block)
+    assert served.wait(LIMIT)
+    gate.set()
+
+
+def test_the_wheel_calls_a_worker_whose_caller_was_interrupted_before_it_rang(ticking, monkeypatch):
+    monkeypatch.setattr(workers, "SIZE", 1)
+    monkeypatch.setattr(workers, "LINGER", 2 * LIMIT)
+    actor, served, lost, ring = ticking.start(Worker), threading.Event(), [], workers.ring
+    ticking.call(actor, do(lambda _server: None), LIMIT)
+    until(ticking, lambda: not ticking._workers.computing)
+    monkeypatch.setattr(workers, "ring", lambda bell: ring(bell) if lost else lost.append(bell))
+    sender = threading.Thread(target=ticking.cast, args=(actor, lambda _server: served.set()))
+    sender.start()
+    sender.join(LIMIT)
+    assert served.wait(LIMIT)
+    assert lost
+
+
+def test_a_thread_that_may_wait_leaves_nothing_for_later_while_no_wheel_ticks(ticking, monkeypatch):
+    monkeypatch.setattr(wheel, "HEARTBEAT_NS", MINUTE_NS)
+    monkeypatch.setattr(workers, "LINGER", 2 * LIMIT)
+    actor, served = ticking.start(Helpable), threading.Event()
+    ticking.call(actor, do(lambda _server: None), LIMIT)
+    until(ticking, lambda: not ticking._workers.ticking)
+    ticking.cast(actor, lambda _server: served.set())
+    assert served.wait(LIMIT)
 
 
 def test_more_actors_wait_than_there_are_workers_for(pool, monkeypatch):
