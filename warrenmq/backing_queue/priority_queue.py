@@ -48,8 +48,12 @@ class PriorityIndex:
     def dirty_bytes(self) -> int:
         return sum(index.dirty_bytes for index in self._indexes)
 
+    @property
     def share(self) -> int:
-        return min(index.share() for index in self._indexes)
+        return min(index.share for index in self._indexes)
+
+    def look_at_limit(self) -> int:
+        return min(index.look_at_limit() for index in self._indexes)
 
     @property
     def flushing(self) -> bool:

@@ -171,7 +171,7 @@ class VariableQueue(ABC):
         whose bodies went to the store: their confirms wait for it.
         """
         first = self.next_seq_id
-        records, stored = records_of(publications, first, self._embed_below, expiries, self.index.share())
+        records, stored = records_of(publications, first, self._embed_below, expiries, self.index.share)
         if self._trace is not None:
             self._taken = first, records, stored
         new = len(records)

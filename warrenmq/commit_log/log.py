@@ -181,6 +181,7 @@ class CommitLog:
         self._root = root
         self._lock = lock
         self._size = size
+        self._look_at_limit()
         self._files: list[_LogFile] = []
         """Both, or none before the first write."""
         self._current = 0
@@ -310,7 +311,8 @@ class CommitLog:
     ) -> Outcome:
         if self._failed is not None:
             raise self._failed
-        size, most = room_for(sum(map(len, parts))), self._most()
+        self._look_at_limit()
+        size, most = room_for(sum(map(len, parts))), self._most
         if size > most - _RESERVE:
             return Outcome.NO_ROOM
         try:
@@ -372,7 +374,7 @@ class CommitLog:
             self._files[self._current].position = 0
         file = self._files[self._current]
         self._first = file.start = self._number
-        file.have(file.position + SECTOR, self._most())
+        file.have(file.position + SECTOR, self._most)
         self._append(flags=flags)
         with self._tables:
             for each in self._files:
@@ -380,7 +382,7 @@ class CommitLog:
 
     def _has_room_for_mark(self) -> bool:
         file = self._files[self._current]
-        if (end := file.position + SECTOR) > (most := self._most()):
+        if (end := file.position + SECTOR) > (most := self._most):
             return False
         try:
             file.have(end, most)
@@ -413,13 +415,12 @@ class CommitLog:
 
     # -- the turns of the two files
 
-    def _most(self) -> int:
-        """Bytes that a log file may have."""
-        return min(self._size, self._disk.longest() // SECTOR * SECTOR)
+    def _look_at_limit(self) -> None:
+        self._most = min(self._size, self._disk.longest() // SECTOR * SECTOR)
 
     def _full_at(self, file: _LogFile) -> int:
         """The size with which a log file is full; a single record may be larger."""
-        return min(max(_FULL, _FULL_PER_FILE * len(file.ranges)), self._most() - _RESERVE)
+        return min(max(_FULL, _FULL_PER_FILE * len(file.ranges)), self._most - _RESERVE)
 
     def _change_over_for(self, size: int) -> None:
         """Switch to the other log file for a record of this size; without descriptors for that, go on in this one as long as it has room."""
@@ -427,7 +428,7 @@ class CommitLog:
             self._change_over()
         except OSError as error:
             end = self._files[self._current].position + size
-            if not is_short_of_descriptors(error) or end > self._most() - _RESERVE:
+            if not is_short_of_descriptors(error) or end > self._most - _RESERVE:
                 raise
 
     def _change_over(self) -> None:

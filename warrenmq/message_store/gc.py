@@ -161,7 +161,9 @@ class StoreGc:
     def _combine(self) -> None:
         files = self._tables.files
         chosen = None
-        if gc_plan.garbage_is_due(files.sum_valid_data, files.sum_file_size, self._limit, len(self.pending)):
+        if gc_plan.garbage_is_due(
+            files.sum_valid_data, files.sum_file_size, self._file_size_limit, len(self.pending)
+        ):
             chosen = gc_plan.find_files_to_combine(files, self._limit)
         if chosen is None and self._reclaiming and not self.jobs:
             self._reclaiming = is_mostly_garbage(files.sum_valid_data, files.sum_file_size)
@@ -182,7 +184,7 @@ class StoreGc:
             if is_mostly_garbage(row.valid_total_size, row.file_size):
                 self._send_compact(file)
                 at_work += 1
-        if gc_plan.garbage_is_due(files.sum_valid_data, files.sum_file_size, self._limit, at_work):
+        if gc_plan.garbage_is_due(files.sum_valid_data, files.sum_file_size, self._file_size_limit, at_work):
             worst = gc_plan.find_file_to_compact(files, self.pending)
             if worst is not None:
                 self._send_compact(worst)

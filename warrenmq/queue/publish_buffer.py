@@ -61,7 +61,6 @@ class DiskRoom:
         self._stores = index_sync.stores
         self._unconfirmed = unconfirmed
         self._log = log
-        self.longest = disk.longest
         self._refusing = False
         self._unwritten = self._looks_saved = 0
 
@@ -161,7 +160,7 @@ class PublishBuffer:
 
     def take_in(self) -> bool:
         """Pass what was collected to the backing queue, or refuse it; returns True if it has to be synced, sooner or later."""
-        if (longest := self._room.longest()) < UNLIMITED:
+        if (longest := self._vq.index.look_at_limit()) < UNLIMITED:
             self._leave_out_what_no_file_holds(longest)
             if not self._publishes:
                 return False
@@ -238,7 +237,7 @@ class PublishBuffer:
 
     def _leave_out_what_no_file_holds(self, longest: int) -> None:
         """Refuse what has no room in a file of this length, however empty it is."""
-        if self._vq.index.share() < INDEX_ENTRY:
+        if self._vq.index.share < INDEX_ENTRY:
             refused, fit, too = self._publishes, [], "too few for its own files"
         elif max(map(_longest_message, self._publishes)) > longest:
             alone = [*chain.from_iterable(publish.one_by_one() for publish in self._publishes)]

@@ -34,14 +34,17 @@ class LiveSegments(Generic[Segment]):
     def __init__(self, disk: Disk, segment_entry_count: int) -> None:
         self._disk = disk
         self.segment_entry_count = segment_entry_count
+        self.look_at_limit()
         self.base = 0
         self.next_seq_id = 0
         self._segments: dict[int, Segment] = {}
         self._lost: list[int] = []
 
-    def share(self) -> int:
+    def look_at_limit(self) -> int:
         """See Index."""
-        return self._disk.longest() // self.segment_entry_count
+        longest = self._disk.longest()
+        self.share = longest // self.segment_entry_count
+        return longest
 
     def next_live(self, seq_id: int) -> int:
         """`seq_id`, or where the next segment with a live message begins; `next_seq_id` if no later one has any.

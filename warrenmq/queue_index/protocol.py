@@ -74,6 +74,8 @@ class Index(Protocol):
     """Above every sequence id ever published here."""
     segment_entry_count: int
     """Messages a segment."""
+    share: int
+    """Bytes that each message of a segment may take in a file, if all are to have room in it."""
     base: int
     """Added to sequence ids in the trace: of a queue with priorities each index counts its own from 0."""
 
@@ -82,8 +84,8 @@ class Index(Protocol):
         are paged out.
         """
 
-    def share(self) -> int:
-        """Bytes that each message of a segment may take in a file, if all are to have room in it."""
+    def look_at_limit(self) -> int:
+        """Look how long a file may be, for `share`."""
 
     def ack(self, seq_ids: list[int]) -> None:
         """Ack messages; each was published and not acked before."""
