@@ -9,6 +9,8 @@ import pytest
 import warrenmq
 from tests.support.limits import LIMIT
 from warrenmq.broker import simple_queue
+from warrenmq.broker.broker import QueueHandle
+from warrenmq.errors import Blocked
 
 
 def test_items_come_back_in_order_until_task_done_across_restarts(tmp_path: Path) -> None:
@@ -182,3 +184,18 @@ def test_an_item_that_is_refused_is_told_and_counts_no_more(
             assert q.get() == body
             q.task_done()
         q.join()
+
+
+def test_a_put_that_is_refused_at_once_is_not_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be tried for ever, without a pause."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise Blocked("no room for its files")
+
+    with warrenmq.Queue(tmp_path) as jobs:
+        monkeypatch.setattr(QueueHandle, "publish_many", refuse)
+        with pytest.raises(queue.Full, match="no room for its files"):
+            jobs.put(b"x")
+        assert jobs.qsize() == 0

@@ -146,15 +146,17 @@ class Queue:
         self._publish([self._codec.encode(item) for item in items], None, options)
 
     def _publish(self, bodies: list[bytes], timeout: float | None, options: MessageOptions) -> None:
-        """Send items, and wait until they are on disk; queue.Full if an alarm keeps them back for longer than `timeout`."""
+        """Send items, and wait until they are on disk; queue.Full if an alarm keeps them back for longer than `timeout`, or anything else does."""
         end = math.inf if timeout is None else monotonic() + timeout
         sent: list[Confirm] = []
         while not sent:
-            left = max(0.0, end - monotonic())
+            began = monotonic()
+            left = max(0.0, end - began)
             try:
                 undisturbed(partial(self._send, sent, bodies, min(left, LOOK_AGAIN), options))
             except Blocked as blocked:
-                if left <= LOOK_AGAIN:
+                # at once: it waited for no alarm
+                if left <= LOOK_AGAIN or monotonic() < began + LOOK_AGAIN:
                     raise queue.Full(str(blocked)) from blocked
         sent[0].result()
 

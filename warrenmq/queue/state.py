@@ -477,7 +477,7 @@ class QueueState:
         if (trigger := self.sync_trigger) is not None and not index_sync.disk_full:
             is_idle = index_sync.due
             self.sync(trigger)
-            if is_idle and not (vq.ready or vq.unacked):
+            if is_idle and not (vq.ready or vq.unacked or index_sync.disk_full):
                 index.close_files()
                 if index.dirty_bytes >= WORTH_FLUSHING:
                     self._flush_if_empty()
