@@ -10,7 +10,6 @@ import pytest
 
 from warrenmq.directory.damage_log import DamageLog
 from warrenmq.directory.recovery_terms import Terms
-from warrenmq.directory.torn import SECTOR
 from warrenmq.message.stored import encode, encode_head
 from warrenmq.queue_index import versions as index_versions
 from warrenmq.queue_index.protocol import Opening
@@ -22,7 +21,6 @@ from warrenmq.queue_index.v1.segment import Segment
 from warrenmq.queue_index.v2.segment_files import NO_ID
 from warrenmq.settings import Settings
 from warrenmq.testing import SimulatedDisk
-from warrenmq.testing import disk as sim_disk
 from warrenmq.trace.events import Trigger
 from warrenmq.vhost.last_stops import LastStops
 
@@ -147,29 +145,6 @@ def read_all(index: Any, found: Found) -> dict[int, bytes]:
     found.damage += index._damage.places
     index.sync(Trigger.CLOSE)
     return live
-
-
-def disks_write_whole_sectors() -> Iterator[None]:
-    """A fixture: when a power cut leaves a tail of zeros, it begins where a sector does.
-
-    Without it a simulated disk may leave half a byte pair, which no disk does and no reader could notice.
-    """
-
-    def apply_torn(self: sim_disk._Change, content: bytearray, rng: Random) -> None:
-        if self.data is None:
-            return
-        arrived = rng.randint(0, len(self.data))
-        longer = rng.random() < 0.5
-        if longer and arrived < len(self.data):
-            arrived = max(0, arrived - (self.offset + arrived) % SECTOR)
-        if arrived:
-            sim_disk._Change(self.data[:arrived], self.offset).apply(content)
-        if longer:
-            sim_disk._Change(None, max(len(content), self.offset + len(self.data))).apply(content)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sim_disk._Change, "apply_torn", apply_torn)
-        yield
 
 
 def entries(segment: Segment, offset: int = 0) -> bytes:

@@ -22,8 +22,7 @@ SETTINGS = {
 }
 
 
-pytestmark = pytest.mark.usefixtures("_disks_write_whole_sectors", "_flushes_come_in_small_pieces")
-_disks_write_whole_sectors = pytest.fixture(scope="module")(kit.disks_write_whole_sectors)
+pytestmark = pytest.mark.usefixtures("_flushes_come_in_small_pieces")
 _flushes_come_in_small_pieces = pytest.fixture(scope="module")(kit.flushes_come_in_small_pieces)
 
 

@@ -19,8 +19,7 @@ from warrenmq.queue_index.record import HEADER_BYTES, ID_BYTES
 from warrenmq.queue_index.v1.recovery import Found
 from warrenmq.trace.events import Trigger
 
-pytestmark = pytest.mark.usefixtures("_disks_write_whole_sectors", "_flushes_come_in_small_pieces")
-_disks_write_whole_sectors = pytest.fixture(scope="module")(kit.disks_write_whole_sectors)
+pytestmark = pytest.mark.usefixtures("_flushes_come_in_small_pieces")
 _flushes_come_in_small_pieces = pytest.fixture(scope="module")(kit.flushes_come_in_small_pieces)
 
 ENTRIES = 4

@@ -45,7 +45,7 @@ def test_of_many_findings_the_first_are_kept_and_all_are_counted(spark, tmp_path
     from warrenmq.replay.drive import engine, findings
     from warrenmq.replay.spark import engine as spark_engine
 
-    trace = write_directory(tmp_path / "trace", jumbled(12))
+    trace = write_directory(tmp_path / "trace", jumbled(14))
     whole = engine.replay(trace)
     # The workers keep as many as ever; the driver, which merges last, keeps two.
     monkeypatch.setattr(findings, "KEPT", 2)

@@ -65,13 +65,13 @@ class _Change:
                 _resize(content, offset)
             content[offset : offset + len(data)] = data
 
-    def apply_torn(self, content: bytearray, rng: Random) -> None:
-        """Apply a part of the bytes, then perhaps the new length without the rest."""
+    def apply_torn(self, content: bytearray, rng: Random, *, may_end_early: bool) -> None:
+        """Apply a part of the bytes, as whole sectors, and the new length without the rest; or the file ends behind any byte of them."""
         if self.data is None:
             return
         end = self.offset + len(self.data)
         arrived = rng.randint(0, len(self.data))
-        longer = rng.random() < 0.5
+        longer = rng.random() < 0.5 or not may_end_early
         if longer and arrived < len(self.data):
             arrived = max(0, arrived - (self.offset + arrived) % SECTOR)
         if arrived:
@@ -107,20 +107,20 @@ class _Inode:
 
     def fail_to_sync(self, rng: Random) -> None:
         """Take every change for saved: any of them arrived, and readers see the others for a while or not any more."""
-        self._save_some(self.durable, rng)
+        self._save_some(self.durable, rng, may_end_early=False)
         self.pending.clear()
         if rng.random() < _FORGOTTEN:
             size = len(self.live)
             self.live[:] = self.durable
             _resize(self.live, size)
 
-    def _save_some(self, content: bytearray, rng: Random) -> None:
+    def _save_some(self, content: bytearray, rng: Random, *, may_end_early: bool) -> None:
         for change in self.pending:
             fate = rng.randrange(3)
             if fate == 0:
                 change.apply(content)
             elif fate == 1:
-                change.apply_torn(content, rng)
+                change.apply_torn(content, rng, may_end_early=may_end_early)
 
     def after_power_cut(self, rng: Random, *, in_order: bool) -> _Inode:
         content = bytearray(self.durable)
@@ -129,9 +129,9 @@ class _Inode:
             for change in self.pending[:kept]:
                 change.apply(content)
             if kept < len(self.pending):
-                self.pending[kept].apply_torn(content, rng)
+                self.pending[kept].apply_torn(content, rng, may_end_early=True)
         else:
-            self._save_some(content, rng)
+            self._save_some(content, rng, may_end_early=True)
         survivor = _Inode()
         survivor.bad = self.bad
         survivor.live = content
