@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from warrenmq.runtime import Name
+    from warrenmq.supervisors.strategy import AutoShutdown
 
 Restart = Literal["permanent", "transient", "temporary"]
 RESTARTS = get_args(Restart)
@@ -36,6 +37,8 @@ class ChildSpec:
     """Seconds to end in when told to, before it is given up; None to wait for ever (right for supervisors)."""
     name: Name | None = None
     """The name it has in every incarnation."""
+    significant: bool = False
+    """Its end for good ends its supervisor, as `auto_shutdown` there says; not for permanent children."""
 
     def __post_init__(self) -> None:
         child = shown(self.id)
@@ -44,6 +47,12 @@ class ChildSpec:
             raise ArgumentTypeError(msg)
         if exact(self.restart) not in RESTARTS:
             msg = f"child {child}: restart is {shown(self.restart)}, but must be one of {', '.join(RESTARTS)}"
+            raise ArgumentValueError(msg)
+        if not isinstance(self.significant, bool) or (self.significant and self.restart == "permanent"):
+            msg = (
+                f"child {child}: significant is {shown(self.significant)}; give True or False, "
+                "and True only to transient and temporary children, as a permanent one never ends for good"
+            )
             raise ArgumentValueError(msg)
         shutdown = number_of_seconds(f"child {child}: shutdown", self.shutdown)
         if shutdown is not None and shutdown < 0:
@@ -71,13 +80,21 @@ def restarts(restart: Restart, reason: Any) -> bool:
     return restart == "permanent" or (restart == "transient" and not is_normal(reason))
 
 
-def check_ids(specs: Sequence[ChildSpec]) -> None:
-    """Check that each id occurs once."""
+def check_significant(spec: ChildSpec, auto_shutdown: AutoShutdown) -> None:
+    """Refuse a significant child of a supervisor that would take no notice of its end."""
+    if spec.significant and auto_shutdown == "never":
+        msg = f"child {shown(spec.id)} is significant; give its supervisor auto_shutdown any_significant or all_significant"
+        raise ArgumentValueError(msg)
+
+
+def check_children(specs: Sequence[ChildSpec], auto_shutdown: AutoShutdown = "never") -> None:
+    """Check that each id occurs once, and that significant children have a supervisor that takes notice of them."""
     seen: set[Hashable] = set()
     for spec in specs:
         if not is_a(spec, ChildSpec):
             msg = f"a child is {shown(spec)}; give a ChildSpec"
             raise ArgumentTypeError(msg)
+        check_significant(spec, auto_shutdown)
         if spec.id in seen:
             raise ValueError(ID_TAKEN.format(spec.id))
         seen.add(spec.id)

@@ -13,17 +13,22 @@ if TYPE_CHECKING:
 
 Strategy = Literal["one_for_one", "one_for_all", "rest_for_one", "simple_one_for_one"]
 STRATEGIES = get_args(Strategy)
+AutoShutdown = Literal["never", "any_significant", "all_significant"]
+AUTO_SHUTDOWNS = get_args(AutoShutdown)
 
 LARGEST_INTENSITY = (1 << 31) - 1
 
 C = TypeVar("C")
 
 
-def check_strategy(strategy: str, intensity: int, period: float) -> None:
+def check_strategy(strategy: str, intensity: int, period: float, auto_shutdown: str = "never") -> None:
     """Refuse what cannot work, before any child is started."""
-    if exact(strategy) not in STRATEGIES:
-        msg = f"strategy is {shown(strategy)}, but must be one of {', '.join(STRATEGIES)}"
-        raise ArgumentValueError(msg)
+    for name, value, known in (
+        ("strategy", strategy, STRATEGIES), ("auto_shutdown", auto_shutdown, AUTO_SHUTDOWNS)
+    ):  # fmt: skip
+        if exact(value) not in known:
+            msg = f"{name} is {shown(value)}, but must be one of {', '.join(known)}"
+            raise ArgumentValueError(msg)
     limit, length = exact(intensity), number_of_seconds("period", period)
     if not isinstance(limit, int) or isinstance(limit, bool) or length is None:
         msg = f"intensity is {shown(intensity)} in period {shown(period)} s; give a whole number, and seconds"

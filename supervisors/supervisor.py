@@ -34,8 +34,8 @@ from warrenmq.supervisors.calls import (
     TryAgain,
     WhichChildren,
 )
-from warrenmq.supervisors.child_spec import ID_TAKEN, ChildSpec, check_ids, restarts
-from warrenmq.supervisors.strategy import Intensity, Strategy, affected, check_strategy
+from warrenmq.supervisors.child_spec import ID_TAKEN, ChildSpec, check_children, check_significant, restarts
+from warrenmq.supervisors.strategy import AutoShutdown, Intensity, Strategy, affected, check_strategy
 from warrenmq.trace.events import ChildExit, ChildStart, Escalate, Restart
 from warrenmq.trace.writers import writer
 
@@ -71,12 +71,14 @@ class Child:
 
 
 class Supervisor(Server):
-    """Override `children` (or pass them); set strategy, intensity and period on the class (or pass them)."""
+    """Override `children` (or pass them); set strategy, intensity, period and auto_shutdown on the class (or pass them)."""
 
     trap_exit = True
     strategy: Strategy = "one_for_one"
     intensity: int = 1
     period: float = 5.0
+    auto_shutdown: AutoShutdown = "never"
+    """Whether it ends, for the reason "shutdown", when any or all of its significant children have ended for good."""
 
     # State (OTP's #state{}):
     #   _children   id -> Child, in order of start (#state.children)
@@ -102,7 +104,7 @@ class Supervisor(Server):
         self._children: dict[Hashable, Child] = {}
         self._by_ref: dict[ActorRef[Any], Child] = {}
         self._born = 0
-        check_ids(specs)
+        check_children(specs, self._auto_shutdown)
         if self._strategy == "simple_one_for_one":
             if len(specs) != 1:
                 msg = f"simple_one_for_one takes one child as its template, not {len(specs)}"
@@ -123,11 +125,13 @@ class Supervisor(Server):
         strategy: Strategy | None = None,
         intensity: int | None = None,
         period: float | None = None,
+        auto_shutdown: AutoShutdown | None = None,
     ) -> list[ChildSpec]:
         self._strategy = self.strategy if strategy is None else strategy
         limit = self.intensity if intensity is None else intensity
         seconds = self.period if period is None else period
-        check_strategy(self._strategy, limit, seconds)
+        self._auto_shutdown = self.auto_shutdown if auto_shutdown is None else auto_shutdown
+        check_strategy(self._strategy, limit, seconds, self._auto_shutdown)
         self._restarts = Intensity(limit, round(seconds * 1e9))
         self._shortages = Intensity(limit, round(seconds * 1e9))
         return list(self.children(*args) if children is None else children)
@@ -182,6 +186,7 @@ class Supervisor(Server):
         if self._strategy != "simple_one_for_one":
             if len(request.args) == 1 and is_a(request.args[0], ChildSpec):
                 spec: ChildSpec = request.args[0]
+                check_significant(spec, self._auto_shutdown)
                 return spec
             msg = f"a {self._strategy} supervisor starts a child from a ChildSpec, and nothing else"
             raise ArgumentValueError(msg)
@@ -195,6 +200,7 @@ class Supervisor(Server):
             like.restart,
             like.shutdown,
             request.name,
+            like.significant,
         )
 
     def _add(self, spec: ChildSpec) -> Child:
@@ -230,8 +236,14 @@ class Supervisor(Server):
     def _fallen(self, child: Child, reason: Any) -> None:
         if restarts(child.spec.restart, reason):
             self._restart(child, reason)
-        elif child.spec.restart == "temporary" or self._strategy == "simple_one_for_one":
+            return
+        if child.spec.restart == "temporary" or self._strategy == "simple_one_for_one":
             del self._children[child.spec.id]
+        if child.spec.significant and (
+            self._auto_shutdown == "any_significant"
+            or not any(other.spec.significant for other in self._by_ref.values())
+        ):
+            raise Stop(SHUTDOWN)
 
     def _restart(self, child: Child, reason: Any) -> None:
         if isinstance(reason, BaseException) and shortage(reason, "") is not None:
@@ -251,7 +263,7 @@ class Supervisor(Server):
             raise Stop(reason)
         counted = self._shortages.restart(self.runtime.monotonic_ns())
         if counted > self._shortages.limit:
-            self._shut_down(affected(self._strategy, list(self._children.values()), child))
+            self._stop_affected(child)
             self._wait_to_restart(child, reason)
         else:
             log.warning(
@@ -270,9 +282,7 @@ class Supervisor(Server):
         self.send_after(SHORTAGE_RETRY, TryAgain(child, None))
 
     def _start_again(self, child: Child, *, waited: bool = False) -> None:
-        fallen = affected(self._strategy, list(self._children.values()), child)
-        self._shut_down(fallen)
-        for one in fallen:
+        for one in self._stop_affected(child):
             try:
                 self._start(one)
             except Exception as error:
@@ -284,6 +294,15 @@ class Supervisor(Server):
                     return
                 self._wait_to_restart(one, error, told=waited)
                 return
+
+    def _stop_affected(self, child: Child) -> list[Child]:
+        """Stop the children that share its fate; returns those to start again: a temporary one is forgotten."""
+        fallen = affected(self._strategy, list(self._children.values()), child)
+        self._shut_down(fallen)
+        for one in fallen:
+            if one.spec.restart == "temporary":
+                del self._children[one.spec.id]
+        return [one for one in fallen if one.spec.restart != "temporary"]
 
     def _tell(self, child: Child, counted: int, reason: Any, *, gives_up: bool) -> None:
         limit, period_ms = self._restarts.limit, self._restarts.period_ns // 1_000_000

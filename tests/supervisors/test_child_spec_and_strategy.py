@@ -5,7 +5,7 @@ import pytest
 
 from warrenmq.runtime import Server
 from warrenmq.supervisors import ChildSpec
-from warrenmq.supervisors.child_spec import check_ids, restarts
+from warrenmq.supervisors.child_spec import check_children, restarts
 from warrenmq.supervisors.strategy import Intensity, affected, check_strategy
 
 NORMAL = ["normal", "shutdown", ("shutdown", "idle")]
@@ -49,7 +49,14 @@ def test_intensity_counts_the_restarts_within_the_period_this_one_included():
         (lambda: check_strategy("all_for_one", 1, 5), "strategy is 'all_for_one', but must be one of one_for_one"),
         (lambda: check_strategy("one_for_one", -1, 5), "intensity is -1 in period 5 s"),
         (lambda: check_strategy("one_for_one", 1, 0), "intensity is 1 in period 0 s"),
-        (lambda: check_ids([ChildSpec("w", Server)] * 2), "two children have the id 'w'"),
+        (lambda: check_strategy("one_for_one", 1, 5, "always"), "auto_shutdown is 'always', but must be one of never"),
+        (lambda: check_children([ChildSpec("w", Server)] * 2), "two children have the id 'w'"),
+        (lambda: ChildSpec("w", Server, significant=True), "child 'w': significant is True; give True or False"),
+        (lambda: ChildSpec("w", Server, significant=1), "child 'w': significant is 1; give True or False"),
+        (
+            lambda: check_children([ChildSpec("w", Server, restart="transient", significant=True)]),
+            "child 'w' is significant; give its supervisor auto_shutdown",
+        ),
     ],
 )  # fmt: skip
 def test_impossible_specs_are_refused_in_one_sentence(make, sentence):

@@ -109,6 +109,67 @@ def test_restart_types(runtime, restart, how, comes_back, stays_listed):
     assert [child.id for child in tree.children()] == (["w"] if stays_listed else [])
 
 
+@pytest.mark.parametrize(
+    ("strategy", "gone"), [("one_for_one", ""), ("rest_for_one", "c"), ("one_for_all", "ac")]
+)
+def test_a_temporary_child_is_not_restarted_with_its_siblings(runtime, strategy, gone):
+    tree = Tree(runtime, "", strategy=strategy)
+    for name in "abc":
+        restart = "permanent" if name == "b" else "temporary"
+        start_child(runtime, tree.ref, tree.spec(name, restart=restart))
+    tree.fell("b")
+    assert [child.id for child in tree.children()] == [name for name in "abc" if name not in gone]
+    assert all(runtime.is_registered(name) == (name not in gone) for name in "abc")
+
+
+STAYS, LEAVES = True, False
+
+
+@pytest.mark.parametrize(
+    ("auto_shutdown", "restart", "ends", "supervisor_stays"),
+    [
+        ("any_significant", "transient", [("b", stop_normally)], LEAVES),
+        ("any_significant", "transient", [("b", crash), ("b", crash)], STAYS),
+        ("any_significant", "temporary", [("b", crash)], LEAVES),
+        ("any_significant", "transient", [("a", stop_normally), ("a", crash)], STAYS),
+        ("all_significant", "transient", [("b", stop_normally)], STAYS),
+        ("all_significant", "transient", [("b", stop_normally), ("c", crash), ("c", stop_normally)], LEAVES),
+        ("all_significant", "temporary", [("c", crash), ("b", stop_normally)], LEAVES),
+    ],
+)
+def test_the_end_of_significant_children_ends_their_supervisor(
+    runtime, auto_shutdown, restart, ends, supervisor_stays
+):
+    tree = Tree(runtime, "a", auto_shutdown=auto_shutdown)
+    for name in "bc":
+        start_child(runtime, tree.ref, tree.spec(name, restart=restart, significant=True))
+    for name, how in ends[:-1]:
+        tree.fell(name, how)
+    last, how = ends[-1]
+    runtime.cast(last, how)
+    if supervisor_stays:
+        tree.settle()
+        assert tree.ref.is_alive()
+    else:
+        assert end_of(runtime, tree.ref) == "shutdown"
+        assert runtime.living() == []
+
+
+def test_a_significant_child_that_is_stopped_by_request_ends_nothing(runtime):
+    tree = Tree(runtime, "", auto_shutdown="any_significant")
+    start_child(runtime, tree.ref, tree.spec("w", restart="transient", significant=True))
+    stop_child(runtime, tree.ref, "w")
+    assert tree.ref.is_alive()
+    assert restart_child(runtime, tree.ref, "w").is_alive()
+
+
+def test_a_significant_child_is_refused_where_nobody_takes_notice_of_its_end(runtime):
+    tree = Tree(runtime, "")
+    with pytest.raises(ValueError, match="child 'w' is significant; give its supervisor auto_shutdown"):
+        start_child(runtime, tree.ref, tree.spec("w", restart="transient", significant=True))
+    assert tree.children() == []
+
+
 def test_peers_that_know_the_name_keep_working(runtime):
     tree = Tree(runtime, "ab")
     tree.fell("a")
