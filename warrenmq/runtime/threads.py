@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from queue import SimpleQueue
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pykka import ActorRegistry
 
 from warrenmq import forks
+from warrenmq.errors import CallerError
 from warrenmq.runtime.base import Runtime
 from warrenmq.runtime.inbox import Inbox
 from warrenmq.runtime.shortage import no_thread
@@ -23,10 +25,21 @@ if TYPE_CHECKING:
     from pykka import ActorRef
 
 
+def _check_gil() -> None:
+    """Raise CallerError if the interpreter has no GIL: what threads share here is safe only as long as one of them runs at a time."""
+    is_enabled = getattr(sys, "_is_gil_enabled", None)  # since Python 3.13
+    if is_enabled is not None and not is_enabled():
+        raise CallerError(
+            "warrenmq needs the GIL, which is off in this interpreter: start it with PYTHON_GIL=1 or python -X gil=1"
+        )
+
+
 class Threads(Runtime):
     """Each actor has a daemon thread of its own; blocking blocks that thread."""
 
     def __init__(self) -> None:
+        """CallerError on an interpreter without a GIL."""
+        _check_gil()
         super().__init__()
         self._pid = os.getpid()
         forks.register(self)
