@@ -276,6 +276,27 @@ def test_a_run_without_a_trace_is_done_again_without_one(capsys, tmp_path):
     assert list((tmp_path / "trace").iterdir())
 
 
+def test_a_fleet_that_is_interrupted_says_what_it_found_so_far(capsys, monkeypatch):
+    def interrupted(plan, _workers):
+        for number, progress in enumerate(fleet(replace(plan, seeds=range(4)), here)):
+            progress.outcomes[0] = replace(
+                progress.outcomes[0], verdict="violated", problem="loss", text=f"lost {number}"
+            )
+            progress.failed = 1
+            yield progress
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("warrenmq.simulate.fleet.fleet", interrupted)
+    monkeypatch.setattr("warrenmq.cli.simulate._REPORT_EVERY", 0.0)
+    monkeypatch.setattr("warrenmq.cli.simulate._tell", lambda outcome: print("told", outcome.text))
+    assert main(["simulate", "--runs", "1000", "--cores", "1"]) == 130
+    said = capsys.readouterr()
+    assert said.err.splitlines()[0] == "failed: seed 0, profile classic: lost 0"
+    assert said.err.splitlines()[1].startswith("4 of 1,000 runs, ")
+    assert said.out.splitlines()[0].startswith("4 runs, ")
+    assert said.out.splitlines()[1:] == ["told lost 0", "1 failed"]
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_a_seed_alone_gives_the_run_that_it_gave_in_a_fleet(capsys, size):
     plan = Plan(range(4), size=size)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from warrenmq.simulate.fleet import Plan, Progress, Workers
     from warrenmq.simulate.run import Outcome
 
+_REPORT_EVERY = 30.0
+"""Seconds between two lines of progress that go to a file."""
 _MOST_SHOWN = 5
 """The most failures that are printed, each of another kind."""
 _ALL = "all"
@@ -116,17 +118,23 @@ def _many(plan: Plan, workers: Workers, table: Any) -> int:
     from warrenmq.simulate.coverage import summary
     from warrenmq.simulate.fleet import fleet
 
-    began = time.monotonic()
+    reporter = _Reporter(len(plan.seeds))
     failures: dict[str, Outcome] = {}
     progress: Progress | None = None
-    for progress in fleet(plan, workers):
-        for outcome in progress.outcomes:
-            if outcome.verdict != "ok":
-                failures.setdefault(outcome.problem, outcome)
-        if table is not None:
-            table.add(progress.outcomes)
-        _show(progress, len(plan.seeds), time.monotonic() - began)
-    assert progress is not None
+    interrupted: KeyboardInterrupt | None = None
+    try:
+        for progress in fleet(plan, workers):
+            for outcome in progress.outcomes:
+                if outcome.verdict != "ok" and outcome.problem not in failures:
+                    failures[outcome.problem] = outcome
+                    reporter.failed(outcome)
+            if table is not None:
+                table.add(progress.outcomes)
+            reporter.show(progress)
+    except KeyboardInterrupt as error:  # hours of runs are worth their summary
+        interrupted = error
+    if progress is None:
+        raise interrupted or AssertionError("a plan has at least one seed")
     seen = summary(progress.covered)
     print(
         f"{progress.runs:,} runs, {progress.events:,} events; {seen['events']} kinds of events, {seen['flags']} with their flags, "
@@ -136,14 +144,43 @@ def _many(plan: Plan, workers: Workers, table: Any) -> int:
         _tell(outcome)
     lost = f"; {progress.lost} messages lost to flipped bits, all told" if progress.lost else ""
     print(f"{progress.failed:,} failed{lost}" if progress.failed else f"{_OK}{lost}")
+    if interrupted is not None:
+        raise interrupted
     return 1 if progress.failed else 0
 
 
-def _show(progress: Progress, runs: int, seconds: float) -> None:
-    if sys.stderr.isatty():
-        rate = progress.runs / seconds
-        print(f"\r{progress.runs:,} of {runs:,} runs, {rate:,.0f}/s, {progress.failed} failed, {len(progress.covered)} covered ",
-              end="" if progress.runs < runs else "\n", file=sys.stderr, flush=True)  # fmt: skip
+class _Reporter:
+    """Says on stderr how far a fleet is: on a terminal in a line that is written over, elsewhere in a line from time to time."""
+
+    def __init__(self, runs: int) -> None:
+        self._runs = runs
+        self._began = self._said = time.monotonic()
+        self._over = sys.stderr.isatty()
+
+    def failed(self, outcome: Outcome) -> None:
+        """Name the first failure of its kind at once: the summary comes at the end of a run of hours."""
+        problem = outcome.text.partition("\n")[0]
+        start = "\n" if self._over else ""
+        print(
+            f"{start}failed: seed {outcome.seed}, profile {outcome.profile}: {problem}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def show(self, progress: Progress) -> None:
+        """Called after each round."""
+        now, last = time.monotonic(), progress.runs == self._runs
+        if not (self._over or last or now >= self._said + _REPORT_EVERY):
+            return
+        self._said = now
+        rate = progress.runs / (now - self._began)
+        line = f"{progress.runs:,} of {self._runs:,} runs, {rate:,.0f}/s, {progress.failed} failed, {len(progress.covered)} covered"
+        print(
+            f"\r{line} " if self._over else line,
+            end="" if self._over and not last else "\n",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _tell(outcome: Outcome) -> None:
