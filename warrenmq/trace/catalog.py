@@ -21,11 +21,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
-from warrenmq.trace.block import ROW, raw_columns
+from warrenmq.trace.block import ROW, Frame, raw_columns
 from warrenmq.trace.events import SCHEMA_VERSION, Ev
-from warrenmq.trace.index import BROKER, ActorEntry, Damage, FileIndex, Row, run_starts
+from warrenmq.trace.index import BROKER, ActorEntry, Damage, FileIndex, FrameEntry, Row, run_starts
 from warrenmq.trace.slab import NOTHING, Progress
 
 FOREVER = (1 << 63) - 1
@@ -53,6 +53,11 @@ class Chunk(NamedTuple):
     """The frame's offset in the file; -1 when the rows came from a slab."""
     raw: bytes = b""
     """The rows themselves, of a slab."""
+
+    @classmethod
+    def of(cls, run: int, frame: Frame | FrameEntry, file: str, offset: int) -> Self:
+        """The piece that is a frame of a file."""
+        return cls(run, frame.who >> 16, frame.seq_first, frame.rows, frame.t_first, frame.t_last, frame.who, file, offset)  # fmt: skip
 
     @property
     def seq_end(self) -> int:

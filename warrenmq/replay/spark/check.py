@@ -28,12 +28,12 @@ from warrenmq.replay.drive.driver import drive
 from warrenmq.replay.drive.result import Result
 from warrenmq.replay.rules.rule import Rule
 from warrenmq.replay.spark.arrow_rows import TYPES, Piece
-from warrenmq.replay.spark.engine import InSpark, Job
+from warrenmq.replay.spark.engine import InSpark
 from warrenmq.replay.spark.failures import told_in_a_sentence
 from warrenmq.replay.spark.frames import narrowed, whole_trace
 from warrenmq.replay.spark.jobs import described
 from warrenmq.replay.spark.partitions import ROWS_OF_PIECES, partitions
-from warrenmq.replay.spark.source import Batches, index_trace, map_pieces
+from warrenmq.replay.spark.source import Batches, Job, index_trace, map_pieces
 from warrenmq.replay.spark.stage_columns import batches, rows_in
 from warrenmq.trace.catalog import STRANGER, Catalog, Chunk, Coverage, build_catalog
 from warrenmq.trace.events import SCHEMA_VERSION
@@ -113,7 +113,7 @@ def check_rows(rows: DataFrame, own: Sequence[Rule] = ()) -> Result:
         numbers = {run.name: number for number, run in enumerate(catalog.runs)}
 
         def over_pieces(job: Job, schema: StructType) -> DataFrame:
-            return together.mapInArrow(job(partial(_unpack, numbers)), schema)
+            return together.mapInArrow(partial(job, partial(_unpack, numbers)), schema)
 
         setting = kept.enter_context(InSpark(spark, catalog, over_pieces, own))
         return drive(setting, explained=False)
@@ -201,12 +201,7 @@ def _int64s(column: pa.Array) -> memoryview:
 def _unpack(numbers: dict[str, int], given: Batches) -> Iterator[Piece]:
     """Unpack rows into pieces, for jobs that want pieces."""
     for same, columns in _pieces(given):
-        entry = _entry(columns)
-        chunk = Chunk(
-            numbers[same["run"]], entry.who >> 16, entry.seq_first, entry.rows, entry.t_first, entry.t_last, entry.who,
-            "", 0,
-        )  # fmt: skip
-        yield chunk, columns
+        yield Chunk.of(numbers[same["run"]], _entry(columns), "", 0), columns
 
 
 def _entry(columns: list[memoryview]) -> FrameEntry:
@@ -255,18 +250,7 @@ def _catalog(rows: DataFrame) -> Catalog:
 
 
 def _chunk(run: int, entry: dict[str, int]) -> Chunk:
-    frame = FrameEntry(**entry)
-    return Chunk(
-        run,
-        frame.who >> 16,
-        frame.seq_first,
-        frame.rows,
-        frame.t_first,
-        frame.t_last,
-        frame.who,
-        "",
-        frame.offset,
-    )
+    return Chunk.of(run, FrameEntry(**entry), "", entry["offset"])
 
 
 _ENTRY = pa.struct([(name, pa.int64()) for name in FrameEntry._fields])

@@ -220,10 +220,7 @@ def _pieces(part: FilePart) -> Iterator[Piece]:
             offset, left = each
             while left and (frame := next_frame(data, offset)) is not None:
                 if frame.kind == Kind.ROWS:
-                    chunk = Chunk(
-                        part.run, frame.who >> 16, frame.seq_first, frame.rows, frame.t_first, frame.t_last, frame.who,
-                        part.file, frame.offset,
-                    )  # fmt: skip
+                    chunk = Chunk.of(part.run, frame, part.file, frame.offset)
                     # A copy of its bytes, as a batch is made of many pieces, and the map must be closed behind the last.
                     yield chunk, frame._replace(payload=memoryview(bytes(frame.payload)))
                     left -= 1

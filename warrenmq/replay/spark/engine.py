@@ -51,7 +51,7 @@ from warrenmq.replay.rules.rule import Rule
 from warrenmq.replay.spark.failures import SparkFailed
 from warrenmq.replay.spark.jobs import described
 from warrenmq.replay.spark.partitions import ROWS_OF_KEYS, partitions
-from warrenmq.replay.spark.source import Batches, Pieces, TraceIndex, index_trace, map_pieces
+from warrenmq.replay.spark.source import Batches, Job, Pieces, TraceIndex, index_trace, map_pieces
 from warrenmq.replay.spark.stage_columns import (
     FACT,
     OUTCOMES,
@@ -72,9 +72,6 @@ from warrenmq.replay.spark.stage_columns import (
 from warrenmq.trace.block import Stored, columns_of
 from warrenmq.trace.catalog import Catalog, Chunk, Run
 from warrenmq.trace.index import Row, rows_of
-
-Job = Callable[[Pieces], Callable[[Batches], Iterator[pa.RecordBatch]]]
-"""The job of `map_pieces`."""
 
 NAMED_KEYS = 4_096
 """Keys of one machine that are named when their rows are read again; where more need it, all rows of the machine are."""
@@ -150,7 +147,7 @@ class InSpark:
         return summaries
 
     def _summarise(self) -> dict[Who, ActorSummary]:
-        job = partial(Summarise, self._checkers)
+        job = partial(summarise_pieces, self._checkers)
         self._summaries = self._keep(self._over_pieces(job, from_arrow_schema(SUMMARIES)))
         if self._partitions == 1:
             return self._conclude_at_once()
@@ -166,7 +163,7 @@ class InSpark:
 
     def _conclude_at_once(self) -> dict[Who, ActorSummary]:
         """The summaries of the actors; notes the stages as well, up to one that leaves keys unproven."""
-        job = ConcludeStages(self._checkers, TraceContext.of(self.catalog))
+        job = partial(conclude_stages, self._checkers, TraceContext.of(self.catalog))
         concluded = self._keep(
             self._summaries.repartition(1)
             .sortWithinPartitions("machine", "run", "actor", "seq", "nth")
@@ -191,7 +188,7 @@ class InSpark:
         return self._conclude(given, self._checkers, stage, context)
 
     def check_fully(self, stage: int, unproven: set[Place], context: TraceContext) -> Found:
-        job = partial(RunFullCheck, self._checkers, sorted(unproven, key=repr), self.catalog.files)
+        job = partial(check_pieces_fully, self._checkers, sorted(unproven, key=repr), self.catalog.files)
         again = self._over_pieces(job, from_arrow_schema(SUMMARIES))
         marks = self._outcomes[-1].where("needs_full_check")
         given = [
@@ -225,7 +222,7 @@ class InSpark:
             reduce(DataFrame.union, others, first)
             .repartition(self._partitions, "machine", "key")
             .sortWithinPartitions(*_ORDER)
-            .mapInArrow(Conclude(mine, context, only_marked=only_marked), from_arrow_schema(OUTCOMES))
+            .mapInArrow(partial(conclude_keys, mine, context, only_marked), from_arrow_schema(OUTCOMES))
         )
         self._outcomes.append(outcomes)
         merged = (
@@ -238,7 +235,7 @@ class InSpark:
             return found_of(row.asDict(recursive=True) for row in merged.collect())
 
     def gather(self, wants: Sequence[Want]) -> list[tuple[int, int, Row]]:
-        job = partial(PickEvidence, wants, self.catalog.runs)
+        job = partial(pick_evidence, wants, self.catalog.runs)
         picked = self._over_pieces(job, from_arrow_schema(_EVIDENCE))
         with described(self._spark, "rows that explain the first findings"):
             found = picked.collect()
@@ -272,25 +269,20 @@ def _or_null(column: Column | None, kind: DataType | str) -> Column:
     return sf.lit(None).cast(kind) if column is None else column
 
 
-class Summarise:
+def summarise_pieces(checkers: Sequence[Machine], unpack: Pieces, given: Batches) -> Iterator[pa.RecordBatch]:
     """Job of `map_pieces`: the summaries and open rows of every machine, and the actors' summaries."""
 
-    def __init__(self, checkers: Sequence[Machine], unpack: Pieces) -> None:
-        self._checkers = checkers
-        self._unpack = unpack
-
-    def __call__(self, given: Batches) -> Iterator[pa.RecordBatch]:
-        return batches(self._summaries(given), SUMMARIES)
-
-    def _summaries(self, given: Batches) -> Iterator[SummaryRow]:
-        prechecker = Prechecker(self._checkers)
+    def summaries() -> Iterator[SummaryRow]:
+        prechecker = Prechecker(checkers)
         actors = PartsOfActors()
-        for unit in units_of(self._unpack(given)):
+        for unit in units_of(unpack(given)):
             for piece, part in prechecker.actor_summaries(unit):
                 actors.add(piece, part)
             for nth, (machine, key, piece, summary) in enumerate(prechecker.check(unit)):
                 yield SummaryRow(machine, pack(key), *piece.order, nth, pickle.dumps(summary))
         yield from actors.rows()
+
+    return batches(summaries(), SUMMARIES)
 
 
 class PartsOfActors:
@@ -326,104 +318,95 @@ def merge_actors(given: Batches) -> Iterator[pa.RecordBatch]:
     return batches(merged, _ACTORS)
 
 
-class RunFullCheck:
+def check_pieces_fully(
+    checkers: Sequence[Machine],
+    unproven: Sequence[Place],
+    files: Sequence[str],
+    unpack: Pieces,
+    given: Batches,
+) -> Iterator[pa.RecordBatch]:
     """Job of `map_pieces`: summaries by the machines for the keys that no precheck could prove fine."""
+    numbers = {name: number for number, name in enumerate(sorted(files))}
 
-    def __init__(
-        self, checkers: Sequence[Machine], unproven: Sequence[Place], files: Sequence[str], unpack: Pieces
-    ) -> None:
-        self._checkers = checkers
-        self._unproven = unproven
-        self._numbers = {name: number for number, name in enumerate(sorted(files))}
-        self._unpack = unpack
-
-    def __call__(self, given: Batches) -> Iterator[pa.RecordBatch]:
-        return batches(self._summaries(given), SUMMARIES)
-
-    def _summaries(self, given: Batches) -> Iterator[SummaryRow]:
-        check = FullCheck(self._checkers, self._unproven)
-        for unit in units_of(self._unpack(given)):
-            for nth, (machine, key, piece, summary) in enumerate(check.summarise(unit)):
-                yield SummaryRow(machine, pack(key), *self._order(piece), nth, pickle.dumps(summary))
-
-    def _order(self, piece: Chunk) -> tuple[int, int, int]:
+    def order(piece: Chunk) -> tuple[int, int, int]:
         """The order of a piece in the files, so that of duplicated rows the same one counts as second as in one process."""
-        if piece.file not in self._numbers:
+        if piece.file not in numbers:
             return piece.order
-        return piece.run, int(piece.offset < 0), self._numbers[piece.file] << 40 | max(piece.offset, 0)
+        return piece.run, int(piece.offset < 0), numbers[piece.file] << 40 | max(piece.offset, 0)
+
+    def summaries() -> Iterator[SummaryRow]:
+        check = FullCheck(checkers, unproven)
+        for unit in units_of(unpack(given)):
+            for nth, (machine, key, piece, summary) in enumerate(check.summarise(unit)):
+                yield SummaryRow(machine, pack(key), *order(piece), nth, pickle.dumps(summary))
+
+    return batches(summaries(), SUMMARIES)
 
 
-class Conclude:
-    """Job of a stage, whose input comes key by key, in order: yields facts, and at the end of the task the outcomes added up."""
+def conclude_keys(
+    machines: Sequence[Machine], context: TraceContext, only_marked: bool, given: Batches
+) -> Iterator[pa.RecordBatch]:
+    """Job of a stage, whose input comes key by key, in order: yields facts, and at the end of the task the outcomes added up.
 
-    def __init__(self, machines: Sequence[Machine], context: TraceContext, *, only_marked: bool) -> None:
-        self._machines = machines
-        self._context = context
-        self._only_marked = only_marked
-        """Keys without a mark that they need a full check are passed over."""
+    With `only_marked`, keys without a mark that they need a full check are passed over.
+    """
+    facts: list[Fact] = []
+    keys = Keys(machines, InMemory())
+    found = conclude(keys, _places(keys, rows_in(given), only_marked), context, facts.append)
+    return batches(chain(_facts_as_rows(facts), found_rows(found)), OUTCOMES)
 
-    def __call__(self, given: Batches) -> Iterator[pa.RecordBatch]:
-        return batches(self._outcomes(given), OUTCOMES)
 
-    def _outcomes(self, given: Batches) -> Iterator[OutcomeRow]:
-        facts: list[Fact] = []
-        keys = Keys(self._machines, InMemory())
-        found = conclude(keys, self._places(keys, rows_in(given)), self._context, facts.append)
-        yield from _facts_as_rows(facts)
-        yield from found_rows(found)
-
-    def _places(self, keys: Keys, rows: Iterable[dict[str, Any]]) -> Iterator[Place]:
-        """Each key when it has absorbed all its summaries; its state is dropped when it has been finished."""
-        for (name, packed), group in groupby(rows, key=lambda row: (row["machine"], row["key"])):
-            key = unpack(packed)
-            is_wanted = not self._only_marked
-            for row in group:
-                if row["needs_full_check"]:
-                    is_wanted = True
-                elif is_wanted:
-                    absorbed = _summary(row["summary"]) if row["fact"] is None else fact_of(row["fact"])
-                    keys.absorb(name, key, absorbed)
-            if is_wanted:
-                yield name, key
-                keys.forget(name, key)
+def _places(keys: Keys, rows: Iterable[dict[str, Any]], only_marked: bool) -> Iterator[Place]:
+    """Each key when it has absorbed all its summaries; its state is dropped when it has been finished."""
+    for (name, packed), group in groupby(rows, key=lambda row: (row["machine"], row["key"])):
+        key = unpack(packed)
+        is_wanted = not only_marked
+        for row in group:
+            if row["needs_full_check"]:
+                is_wanted = True
+            elif is_wanted:
+                absorbed = _summary(row["summary"]) if row["fact"] is None else fact_of(row["fact"])
+                keys.absorb(name, key, absorbed)
+        if is_wanted:
+            yield name, key
+            keys.forget(name, key)
 
 
 def _summary(pickled: bytes) -> Any:
     return pickle.loads(pickled)  # noqa: S301 - our own tasks'
 
 
-class ConcludeStages:
-    """Job of all stages in one task: yields the actors' summaries, and outcomes up to those of a stage that leaves keys unproven."""
+def conclude_stages(
+    machines: Sequence[Machine], context: TraceContext, given: Batches
+) -> Iterator[pa.RecordBatch]:
+    """Job of all stages in one task: yields the actors' summaries, and outcomes up to those of a stage that leaves keys unproven.
 
-    def __init__(self, machines: Sequence[Machine], context: TraceContext) -> None:
-        self._machines = machines
-        self._context = context
+    Summaries of actors come first: they have no machine.
+    """
+    states = InMemory()
+    keys = Keys(machines, states)
+    merged: defaultdict[Who, ActorSummary] = defaultdict(ActorSummary)
+    for row in rows_in(given):
+        if row["machine"] is None:
+            merged[row["run"], row["actor"]].merge(actor_summary_of(row["actor_summary"]))
+        else:
+            keys.absorb(row["machine"], unpack(row["key"]), _summary(row["summary"]))
+    context = replace(context, actor_summaries=dict(merged))
 
-    def __call__(self, given: Batches) -> Iterator[pa.RecordBatch]:
-        return batches(self._rows(given), _CONCLUDED)
-
-    def _rows(self, given: Batches) -> Iterator[tuple[Any, ...]]:
-        """Summaries of actors come first: they have no machine."""
-        states = InMemory()
-        keys = Keys(self._machines, states)
-        merged: defaultdict[Who, ActorSummary] = defaultdict(ActorSummary)
-        for row in rows_in(given):
-            if row["machine"] is None:
-                merged[row["run"], row["actor"]].merge(actor_summary_of(row["actor_summary"]))
-            else:
-                keys.absorb(row["machine"], unpack(row["key"]), _summary(row["summary"]))
-        context = replace(self._context, actor_summaries=dict(merged))
+    def concluded() -> Iterator[tuple[Any, ...]]:
         for (run, actor), summary in merged.items():
             yield (*OutcomeRow(), None, run, actor, actor_struct(summary))
-        for stage in stages_of(self._machines):
+        for stage in stages_of(machines):
             facts: list[Fact] = []
-            found = conclude(keys, states.places(self._machines, stage), context, facts.append)
+            found = conclude(keys, states.places(machines, stage), context, facts.append)
             for outcome in chain(_facts_as_rows(facts), found_rows(found)):
                 yield (*outcome, stage, None, None, None)
             if found.unproven:
                 return
             for fact in facts:
                 keys.tell(fact)
+
+    return batches(concluded(), _CONCLUDED)
 
 
 def _facts_as_rows(facts: Iterable[Fact]) -> Iterator[OutcomeRow]:
@@ -453,18 +436,13 @@ def _rows_of(stored: Stored) -> list[Row]:
     return rows_of(columns_of(stored))
 
 
-class PickEvidence:
+def pick_evidence(
+    wants: Sequence[Want], runs: Sequence[Run], unpack: Pieces, given: Batches
+) -> Iterator[pa.RecordBatch]:
     """Job of `map_pieces`: the rows that explain findings."""
-
-    def __init__(self, wants: Sequence[Want], runs: Sequence[Run], unpack: Pieces) -> None:
-        self._wants = wants
-        self._runs = runs
-        self._unpack = unpack
-
-    def __call__(self, given: Batches) -> Iterator[pa.RecordBatch]:
-        found = [
-            picked
-            for piece, stored in self._unpack(given)
-            for picked in pick(self._wants, self._runs, piece, partial(_rows_of, stored))
-        ]
-        return batches([(pickle.dumps(found),)], _EVIDENCE)
+    found = [
+        picked
+        for piece, stored in unpack(given)
+        for picked in pick(wants, runs, piece, partial(_rows_of, stored))
+    ]
+    return batches([(pickle.dumps(found),)], _EVIDENCE)

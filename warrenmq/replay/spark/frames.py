@@ -25,16 +25,11 @@ from warrenmq.trace.reader import open_trace, require_header, trace_files
 from warrenmq.trace.schema import EVENTS
 
 
-class NamedBatches:
+def name_pieces(
+    names: Sequence[Names], columns: Sequence[str], unpack: Pieces, given: Batches
+) -> Iterator[pa.RecordBatch]:
     """Job of `map_pieces`: the public rows, with these columns."""
-
-    def __init__(self, names: Sequence[Names], columns: Sequence[str], unpack: Pieces) -> None:
-        self._names = names
-        self._columns = columns
-        self._unpack = unpack
-
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        return named_batches(self._names, self._unpack(batches), self._columns)
+    return named_batches(names, unpack(given), columns)
 
 
 Scan = Callable[[Sequence[str], Only], DataFrame]
@@ -142,7 +137,7 @@ def scan_through_spark(
 ) -> DataFrame:
     """Read rows of a trace from any file system that Spark reads."""
     asked = [name for name in COLUMNS if name in columns or name in only.ranges or name in only.names]
-    rows = map_pieces(spark, trace, partial(NamedBatches, names_of(trace.catalog), asked), _schema(asked))
+    rows = map_pieces(spark, trace, partial(name_pieces, names_of(trace.catalog), asked), _schema(asked))
     for name, (first, last) in only.ranges.items():
         rows = rows.where(sf.col(name).between(first, last))
     for name, values in only.names.items():

@@ -93,10 +93,10 @@ def measure(spark: SparkSession, trace: TraceIndex) -> Measures:
     slice_ns = slice_of(catalog)
     schema = from_arrow_schema(_MEASURES)
     merged = (
-        map_pieces(spark, trace, partial(MeasureUnits, slice_ns), from_arrow_schema(_PARTS))
+        map_pieces(spark, trace, partial(measure_units, slice_ns), from_arrow_schema(_PARTS))
         .repartition(partitions(catalog.rows, ROWS_OF_KEYS), "run", "actor", "chunk")
         .sortWithinPartitions("run", "actor", "chunk", "seq")
-        .mapInArrow(MeasureKeys(catalog.runs, slice_ns), schema)
+        .mapInArrow(partial(measure_keys, catalog.runs, slice_ns), schema)
         .repartition(1)
         .mapInArrow(_merge, schema)
     )
@@ -141,22 +141,16 @@ class Sums:
         )
 
 
-class MeasureUnits:
+def measure_units(slice_ns: int, unpack: Pieces, given: Batches) -> Iterator[pa.RecordBatch]:
     """Job of `map_pieces`."""
-
-    def __init__(self, slice_ns: int, unpack: Pieces) -> None:
-        self._slice_ns = slice_ns
-        self._unpack = unpack
-
-    def __call__(self, given: Batches) -> Iterator[pa.RecordBatch]:
-        sums = Sums()
-        for unit in units_of(self._unpack(given)):
-            found = measure_unit(unit, self._slice_ns)
-            sums.others.rare += found.rare
-            sums.tallies.append(found.tallies)
-            sums.levels.append(found.levels)
-            yield from batches(_parts(unit.run, found), _PARTS)
-        yield from batches([(-1, 0, 0, 0, None, None, None, sums.struct())], _PARTS)
+    sums = Sums()
+    for unit in units_of(unpack(given)):
+        found = measure_unit(unit, slice_ns)
+        sums.others.rare += found.rare
+        sums.tallies.append(found.tallies)
+        sums.levels.append(found.levels)
+        yield from batches(_parts(unit.run, found), _PARTS)
+    yield from batches([(-1, 0, 0, 0, None, None, None, sums.struct())], _PARTS)
 
 
 def _parts(run: int, found: UnitMeasures) -> Iterator[tuple[Any, ...]]:
@@ -168,31 +162,25 @@ def _parts(run: int, found: UnitMeasures) -> Iterator[tuple[Any, ...]]:
         yield run, -1, 0, 0, None, None, [row._asdict() for row in found.of_files], None
 
 
-class MeasureKeys:
-    """Job of parts that come key by key, in order: the sums of a task."""
-
-    def __init__(self, runs: Sequence[Run], slice_ns: int) -> None:
-        self._runs = runs
-        self._slice_ns = slice_ns
-
-    def __call__(self, given: Batches) -> Iterator[pa.RecordBatch]:
-        sums = Sums()
-        of_files: dict[int, list[Row]] = defaultdict(list)
-        for (run, actor, chunk), its in _by_key(given):
-            if timed := _together(TimedRows, its, "timed"):
-                sums.others.add(Measures(delays=chunk_delays(run, chunk, timed, self._slice_ns)))
-            if bodies := _together(BodyTimes, its, "bodies"):
-                gained = bytes_gained(bodies, self._slice_ns)
-                sums.others.add(Measures(bodies={(run, actor, slice_): n for slice_, n in gained.items()}))
-            for batch, at in its:
-                of_files[run] += [Row(**row) for row in batch.column("of_files")[at].as_py() or ()]
-                if batch.column("sums")[at].is_valid:
-                    sums.add(batch.column("sums")[at])
-        for run, rows in of_files.items():
-            in_time = sorted(rows, key=lambda row: (row.t, row.actor, row.seq))
-            if in_time:
-                sums.others.files[run] = fold(self._runs[run], in_time, self._slice_ns)
-        yield from batches([tuple(sums.struct().values())], _MEASURES)
+def measure_keys(runs: Sequence[Run], slice_ns: int, given: Batches) -> Iterator[pa.RecordBatch]:
+    """Parts that come key by key, in order: the sums of a task."""
+    sums = Sums()
+    of_files: dict[int, list[Row]] = defaultdict(list)
+    for (run, actor, chunk), its in _by_key(given):
+        if timed := _together(TimedRows, its, "timed"):
+            sums.others.add(Measures(delays=chunk_delays(run, chunk, timed, slice_ns)))
+        if bodies := _together(BodyTimes, its, "bodies"):
+            gained = bytes_gained(bodies, slice_ns)
+            sums.others.add(Measures(bodies={(run, actor, slice_): n for slice_, n in gained.items()}))
+        for batch, at in its:
+            of_files[run] += [Row(**row) for row in batch.column("of_files")[at].as_py() or ()]
+            if batch.column("sums")[at].is_valid:
+                sums.add(batch.column("sums")[at])
+    for run, rows in of_files.items():
+        in_time = sorted(rows, key=lambda row: (row.t, row.actor, row.seq))
+        if in_time:
+            sums.others.files[run] = fold(runs[run], in_time, slice_ns)
+    yield from batches([tuple(sums.struct().values())], _MEASURES)
 
 
 def _by_key(given: Batches) -> Iterator[tuple[tuple[int, int, int], list[tuple[pa.RecordBatch, int]]]]:

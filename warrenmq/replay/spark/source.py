@@ -14,9 +14,11 @@ from __future__ import annotations
 import os
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -28,6 +30,7 @@ from warrenmq.replay.spark.addresses import for_spark, is_of_spark, local_name
 from warrenmq.replay.spark.arrow_rows import Piece
 from warrenmq.replay.spark.jobs import described
 from warrenmq.replay.spark.partitions import ROWS_OF_PIECES, partitions
+from warrenmq.replay.spark.stage_columns import batches
 from warrenmq.trace.block import Kind, next_frame, raw_columns
 from warrenmq.trace.catalog import Catalog, Chunk, build_catalog
 from warrenmq.trace.index import NO_HEADER, FileIndex, index_file, joined, unread_file
@@ -51,6 +54,8 @@ SHORT_BYTES = 1 << 27
 Batches = Iterable[pa.RecordBatch]
 Pieces = Callable[[Batches], Iterator[Piece]]
 """Cuts what a task is given into pieces; the job decodes what it needs of them."""
+Job = Callable[[Pieces, Batches], Iterator[pa.RecordBatch]]
+"""What a task does with the pieces that it is given; goes to the workers by value."""
 
 
 @dataclass(frozen=True)
@@ -95,12 +100,14 @@ def _index(
 ) -> TraceIndex:
     files = _files(spark, names)
     listed = [local_name(unquote(name)) for name in files.inputFiles()]
-    together = Catalogue(names, listed, unread)
-    entries = files.mapInArrow(IndexFiles(by_piece=by_piece), INDEX_DDL)
-    whole = entries.repartition(1).mapInArrow(together, CATALOGUE_DDL)
+    entries = files.mapInArrow(partial(index_files, by_piece), INDEX_DDL)
+    whole = entries.repartition(1).mapInArrow(partial(put_together, names, listed, unread), CATALOGUE_DDL)
     with described(spark, "index the files of the trace"):
         found = whole.collect()
-    return pickle.loads(bytes(found[0]["trace"])) if found else together.of([])  # noqa: S301 - our own task's
+    if found:
+        trace: TraceIndex = pickle.loads(bytes(found[0]["trace"]))  # noqa: S301 - our own task's
+        return trace
+    return _whole_trace(names, listed, unread, [])
 
 
 def trace_index(names: list[str], indexes: Sequence[FileIndex]) -> TraceIndex:
@@ -116,23 +123,21 @@ def trace_index(names: list[str], indexes: Sequence[FileIndex]) -> TraceIndex:
     return TraceIndex(names, catalog, sizes, rows)
 
 
-def map_pieces(
-    spark: SparkSession,
-    trace: TraceIndex,
-    job: Callable[[Pieces], Callable[[Batches], Iterator[pa.RecordBatch]]],
-    ddl: str | StructType,
-) -> DataFrame:
-    """Run a job over the pieces of a trace, each piece once; job(unpack) is a function for `mapInArrow`."""
+def map_pieces(spark: SparkSession, trace: TraceIndex, job: Job, ddl: str | StructType) -> DataFrame:
+    """Run a job over the pieces of a trace, each piece once."""
     numbers = {(run.name, run.node, run.pid): number for number, run in enumerate(trace.catalog.runs)}
     places, tasks = _places(trace)
-    blocks = _files(spark, trace.paths).mapInArrow(CutBlocks(numbers, trace.sizes, places), BLOCKS_DDL)
-    mapped = blocks.repartitionById(tasks, sf.col("place") % tasks).mapInArrow(job(block_pieces), ddl)
+    cut = partial(cut_blocks, numbers, trace.sizes, places)
+    blocks = _files(spark, trace.paths).mapInArrow(cut, BLOCKS_DDL)
+    mapped = blocks.repartitionById(tasks, sf.col("place") % tasks).mapInArrow(
+        partial(job, block_pieces), ddl
+    )
     slabs = [pickle.dumps(chunk) for chunk in trace.catalog.chunks]
     if slabs:
         sent = spark.createDataFrame(pa.table({"piece": pa.array(slabs, pa.binary())}))
         rows = sum(chunk.rows for chunk in trace.catalog.chunks)
         sent = sent.coalesce(partitions(rows, ROWS_OF_PIECES))  # else as many as the cluster has cores
-        mapped = mapped.union(sent.mapInArrow(job(slab_pieces), ddl))
+        mapped = mapped.union(sent.mapInArrow(partial(job, slab_pieces), ddl))
     return mapped
 
 
@@ -145,115 +150,92 @@ def _places(trace: TraceIndex) -> tuple[dict[str, int], int]:
     return places, max(-(-before // BLOCK_ROWS), 1)
 
 
-class CutBlocks:
-    """Cuts (path, content of a trace file) into blocks of whole frames; goes to the workers by value."""
+def cut_blocks(
+    runs: Mapping[tuple[str, str, int], int],
+    sizes: Mapping[str, int],
+    places: Mapping[str, int],
+    given: Batches,
+) -> Iterator[pa.RecordBatch]:
+    """Cut (path, content of a trace file) into blocks of whole frames, each a batch of its own: it is large."""
+    for batch in given:
+        for path, content in zip(batch.column("path"), batch.column("content"), strict=True):
+            name = local_name(path.as_py())
+            if name in sizes and not name.endswith(SLAB_SUFFIX):
+                for block in _blocks(name, memoryview(content.as_py())[: sizes[name]], runs, places[name]):
+                    yield from batches([block], _BLOCKS)
 
-    def __init__(
-        self, runs: dict[tuple[str, str, int], int], sizes: dict[str, int], places: dict[str, int]
-    ) -> None:
-        self._runs = runs
-        self._sizes = sizes
-        self._places = places
 
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for path, content in zip(batch.column("path"), batch.column("content"), strict=True):
-                name = local_name(path.as_py())
-                if name in self._sizes and not name.endswith(SLAB_SUFFIX):
-                    yield from self._blocks(name, memoryview(content.as_py())[: self._sizes[name]])
-
-    def _blocks(self, name: str, data: memoryview) -> Iterator[pa.RecordBatch]:
-        head = decode_header(data)
-        if head is None:
+def _blocks(
+    name: str, data: memoryview, runs: Mapping[tuple[str, str, int], int], place: int
+) -> Iterator[tuple[Any, ...]]:
+    head = decode_header(data)
+    if head is None:
+        return
+    header, begin = head
+    run = runs[header["run"], header["node"], header["pid"]]
+    offset, rows = begin, 0
+    while True:
+        frame = next_frame(data, offset)
+        if frame is None or rows >= BLOCK_ROWS:
+            if offset > begin:
+                yield run, name, begin, place, bytes(data[begin:offset])
+            begin, rows, place = offset, 0, place + 1
+        if frame is None:
             return
-        header, begin = head
-        run = self._runs[header["run"], header["node"], header["pid"]]
-        place = self._places[name]
-        offset, rows = begin, 0
-        while True:
-            frame = next_frame(data, offset)
-            if frame is None or rows >= BLOCK_ROWS:
-                if offset > begin:
-                    columns = [[run], [name], [begin], [place], [bytes(data[begin:offset])]]
-                    yield pa.RecordBatch.from_arrays(
-                        [pa.array(each, kind) for each, kind in zip(columns, _BLOCKS.types, strict=True)],
-                        schema=_BLOCKS,
-                    )
-                begin, rows, place = offset, 0, place + 1
-            if frame is None:
-                return
-            offset = frame.end
-            rows += frame.rows
+        offset = frame.end
+        rows += frame.rows
 
 
-def block_pieces(batches: Batches) -> Iterator[Piece]:
+def block_pieces(given: Batches) -> Iterator[Piece]:
     """The pieces of batches of blocks."""
-    for batch in batches:
+    for batch in given:
         for run, file, begin, _, content in zip(*batch.columns, strict=True):
             data = memoryview(content.as_py())
             offset = 0
             while (frame := next_frame(data, offset)) is not None:
                 if frame.kind == Kind.ROWS:
-                    chunk = Chunk(
-                        run.as_py(), frame.who >> 16, frame.seq_first, frame.rows, frame.t_first, frame.t_last, frame.who,
-                        file.as_py(), begin.as_py() + frame.offset,
-                    )  # fmt: skip
-                    yield chunk, frame
+                    yield Chunk.of(run.as_py(), frame, file.as_py(), begin.as_py() + frame.offset), frame
                 offset = frame.end
 
 
-def slab_pieces(batches: Batches) -> Iterator[Piece]:
+def slab_pieces(given: Batches) -> Iterator[Piece]:
     """The pieces of batches that the driver sent."""
-    for batch in batches:
+    for batch in given:
         for sent in batch.column(0):
             chunk: Chunk = pickle.loads(sent.as_py())  # noqa: S301 - our own driver's
             yield chunk, raw_columns(chunk.raw)
 
 
-class IndexFiles:
-    """Indexes (path, content) of trace files; consecutive pieces of an actor count as one unless they are wanted."""
-
-    def __init__(self, *, by_piece: bool) -> None:
-        self._by_piece = by_piece
-
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for path, content in zip(batch.column("path"), batch.column("content"), strict=True):
-                index = index_file(local_name(path.as_py()), memoryview(content.as_py()))
-                if not self._by_piece:
-                    index.frames = joined(index.frames)
-                rows = sum(frame.rows for frame in index.frames)
-                columns = [[index.name], [index.size], [rows], [len(index.damage)], [pickle.dumps(index)]]
-                yield pa.RecordBatch.from_arrays(
-                    [pa.array(each, kind) for each, kind in zip(columns, _INDEX.types, strict=True)],
-                    schema=_INDEX,
-                )
+def index_files(by_piece: bool, given: Batches) -> Iterator[pa.RecordBatch]:
+    """Index (path, content) of trace files; consecutive pieces of an actor count as one unless they are wanted."""
+    for batch in given:
+        for path, content in zip(batch.column("path"), batch.column("content"), strict=True):
+            index = index_file(local_name(path.as_py()), memoryview(content.as_py()))
+            if not by_piece:
+                index.frames = joined(index.frames)
+            rows = sum(frame.rows for frame in index.frames)
+            yield from batches(
+                [(index.name, index.size, rows, len(index.damage), pickle.dumps(index))], _INDEX
+            )
 
 
-class Catalogue:
-    """Puts the indexes of all files together, as one row: what the driver collects grows with the actors, not with pieces."""
+def put_together(
+    names: list[str], listed: list[str], unread: Sequence[FileIndex], given: Batches
+) -> Iterator[pa.RecordBatch]:
+    """Put the indexes of all files together, as one row: what the driver collects grows with the actors, not with pieces."""
+    indexes = [pickle.loads(index.as_py()) for batch in given for index in batch.column("index")]  # noqa: S301 - our own tasks'
+    if indexes:
+        trace = pickle.dumps(_whole_trace(names, listed, unread, indexes))
+        yield pa.RecordBatch.from_arrays([pa.array([trace], pa.binary())], names=["trace"])
 
-    def __init__(self, names: list[str], listed: list[str], unread: Sequence[FileIndex]) -> None:
-        """`listed`: what Spark finds, though it reads no empty file."""
-        self._names = names
-        self._listed = listed
-        self._unread = unread
 
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        indexes = [
-            pickle.loads(index.as_py())  # noqa: S301 - our own tasks'
-            for batch in batches
-            for index in batch.column("index")
-        ]
-        if indexes:
-            trace = pickle.dumps(self.of(indexes))
-            yield pa.RecordBatch.from_arrays([pa.array([trace], pa.binary())], names=["trace"])
-
-    def of(self, indexes: Sequence[FileIndex]) -> TraceIndex:
-        """The trace of these files and of those that were not read."""
-        read = {index.name for index in indexes}
-        empty = [unread_file(name, NO_HEADER) for name in self._listed if name not in read]
-        return trace_index(self._names, [*indexes, *empty, *self._unread])
+def _whole_trace(
+    names: list[str], listed: list[str], unread: Sequence[FileIndex], indexes: Sequence[FileIndex]
+) -> TraceIndex:
+    """The trace of these files, of those that were not read, and of those that Spark lists and, as they are empty, does not read."""
+    read = {index.name for index in indexes}
+    empty = [unread_file(name, NO_HEADER) for name in listed if name not in read]
+    return trace_index(names, [*indexes, *empty, *unread])
 
 
 def _checked(path: str) -> str:
