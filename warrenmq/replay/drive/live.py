@@ -17,9 +17,9 @@ data directory has one broker at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from warrenmq.replay.drive.batch_summary import BatchSummary
 from warrenmq.replay.drive.driver import Keys, decide
@@ -28,6 +28,7 @@ from warrenmq.replay.drive.findings import Found, Place
 from warrenmq.replay.drive.incidents import DAMAGED, incidents
 from warrenmq.replay.drive.live_store import LiveStore
 from warrenmq.replay.drive.machines import INCIDENT, STATE, FigureKey, Finding, Key, Machine, State
+from warrenmq.replay.drive.result import finding_as_dict
 from warrenmq.replay.drive.trace_context import ActorSummary, Name, TraceContext, Who
 from warrenmq.replay.rules.passes.message_life import READY, UNACKED
 from warrenmq.replay.rules.registry import all_machines, is_final
@@ -45,16 +46,9 @@ from warrenmq.trace.catalog import (
     order_of_boots,
 )
 from warrenmq.trace.events import RunStart
-from warrenmq.trace.index import Damage
 
-
-class Words(Protocol):
-    """The lines that are printed."""
-
-    def violation(self, catalog: Catalog, finding: Finding) -> str: ...
-    def damage(self, found: Damage) -> str: ...
-    def missing(self, catalog: Catalog, who: Who, gap: tuple[int, int]) -> str: ...
-
+Line = Callable[[dict[str, Any]], str]
+"""Makes the line that is printed of what was found: an object of JSON with its kind as "event" (watch.py)."""
 
 AT_THE_END = ("ledger", "references", "files")
 """Machines that are asked for the state at the end of a run."""
@@ -112,7 +106,7 @@ class Live:
         """The argument of the last `take`; what stands below is of this batch."""
         self._settled: list[int] = []
         """Up to when each run was read."""
-        self._words: Words
+        self._line: Line
         self._touched: set[Place] = set()
         """Keys to ask: rows spoke to them, or they were pending."""
         self._absorbed: set[Place] = set()
@@ -134,12 +128,12 @@ class Live:
         """The catalog, for the names in findings."""
         return Catalog(self.runs, [], self.coverage, [], 0, [])
 
-    def take(self, batch: Iterable[BatchSummary], words: Words) -> None:
+    def take(self, batch: Iterable[BatchSummary], line: Line) -> None:
         """Take in what a batch of rows said; the caller has begun a transaction."""
         self._batch = sorted(
             batch, key=lambda each: (each.number, each.chunks[0].seq_first if each.chunks else 0)
         )
-        self._words = words
+        self._line = line
         self._touched = set(self._pending)
         context = LiveContext(self)
         found = decide(self, context)
@@ -162,7 +156,8 @@ class Live:
         self._changed = {who for who, _ in pieces}
         broken = [finding for who, piece in pieces for finding in self._cover(who, piece)]
         for found in (found for each in self._batch for found in each.damage):
-            self.store.report(("damage", *found), self._words.damage(found))
+            said = {"event": "damage", "file": found.file, "offset": found.offset, "bytes": found.size}
+            self.store.report(("damage", *found), self._line(said))
         self._touched |= self._take_actor_summaries()
         self._note_what_is_known()
         self._absorbed = self._absorb()
@@ -264,8 +259,10 @@ class Live:
             seq_first=coverage.last_seq, rows=1, t_first=coverage.t_last, t_last=coverage.t_last
         )
         if piece.seq_first > last.seq_end:
-            gap = last.seq_end, piece.seq_first - 1
-            self.store.report(("missing", *who, *gap), self._words.missing(self.catalog, who, gap))
+            gap, run = (last.seq_end, piece.seq_first - 1), self.runs[who[0]]
+            found = {"event": "missing", "run": run.name, "actor": run.actor_name(who[1])}
+            said = self._line(found | dict(zip(("first_seq", "last_seq"), gap, strict=True)))
+            self.store.report(("missing", *who, *gap), said)
         if not coverage.add(piece):
             yield from broken_chains(Catalog(self.runs, [], {}, [], 0, [(last, piece)]))
 
@@ -370,8 +367,8 @@ class Live:
         """Note what stands, to be printed."""
         for finding in findings:
             if is_final(finding, context) and not self._lacks_rows(finding, context):
-                said = self._words.violation(self.catalog, finding)
-                self.store.report(finding[:4], said, is_violation=True)
+                found = {"event": "violation", **finding_as_dict(finding, self.catalog), "t": finding.t}
+                self.store.report(finding[:4], self._line(found), is_violation=True)
 
     def _lacks_rows(self, finding: Finding, context: TraceContext) -> bool:
         """True if rows are missing for good that a replay would wait for, though the rule may know that they do not matter."""

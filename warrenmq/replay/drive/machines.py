@@ -89,6 +89,11 @@ class Finding(NamedTuple):
     """Facts that the rows alone do not tell, for the explanation: sequence ids, a message, a store and its file."""
 
 
+def message_name(msg: int) -> str:
+    """A message as the subject of a finding: its id as 16 hexadecimal digits."""
+    return f"message {msg & 0xFFFFFFFFFFFFFFFF:016x}"
+
+
 class FileEnd(NamedTuple):
     """A file of a store as its rows leave it."""
 

@@ -62,13 +62,17 @@ class Precheck(Machine):
         """All open_rows of a key, in no order, and none of them NEEDS_FULL_CHECK; the facts that other machines told: decide."""
 
     def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
-        """True for each row that the machine needs to judge these keys, of the machine's events; rather more rows than
-        fewer.
+        """True for each row that the machine needs to judge these keys, of the machine's events; rather more rows than fewer.
 
-        Here for keys (run, actor).
+        Here for keys of two parts: a run or a scope, and what `second_part` says of each row.
         """
-        found: Bools = np.isin(rows.actor, [int(key[1]) for key in keys if key[0] == run])
+        first = run if self.machine.of_one_run else self.runs[run].scope
+        found: Bools = np.isin(self.second_part(rows), [int(key[1]) for key in keys if key[0] == first])
         return found
+
+    def second_part(self, rows: Rows) -> Ints:
+        """The second part of the key that each row speaks to."""
+        return rows.actor
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, OpenRows]]:
         """Summarise a unit that is not sound: everything its rows mention is unproven."""

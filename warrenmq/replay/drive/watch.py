@@ -12,20 +12,15 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
-from typing import TextIO
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from typing import Any, TextIO
 
 from warrenmq.errors import CallerError
 from warrenmq.replay.drive.batch_summary import BatchSummary, batches, summarise_batch
 from warrenmq.replay.drive.incidents import TOLD, told
-from warrenmq.replay.drive.live import Live, Standing, Words
+from warrenmq.replay.drive.live import Live, Standing
 from warrenmq.replay.drive.live_store import SqliteStore
-from warrenmq.replay.drive.machines import Finding
-from warrenmq.replay.drive.result import finding_as_dict
-from warrenmq.replay.drive.trace_context import Who
-from warrenmq.trace.catalog import Catalog
-from warrenmq.trace.index import Damage
 from warrenmq.trace.machine import has_ended
 from warrenmq.trace.reader import require_live, why_unread
 from warrenmq.trace.tail import Place, Tail, files_at
@@ -40,53 +35,30 @@ _MOST_ROWS = 4
 """Evidence in a line of text."""
 
 
-@dataclass(frozen=True)
-class TextWords:
-    """A line for people."""
-
-    def violation(self, catalog: Catalog, finding: Finding) -> str:
-        found = finding_as_dict(finding, catalog)
-        rows = [f"{row['run']} {row['actor']} {row['seq']}" for row in found["rows"][:_MOST_ROWS]]
-        return f"violated {finding.rule} {finding.subject}: {finding.text} (row {', '.join(rows)})"
-
-    def damage(self, found: Damage) -> str:
-        return f"damaged {found.file}: {found.size} bytes from {found.offset} on are no whole frame"
-
-    def missing(self, catalog: Catalog, who: Who, gap: tuple[int, int]) -> str:
-        name = catalog.runs[who[0]].actor_name(who[1])
-        return f"missing rows {gap[0]} to {gap[1]} of {name} in run {catalog.runs[who[0]].name}"
+_IN_WORDS = {
+    "violation": "violated {rule} {subject}: {text} (row {where})",
+    "damage": "damaged {file}: {bytes} bytes from {offset} on are no whole frame",
+    "missing": "missing rows {first_seq} to {last_seq} of {actor} in run {run}",
+    "unread": "unread {file}: {text}",
+}
 
 
-@dataclass(frozen=True)
-class JsonWords:
-    """A JSON object a line."""
-
-    def violation(self, catalog: Catalog, finding: Finding) -> str:
-        return json.dumps({"event": "violation", **finding_as_dict(finding, catalog), "t": finding.t})
-
-    def damage(self, found: Damage) -> str:
-        return json.dumps(
-            {"event": "damage", "file": found.file, "offset": found.offset, "bytes": found.size}
-        )
-
-    def missing(self, catalog: Catalog, who: Who, gap: tuple[int, int]) -> str:
-        run = catalog.runs[who[0]]
-        return json.dumps({
-            "event": "missing", "run": run.name, "actor": run.actor_name(who[1]), "first_seq": gap[0], "last_seq": gap[1]
-        })  # fmt: skip
-
-
-def words(*, as_json: bool) -> Words:
-    """The lines of a watch, for programs or for people."""
-    return JsonWords() if as_json else TextWords()
+def line_of(found: Mapping[str, Any], *, as_json: bool) -> str:
+    """The line about something that was found, for programs or for people."""
+    if as_json:
+        return json.dumps(found)
+    where = ", ".join("{run} {actor} {seq}".format_map(row) for row in found.get("rows", ())[:_MOST_ROWS])
+    return _IN_WORDS[found["event"]].format_map({**found, "where": where})
 
 
 def unread_lines(paths: Iterable[str], *, as_json: bool) -> list[str]:
     """Lines for the end about files of which nothing can be read: any run may have had rows there.  Before, one may just be begun."""
-    found = [(name, why) for path in paths for name in files_at(path) if (why := why_unread(name))]
-    if as_json:
-        return [json.dumps({"event": "unread", "file": name, "text": why}) for name, why in found]
-    return [f"unread {name}: {why}" for name, why in found]
+    return [
+        line_of({"event": "unread", "file": name, "text": why}, as_json=as_json)
+        for path in paths
+        for name in files_at(path)
+        if (why := why_unread(name))
+    ]
 
 
 def last_line(standings: Collection[Standing], *, as_json: bool) -> str:
@@ -140,7 +112,7 @@ class Watch:
     def take(self, summaries: Iterable[BatchSummary], progress: Place) -> None:
         """One batch, in one transaction with how far the trace is read."""
         self.store.begin()
-        self._live.take(summaries, words(as_json=self._as_json))
+        self._live.take(summaries, partial(line_of, as_json=self._as_json))
         self.store.put("progress", progress)
         self.store.commit()
         self._print()

@@ -29,12 +29,12 @@ first may be left, for a queue that died receives none; none of the others.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from warrenmq.replay.drive.columns import Bools, Ints, Rows, Unit, codes, doubles, look_up, np, parts_of
-from warrenmq.replay.drive.machines import Finding, Key, Machine, Outcome
+from warrenmq.replay.drive.machines import Finding, Key, Machine, Outcome, message_name
 from warrenmq.replay.drive.precheck import OpenRows, Precheck, joined
 from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.replay.explain.story import Chain, Link, Story, confirm_chain, store_chain
@@ -205,7 +205,7 @@ class Synced(Machine):
         who = int(key[0]), int(key[1])
         outcome = Outcome()
         for msg, seq, t in state.problems:
-            subject = f"message {msg & 0xFFFFFFFFFFFFFFFF:016x} in {context.name(who)}"
+            subject = f"{message_name(msg)} in {context.name(who)}"
             text = "the store confirmed it before its record was synced"
             outcome.findings.append(Finding("C1", subject, text, ((*who, seq),), t, (who,)))
         return outcome
@@ -289,7 +289,7 @@ class Reports(Machine):
         for (queue, msg, flag), rows in state.received.items():
             for seq, t in rows:
                 said = "cancelled" if flag == IGNORED else "safe"
-                subject = f"message {msg & 0xFFFFFFFFFFFFFFFF:016x} in queue {context.name((run, queue))}"
+                subject = f"{message_name(msg)} in queue {context.name((run, queue))}"
                 text = f"the queue heard that its body is {said}, but no store reported that"
                 outcome.findings.append(Finding("C1", subject, text, ((run, queue, seq),), t, needs))
         return outcome
@@ -320,11 +320,8 @@ class ReportsPrecheck(Precheck):
         ):
             yield (unit.run, bucket), rows_left
 
-    def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
-        found: Bools = np.isin(
-            _OfBody.of(rows).message >> SHIFT, [int(key[1]) for key in keys if key[0] == run]
-        )
-        return found
+    def second_part(self, rows: Rows) -> Ints:
+        return _OfBody.of(rows).message >> SHIFT
 
     def prove(
         self, key: Key, open_rows: Sequence[OpenRows], facts: Sequence[Any], context: TraceContext

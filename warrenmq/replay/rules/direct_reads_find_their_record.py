@@ -19,12 +19,12 @@ and how many reads there are.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from warrenmq.replay.drive.columns import Bools, Ints, Rows, Unit, np, parts_of
-from warrenmq.replay.drive.machines import EXERCISED, Finding, Key, Machine, Outcome
+from warrenmq.replay.drive.machines import EXERCISED, Finding, Key, Machine, Outcome, message_name
 from warrenmq.replay.drive.precheck import OpenRows, Precheck, joined
 from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.explain.evidence import OfMessage
@@ -108,7 +108,7 @@ class DirectReads(Machine):
         for place, reader, seq, t in state.reads:
             if state.records.get(place, t + 1) > t:
                 msg, store, file, offset = place
-                subject = f"message {msg & 0xFFFFFFFFFFFFFFFF:016x} in queue {context.name((run, reader))}"
+                subject = f"{message_name(msg)} in queue {context.name((run, reader))}"
                 text = f"it was read at {offset} of file {file} of {context.name((run, store))}, where it was not"
                 needs = ((run, reader), (run, store), *context.collectors_of((run, store)))
                 outcome.findings.append(Finding("D1", subject, text, ((run, reader, seq),), t, needs, (msg,)))
@@ -139,11 +139,8 @@ class PlacesPrecheck(Precheck):
         for bucket, (its, lost, asked) in parts_of(*((each[:, 0] >> SHIFT, each) for each in tables)):
             yield (unit.run, bucket), (its, lost, np.array([len(asked) // _WIDTH], np.int64))
 
-    def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
-        found: Bools = np.isin(
-            _Place.of(rows).message >> SHIFT, [int(key[1]) for key in keys if key[0] == run]
-        )
-        return found
+    def second_part(self, rows: Rows) -> Ints:
+        return _Place.of(rows).message >> SHIFT
 
     def prove(
         self, key: Key, open_rows: Sequence[OpenRows], facts: Sequence[Any], context: TraceContext

@@ -23,7 +23,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 from warrenmq.replay.drive.columns import Rows
-from warrenmq.replay.drive.machines import Finding, Key, Machine, Outcome
+from warrenmq.replay.drive.machines import Finding, Key, Machine, Outcome, message_name
 from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.explain.story import count_chain
 from warrenmq.replay.rules.rule import Exercised, Rule, is_known
@@ -97,7 +97,7 @@ class Decisions(Machine):
             else:
                 text = f"a {what} that the flying counter let pass was ignored"
                 until, needs = FOREVER, [who, (who[0], client)]
-            subject = f"message {msg & 0xFFFFFFFFFFFFFFFF:016x} in {context.name(who)}"
+            subject = f"{message_name(msg)} in {context.name(who)}"
             outcome.findings.append(Finding("S2", subject, text, ((*who, seq),), until, tuple(needs), (msg,)))
         return outcome
 

@@ -29,7 +29,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 from warrenmq.replay.drive.columns import Bools, Ints, Rows, Unit, group_starts, np, parts_of
-from warrenmq.replay.drive.machines import STATE, Finding, Held, Key, Machine, Outcome
+from warrenmq.replay.drive.machines import STATE, Finding, Held, Key, Machine, Outcome, message_name
 from warrenmq.replay.drive.precheck import OpenRows, Precheck, joined
 from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.replay.explain.story import count_chain
@@ -183,7 +183,7 @@ def _tell_state(who: Who, counts: Collection[int], recovered: int, outcome: Outc
 def _finding(
     context: TraceContext, who: Who, msg: int, text: str, seq: int, t: int, needs: tuple[Who, ...]
 ) -> Finding:
-    subject = f"message {msg & 0xFFFFFFFFFFFFFFFF:016x} in {context.name(who)}"
+    subject = f"{message_name(msg)} in {context.name(who)}"
     return Finding("S1", subject, text, ((*who, seq),), t, needs, (msg,))
 
 
@@ -224,10 +224,8 @@ class ReferencesPrecheck(Precheck):
         for bucket, tables in parts_of((left[:, _MSG] >> SHIFT, left), (over[:, _MSG] >> SHIFT, over)):
             yield (self.runs[unit.run].scope, bucket), (*tables, run)
 
-    def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
-        scope, bucket = self.runs[run].scope, _OfMessage.of(rows).message >> SHIFT
-        found: Bools = np.isin(bucket, [int(key[1]) for key in keys if key[0] == scope])
-        return found
+    def second_part(self, rows: Rows) -> Ints:
+        return _OfMessage.of(rows).message >> SHIFT
 
     def prove(
         self, key: Key, open_rows: Sequence[OpenRows], facts: Sequence[Held], context: TraceContext

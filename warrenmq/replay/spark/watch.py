@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TextIO
 from urllib.parse import quote
 
@@ -31,7 +32,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from warrenmq.errors import CallerError
 from warrenmq.replay.drive.batch_summary import PART_PIECES, Batch, batches, summarise_batch
 from warrenmq.replay.drive.live import Live, Standing
-from warrenmq.replay.drive.watch import INTERVAL, SQLITE, STREAM, are_losses, are_over, last_line, words
+from warrenmq.replay.drive.watch import INTERVAL, SQLITE, STREAM, are_losses, are_over, last_line, line_of
 from warrenmq.replay.spark.addresses import for_spark, is_of_spark, local_name
 from warrenmq.replay.spark.session import SHUFFLE_PARTITIONS
 from warrenmq.replay.spark.state_store import STANDING, SparkStore, standing_of
@@ -128,7 +129,7 @@ class DirectoryRules(StatefulProcessor):
     returns = "directory string, line string, standing string"
 
     def __init__(self, *, as_json: bool) -> None:
-        self._words = words(as_json=as_json)
+        self._line = partial(line_of, as_json=as_json)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._store = SparkStore(handle)
@@ -137,7 +138,7 @@ class DirectoryRules(StatefulProcessor):
         its = list(rows)
         self._store.open()
         live = Live(self._store, one_of_several=any(row["is_one_of_several"] for row in its))
-        live.take((pickle.loads(bytes(row["summaries"])) for row in its), self._words)  # noqa: S301 - our tasks'
+        live.take((pickle.loads(bytes(row["summaries"])) for row in its), self._line)  # noqa: S301 - our tasks'
         standing = self._store.keep_standing(live.standing())
         said = [Row(directory=key[0], line=line, standing=None) for line in self._store.lines]
         return iter([*said, Row(directory=key[0], line=None, standing=standing)])
