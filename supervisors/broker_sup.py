@@ -27,7 +27,8 @@ worth more than a second limit, so all queues share the limit of the one above (
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from warrenmq.actors.node.alarm import RABBIT_ALARM, RabbitAlarm
 from warrenmq.actors.node.disk_monitor import RABBIT_DISK_MONITOR, DiskMonitor
@@ -36,14 +37,10 @@ from warrenmq.actors.node.vm_memory_monitor import VM_MEMORY_MONITOR, VmMemoryMo
 from warrenmq.actors.queue.process import QueueProcess
 from warrenmq.actors.store.process import MsgStore
 from warrenmq.actors.vhost.process import VhostProcess
+from warrenmq.actors.vhost.vhost import Vhost
+from warrenmq.node.resources import Resources
 from warrenmq.supervisors.child_spec import ChildSpec
 from warrenmq.supervisors.supervisor import Supervisor
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from warrenmq.actors.vhost.vhost import Vhost
-    from warrenmq.node.resources import Resources
 
 TRANSIENT_STORE = "msg_store_transient"
 PERSISTENT_STORE = "msg_store_persistent"

@@ -6,16 +6,14 @@ take, and raise what went wrong at the supervisor, which lives on.
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+from pykka import ActorRef
 
-    from pykka import ActorRef
-
-    from warrenmq.runtime import Name
-    from warrenmq.supervisors.child_spec import ChildSpec
+from warrenmq.runtime import Name
+from warrenmq.supervisors.child_spec import ChildSpec
 
 
 class ChildInfo(NamedTuple):

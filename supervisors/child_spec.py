@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from pykka import Actor
 
 from warrenmq.checks import converted, exact, is_a, number_of_seconds, seconds, shown
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError
+from warrenmq.runtime import Name
 from warrenmq.runtime.reasons import is_normal
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
-
-    from warrenmq.runtime import Name
-    from warrenmq.supervisors.strategy import AutoShutdown
+from warrenmq.supervisors.strategy import AutoShutdown
 
 Restart = Literal["permanent", "transient", "temporary"]
 RESTARTS = get_args(Restart)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+from collections.abc import Sequence
+from typing import Literal, TypeVar, get_args
 
 from warrenmq.checks import LONGEST_WAIT, exact, number_of_seconds, shown
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Strategy = Literal["one_for_one", "one_for_all", "rest_for_one", "simple_one_for_one"]
 STRATEGIES = get_args(Strategy)

@@ -14,12 +14,15 @@ does the end of a child that had no memory or descriptor for what it was about t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+from pykka import ActorRef
 
 from warrenmq.checks import converted, is_a, shown
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError
 from warrenmq.log import Log
-from warrenmq.runtime import Exit, Server, Stop, Threads
+from warrenmq.runtime import Exit, From, Name, Runtime, Server, Stop, Threads
 from warrenmq.runtime.closable import ALIVE
 from warrenmq.runtime.life import inbox_of, reason_number
 from warrenmq.runtime.messages import Info
@@ -38,13 +41,6 @@ from warrenmq.supervisors.child_spec import ID_TAKEN, ChildSpec, check_children,
 from warrenmq.supervisors.strategy import AutoShutdown, Intensity, Strategy, affected, check_strategy
 from warrenmq.trace.events import ChildExit, ChildStart, Escalate, Restart
 from warrenmq.trace.writers import writer
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
-
-    from pykka import ActorRef
-
-    from warrenmq.runtime import From, Name, Runtime
 
 _write_restart, _write_escalate = writer(Restart), writer(Escalate)
 _write_child_start, _write_child_exit = writer(ChildStart), writer(ChildExit)

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import index
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SHORT_STRING = 255
 """Bytes of UTF-8 that AMQP's short string holds."""

@@ -5,10 +5,7 @@ Histograms of millions of messages are a few hundred numbers, and merge by addit
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections import Counter
+from collections import Counter
 
 
 def delay_class(ns: int) -> int:

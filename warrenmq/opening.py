@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping
+from os import PathLike
+from typing import Any, Literal
 
 from warrenmq.broker import embedded
 from warrenmq.broker.broker import Broker
 from warrenmq.checks import flag, path_of, short_text, shown, text
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError, CallerError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from os import PathLike
-
-    from warrenmq.runtime import Runtime
-    from warrenmq.settings import Settings
+from warrenmq.runtime import Runtime
+from warrenmq.settings import Settings
 
 
 def open(  # noqa: A001  # the promised name

@@ -15,6 +15,7 @@ Source: OpenTelemetry's semantic conventions for messaging spans, and for Rabbit
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -22,18 +23,14 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry import propagate, trace
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
-from warrenmq.broker.broker import Exchange
+from warrenmq.actors.sending.confirms import Confirm
+from warrenmq.broker.broker import Exchange, QueueHandle
+from warrenmq.broker.delivery import Delivery
 from warrenmq.message.properties import Properties
 from warrenmq.version import version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from opentelemetry.trace import Span, TracerProvider
-
-    from warrenmq.actors.sending.confirms import Confirm
-    from warrenmq.broker.broker import QueueHandle
-    from warrenmq.broker.delivery import Delivery
 
 SYSTEM = "rabbitmq"
 """messaging.system: the conventions' name for brokers that work as RabbitMQ does."""

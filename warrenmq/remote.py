@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warrenmq.errors import AccessRefused, CallerError, Error, Nacked, NotFound, PreconditionFailed
 
@@ -24,8 +24,6 @@ try:
 except ModuleNotFoundError as missing:
     raise CallerError("another broker is reached with pika; install warrenmq[client].") from missing
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SCHEMES = ("amqp://", "amqps://")
 WINDOW = 1000

@@ -8,18 +8,15 @@ to know, as that of a connection does for connection.blocked, registers.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pykka import ActorRef
 
 from warrenmq.log import Log
 from warrenmq.node.alarms import Alarm, Alarms, Source
-from warrenmq.runtime import Down, Server
+from warrenmq.runtime import Down, From, Server
 from warrenmq.trace.events import ALARM_DISK, ALARM_MEMORY, AlarmClear, AlarmSet
 from warrenmq.trace.writers import writer
-
-if TYPE_CHECKING:
-    from pykka import ActorRef
-
-    from warrenmq.runtime import From
 
 _write_set, _write_clear = writer(AlarmSet), writer(AlarmClear)
 

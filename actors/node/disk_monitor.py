@@ -6,7 +6,7 @@ Source: rabbit_disk_monitor; docs/reference/classic-queue.md#disk-alarm.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warrenmq.actors.node.alarm import RABBIT_ALARM, ClearAlarm, SetAlarm
 from warrenmq.log import Log
@@ -19,13 +19,9 @@ from warrenmq.node.disk_space import (
     is_disk_short,
 )
 from warrenmq.node.memory_use import total_memory
-from warrenmq.node.resources import Measured
-from warrenmq.runtime import Server
-
-if TYPE_CHECKING:
-    from warrenmq.node.resources import Resources
-    from warrenmq.runtime import From
-    from warrenmq.runtime.mailbox import Timer
+from warrenmq.node.resources import Measured, Resources
+from warrenmq.runtime import From, Server
+from warrenmq.runtime.mailbox import Timer
 
 RABBIT_DISK_MONITOR = "rabbit_disk_monitor"
 

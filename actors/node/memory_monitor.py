@@ -12,18 +12,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pykka import ActorRef
 
 from warrenmq.backing_queue.paging import INFINITE, desired_duration, must_inform
 from warrenmq.log import Log
 from warrenmq.node.memory_use import memory_ratio
+from warrenmq.node.resources import Resources
 from warrenmq.queue.messages import SetRamDurationTarget
 from warrenmq.runtime import Down, Server
-
-if TYPE_CHECKING:
-    from pykka import ActorRef
-
-    from warrenmq.node.resources import Resources
 
 RABBIT_MEMORY_MONITOR = "rabbit_memory_monitor"
 

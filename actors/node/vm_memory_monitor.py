@@ -6,7 +6,7 @@ Source: vm_memory_monitor; docs/reference/classic-queue.md#memory-alarm.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warrenmq.actors.node.alarm import RABBIT_ALARM, ClearAlarm, SetAlarm
 from warrenmq.log import Log
@@ -17,12 +17,8 @@ from warrenmq.node.memory_use import (
     memory_limit,
     total_memory,
 )
-from warrenmq.node.resources import Measured
-from warrenmq.runtime import Server
-
-if TYPE_CHECKING:
-    from warrenmq.node.resources import Resources
-    from warrenmq.runtime import From
+from warrenmq.node.resources import Measured, Resources
+from warrenmq.runtime import From, Server
 
 VM_MEMORY_MONITOR = "vm_memory_monitor"
 

@@ -10,18 +10,14 @@ the result first and looks for waiters second; so one of the two always sees the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING
 
 from warrenmq import forks
 from warrenmq.checks import seconds, wrong_type
 from warrenmq.errors import Nacked
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warrenmq.runtime import Runtime
+from warrenmq.runtime import Runtime
 
 
 class _Registering:

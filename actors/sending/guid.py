@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from warrenmq.runtime import Runtime
+from warrenmq.runtime import Runtime
 
 OF_QUEUE, OF_CONSUMER = "amq.gen-", "amq.ctag-"
 """Prefixes of names that the server gives."""

@@ -11,28 +11,23 @@ Flow does where credit ends; a message that leaves some is only counted.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Generic, TypeVar
 
-from pykka import ActorDeadError
+from pykka import ActorDeadError, ActorRef
 
 from warrenmq.errors import Blocked, NotFound, ResourceError
+from warrenmq.message.properties import Properties
 from warrenmq.message.queue_message import Publication, alike_checksums
 from warrenmq.message.stored import encode_head, encode_raw_head
 from warrenmq.queue.collected import OpenPublish
 from warrenmq.queue.messages import Publish, Publisher
+from warrenmq.queue.unconfirmed import Promise
+from warrenmq.runtime import Lock, Runtime
 from warrenmq.runtime.life import inbox_of
 from warrenmq.trace.events import Routed, Send, Undelivered, Unrouted
+from warrenmq.trace.recorder import ActorTrace
 from warrenmq.trace.writers import writer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
-    from pykka import ActorRef
-
-    from warrenmq.message.properties import Properties
-    from warrenmq.queue.unconfirmed import Promise
-    from warrenmq.runtime import Lock, Runtime
-    from warrenmq.trace.recorder import ActorTrace
 
 _write_send, _write_undelivered = writer(Send), writer(Undelivered)
 _write_routed, _write_unrouted = writer(Routed), writer(Unrouted)

@@ -16,7 +16,7 @@ A message that the store does not have, or whose record is damaged, is read as N
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
 
 from warrenmq.actors.store.messages import (
     BumpCredit,
@@ -26,24 +26,18 @@ from warrenmq.actors.store.messages import (
     NoReaders,
     Read,
     Register,
+    Registered,
     Removes,
     Writes,
 )
+from warrenmq.message_store.cur_file_cache import Batch
 from warrenmq.message_store.rdq import BODY_AT
-from warrenmq.message_store.tables import Client, trace_number
+from warrenmq.message_store.tables import Client, StoreTables, trace_number
 from warrenmq.message_store.trace import checksum_in_row
-from warrenmq.runtime import CallFailed, CreditFlow
+from warrenmq.runtime import CallFailed, CreditFlow, Server
 from warrenmq.trace import events
 from warrenmq.trace.events import DIRECT, FROM_CACHE
 from warrenmq.trace.writers import writer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from warrenmq.actors.store.messages import Registered
-    from warrenmq.message_store.cur_file_cache import Batch
-    from warrenmq.message_store.tables import StoreTables
-    from warrenmq.runtime import Server
 
 __all__ = ["BumpCredit", "MsgStoreClient"]
 

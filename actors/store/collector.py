@@ -10,27 +10,23 @@ middle of a job must not touch files which the store's successor is about to rea
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pykka import ActorRef
 
 from warrenmq.actors.store.messages import JobDone, NoReaders
 from warrenmq.log import Log
 from warrenmq.message_store import combine, compact
-from warrenmq.message_store.gc_jobs import Combine, Compact, Delete, Phase, Truncate
+from warrenmq.message_store.file_summary import FileSummary
+from warrenmq.message_store.gc_jobs import Combine, Compact, Delete, Job, Phase, Truncate
 from warrenmq.message_store.rdq import file_name
 from warrenmq.message_store.tables import trace_number
 from warrenmq.runtime import Server
-from warrenmq.seams.disk import lack_of
+from warrenmq.seams.disk import Disk, lack_of
 from warrenmq.seams.fenced_disk import FencedDisk
 from warrenmq.trace.events import CompactDone, CompactMove, CompactStart, GcDone, GcMove, GcStart
 from warrenmq.trace.events import Truncate as TruncateRow
 from warrenmq.trace.writers import writer
-
-if TYPE_CHECKING:
-    from pykka import ActorRef
-
-    from warrenmq.message_store.file_summary import FileSummary
-    from warrenmq.message_store.gc_jobs import Job
-    from warrenmq.seams.disk import Disk
 
 _write_gc_start, _write_gc_move, _write_gc_done = writer(GcStart), writer(GcMove), writer(GcDone)
 _write_compact_start, _write_compact_move = writer(CompactStart), writer(CompactMove)

@@ -22,20 +22,16 @@ cache has been handled.  A Register must not: the mail of a dead client comes be
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from warrenmq.message_store.tables import trace_number
+from pykka import ActorRef
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pykka import ActorRef
-
-    from warrenmq.message_store.cur_file_cache import Batch
-    from warrenmq.message_store.gc_jobs import Job
-    from warrenmq.message_store.tables import Client, StoreTables
-    from warrenmq.runtime import CreditSpec, Name
+from warrenmq.message_store.cur_file_cache import Batch
+from warrenmq.message_store.gc_jobs import Job
+from warrenmq.message_store.tables import Client, StoreTables, trace_number
+from warrenmq.runtime import CreditSpec, Name
 
 
 @dataclass(slots=True)

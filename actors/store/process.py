@@ -13,8 +13,11 @@ arrive together share one sync, and the more there is to do, the more arrive tog
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
+
+from pykka import ActorRef
 
 from warrenmq.actors.store.collector import MsgStoreGc
 from warrenmq.actors.store.messages import (
@@ -35,6 +38,7 @@ from warrenmq.actors.store.messages import (
     SyncTimeout,
     Writes,
 )
+from warrenmq.directory.damage_log import DamageLog
 from warrenmq.log import Log
 from warrenmq.message_store.damage import StoreDamage
 from warrenmq.message_store.dump import save
@@ -44,22 +48,14 @@ from warrenmq.message_store.lost_references import LostReferences
 from warrenmq.message_store.recovery import recover, wipe
 from warrenmq.message_store.state import MsgStoreState
 from warrenmq.message_store.trace import tell_closed
-from warrenmq.runtime import NO_REPLY, CreditFlow, CreditSpec, Down, Server
+from warrenmq.runtime import NO_REPLY, CreditFlow, CreditSpec, Down, From, Server, Timer
 from warrenmq.runtime.closable import ALIVE
 from warrenmq.runtime.life import inbox_of
 from warrenmq.runtime.reasons import KILLED, is_normal
+from warrenmq.seams.disk import Disk
 from warrenmq.seams.fenced_disk import FencedDisk
+from warrenmq.settings import Settings
 from warrenmq.trace.events import Trigger
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping
-
-    from pykka import ActorRef
-
-    from warrenmq.directory.damage_log import DamageLog
-    from warrenmq.runtime import From, Timer
-    from warrenmq.seams.disk import Disk
-    from warrenmq.settings import Settings
 
 DISK_FULL_RETRY = 1.0
 """Seconds between attempts to write while the disk is full, or descriptors are short."""

@@ -9,20 +9,16 @@ without x-queue-type is the same as one with "classic".  Other arguments are kep
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from warrenmq.directory.definitions import QueueRecord
 from warrenmq.errors import PreconditionFailed
 from warrenmq.queue.arguments import type_name, type_of
-from warrenmq.routing import TYPES
+from warrenmq.routing import TYPES, ExchangeSpec
 from warrenmq.routing.delayed import X_DELAYED_MESSAGE, X_DELAYED_TYPE
 from warrenmq.routing.exchange_types import routing_type
 from warrenmq.routing.headers import MODES, X_MATCH
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from warrenmq.directory.definitions import QueueRecord
-    from warrenmq.routing import ExchangeSpec
 
 ALTERNATE = "alternate-exchange"
 QUEUE_ARGUMENTS = (

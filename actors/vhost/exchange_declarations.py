@@ -17,19 +17,17 @@ goes with it, messages and all.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from warrenmq.actors.vhost import equivalence
+from warrenmq.actors.vhost.messages import Bind, DeclareExchange, DeleteExchange, Unbind
+from warrenmq.actors.vhost.vhost import Vhost
 from warrenmq.directory.definition_frames import check_storable
 from warrenmq.directory.definitions import BindingRecord, ExchangeRecord
 from warrenmq.errors import AccessRefused, CommandInvalid, NotFound, PreconditionFailed
 from warrenmq.routing import TYPES, Binding, Destination, ExchangeSpec
 from warrenmq.routing.delayed import X_DELAYED_MESSAGE, store_of
 from warrenmq.routing.exchange_types import routing_type
-
-if TYPE_CHECKING:
-    from warrenmq.actors.vhost.messages import Bind, DeclareExchange, DeleteExchange, Unbind
-    from warrenmq.actors.vhost.vhost import Vhost
 
 RESERVED = "amq."
 NAME_BYTES = 255

@@ -7,13 +7,12 @@ are its own, and no others (ResourceLocked).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from pykka import ActorRef
+from pykka import ActorRef
 
-    from warrenmq.directory.definitions import QueueRecord
-    from warrenmq.routing import Binding, ExchangeSpec
+from warrenmq.directory.definitions import QueueRecord
+from warrenmq.routing import Binding, ExchangeSpec
 
 
 @dataclass(slots=True)

@@ -6,17 +6,13 @@ become others is told.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from warrenmq.actors.vhost.messages import ClearParameter, SetParameter
+from warrenmq.actors.vhost.queue_declarations import QueueDeclarations
+from warrenmq.actors.vhost.vhost import Vhost
 from warrenmq.directory.definition_frames import check_storable
 from warrenmq.errors import NotFound
 from warrenmq.log import Log
 from warrenmq.vhost.policies import LIMITS, Policies, Policy, check_parameter, without_effect
-
-if TYPE_CHECKING:
-    from warrenmq.actors.vhost.messages import ClearParameter, SetParameter
-    from warrenmq.actors.vhost.queue_declarations import QueueDeclarations
-    from warrenmq.actors.vhost.vhost import Vhost
 
 log = Log("warrenmq.vhost")
 

@@ -11,7 +11,8 @@ broker.  Its messages stand in actors/vhost/messages.py, the rules in queue_decl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from warrenmq.actors.sending.message_sender import NO_QUEUE
 from warrenmq.actors.vhost.exchange_declarations import ExchangeDeclarations
@@ -31,20 +32,13 @@ from warrenmq.actors.vhost.messages import (
 from warrenmq.actors.vhost.parameters import Parameters
 from warrenmq.actors.vhost.queue_declarations import QueueDeclarations, refusal_of
 from warrenmq.actors.vhost.routing_trace import RoutingTrace
-from warrenmq.actors.vhost.vhost import queue_name
+from warrenmq.actors.vhost.vhost import Vhost, queue_name
 from warrenmq.errors import ResourceError
 from warrenmq.log import Log
 from warrenmq.queue.messages import Forward, MakeRoom
 from warrenmq.routing.delayed import LATER
-from warrenmq.runtime import Down, Server
+from warrenmq.runtime import Down, From, Name, Server
 from warrenmq.seams.fenced_disk import FencedDisk
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warrenmq.actors.vhost.vhost import Vhost
-    from warrenmq.runtime import From, Name
-
 
 log = Log("warrenmq.vhost")
 

@@ -18,17 +18,17 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pykka import ActorDeadError
+from pykka import ActorDeadError, ActorRef
 
 from warrenmq.actors.queue.recovery import QueueSpec
 from warrenmq.actors.sending.guid import OF_QUEUE, token
 from warrenmq.actors.sending.message_sender import Flow, MessageSender
 from warrenmq.actors.vhost import equivalence
-from warrenmq.actors.vhost.exchange_declarations import check_name
-from warrenmq.actors.vhost.messages import DeclareQueue, LastConsumerGone, OwnerGone, QueueUnused
-from warrenmq.actors.vhost.vhost import queue_name
+from warrenmq.actors.vhost.exchange_declarations import ExchangeDeclarations, check_name
+from warrenmq.actors.vhost.messages import DeclareQueue, DeleteQueue, LastConsumerGone, OwnerGone, QueueUnused
+from warrenmq.actors.vhost.vhost import Vhost, queue_name
 from warrenmq.directory.definition_frames import check_storable
 from warrenmq.directory.definitions import QueueRecord
 from warrenmq.directory.recovery_terms import restore_terms, stored_terms
@@ -36,24 +36,14 @@ from warrenmq.errors import ArgumentValueError, Blocked, PreconditionFailed, Res
 from warrenmq.log import Log
 from warrenmq.queue.arguments import QueueArguments, as_classic
 from warrenmq.queue.asleep import NEVER_USED
-from warrenmq.queue.messages import Delete, Forwarded, MakeRoom, NewArguments, Stat, VhostRecovered
+from warrenmq.queue.messages import Delete, Forward, Forwarded, MakeRoom, NewArguments, Stat, VhostRecovered
 from warrenmq.routing.delayed import is_store
-from warrenmq.runtime import NO_REPLY, CallFailed
+from warrenmq.runtime import NO_REPLY, CallFailed, From, Name, Server
 from warrenmq.runtime.reasons import KILLED
 from warrenmq.runtime.shortage import shortage
-from warrenmq.seams.disk import is_full, lack_of
+from warrenmq.seams.disk import Disk, is_full, lack_of
 from warrenmq.supervisors import start_child, stop_child
 from warrenmq.vhost.queue_folders import keep_definition
-
-if TYPE_CHECKING:
-    from pykka import ActorRef
-
-    from warrenmq.actors.vhost.exchange_declarations import ExchangeDeclarations
-    from warrenmq.actors.vhost.messages import DeleteQueue
-    from warrenmq.actors.vhost.vhost import Vhost
-    from warrenmq.queue.messages import Forward
-    from warrenmq.runtime import From, Name, Server
-    from warrenmq.seams.disk import Disk
 
 log = Log("warrenmq.vhost")
 

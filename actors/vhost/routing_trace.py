@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from warrenmq.routing import Binding, ExchangeSpec
 from warrenmq.routing.declared import PREDECLARED
 from warrenmq.trace.events import (
     BindingGone,
@@ -13,11 +12,8 @@ from warrenmq.trace.events import (
     ExchangeDeleted,
     ExchangeType,
 )
+from warrenmq.trace.recorder import ActorTrace, Recorder
 from warrenmq.trace.writers import writer
-
-if TYPE_CHECKING:
-    from warrenmq.routing import Binding, ExchangeSpec
-    from warrenmq.trace.recorder import ActorTrace, Recorder
 
 _write_declared, _write_deleted = writer(ExchangeDeclared), writer(ExchangeDeleted)
 _write_bound, _write_unbound = writer(BindingMade), writer(BindingGone)

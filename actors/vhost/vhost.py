@@ -7,34 +7,31 @@ have no process: its owner is None.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pykka import ActorRef
+
+from warrenmq.actors.sending.message_sender import MessageIds
 from warrenmq.directory.damage_log import DamageLog
+from warrenmq.directory.definitions import Definitions, QueueRecord
+from warrenmq.directory.layout import VhostDirectory
 from warrenmq.directory.recovery_terms import paths_to_sync
 from warrenmq.errors import NotFound, ResourceLocked
+from warrenmq.node.resources import Resources
 from warrenmq.queue.arguments import QueueArguments
 from warrenmq.queue.asleep import FIGURES_OF_NEVER_USED, NEVER_USED, Asleep
+from warrenmq.queue.messages import QueueFigures
 from warrenmq.queue.state import MOST_ASLEEP
+from warrenmq.routing import Router
 from warrenmq.routing.delayed import is_store
+from warrenmq.runtime import Name
+from warrenmq.seams.disk import Disk
+from warrenmq.settings import Settings
 from warrenmq.vhost.last_stops import LastStops, asleep_since
 from warrenmq.vhost.policies import LIMITS, LIMITS_NAME, Policies
 from warrenmq.vhost.unknown_folders import sort_out
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pykka import ActorRef
-
-    from warrenmq.actors.sending.message_sender import MessageIds
-    from warrenmq.directory.definitions import Definitions, QueueRecord
-    from warrenmq.directory.layout import VhostDirectory
-    from warrenmq.node.resources import Resources
-    from warrenmq.queue.messages import QueueFigures
-    from warrenmq.routing import Router
-    from warrenmq.runtime import Name
-    from warrenmq.seams.disk import Disk
-    from warrenmq.settings import Settings
 
 
 def queue_name(name: str) -> Name:

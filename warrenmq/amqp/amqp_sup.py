@@ -14,21 +14,18 @@ channels end; when a channel crashes, its connection is notified and closes only
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warrenmq.amqp.channel.process import ChannelProcess
 from warrenmq.amqp.connection.process import ConnectionProcess
+from warrenmq.amqp.net.io import SocketTransport
+from warrenmq.amqp.node import Node
 from warrenmq.errors import ResourceError
 from warrenmq.log import Log
 from warrenmq.runtime import Server
 from warrenmq.supervisors import ChildSpec, Supervisor, start_child
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from warrenmq.amqp.net.io import SocketTransport
-    from warrenmq.amqp.node import Node
 
 AMQP_SUP = "amqp_sup"
 CONNECTION_SUP = "amqp_connection_sup"

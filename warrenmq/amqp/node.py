@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pykka import ActorRef
+
+from warrenmq.amqp.access.users import Users
 from warrenmq.amqp.statistics import ServerStatistics
-
-if TYPE_CHECKING:
-    from pykka import ActorRef
-
-    from warrenmq.amqp.access.users import Users
-    from warrenmq.broker.broker import Broker
-    from warrenmq.settings import Settings
+from warrenmq.broker.broker import Broker
+from warrenmq.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

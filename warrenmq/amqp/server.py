@@ -12,10 +12,12 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from pykka import ActorDeadError
+from pykka import ActorDeadError, ActorRef
 
 from warrenmq.amqp.access.users import Users
 from warrenmq.amqp.amqp_sup import Accepted, AmqpSup, ChannelSup, Names
@@ -29,17 +31,12 @@ from warrenmq.amqp.vhosts import open_beside, remove
 from warrenmq.broker.broker import Broker
 from warrenmq.errors import BrokerClosed, CallerError
 from warrenmq.log import Log
+from warrenmq.runtime import Runtime
 from warrenmq.runtime.life import inbox_of
 from warrenmq.supervisors import which_children
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Iterator, Sequence
-    from types import TracebackType
-
-    from pykka import ActorRef
-
-    from warrenmq.runtime import Runtime
 
 PORT, TLS_PORT = 5672, 5671
 FORCED = "broker forced connection closure with reason 'shutdown'"

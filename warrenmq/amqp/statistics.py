@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping
+from pykka import ActorRef
 
-    from pykka import ActorRef
-
-    from warrenmq.amqp.net.transport import Peer
+from warrenmq.amqp.net.transport import Peer
 
 COUNTED = (
     "publish", "confirm", "return_unroutable", "drop_unroutable", "deliver", "deliver_no_ack", "get", "get_no_ack",

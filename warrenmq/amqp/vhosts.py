@@ -7,8 +7,8 @@ from it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 from warrenmq.broker.broker import Broker
 from warrenmq.broker.embedded import runtime_of
@@ -16,11 +16,7 @@ from warrenmq.directory.layout import VHOSTS, DataDirectory, vhost_folder
 from warrenmq.errors import CallerError
 from warrenmq.seams.disk import RealDisk
 from warrenmq.seams.memory import RealMemory
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from warrenmq.settings import Settings
+from warrenmq.settings import Settings
 
 
 def open_vhosts(

@@ -11,25 +11,20 @@ the records, and the files are those of any queue of version 2.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from warrenmq.backing_queue.parts import QueueMemory, Wanted
+from warrenmq.backing_queue.parts import QueueMemory, StoreClient, Wanted
 from warrenmq.backing_queue.variable_queue import VariableQueue
-from warrenmq.message.queue_message import APART, FLAGS, PERSISTENT, SEQ_ID, expiry_of, in_memory
+from warrenmq.message.queue_message import APART, FLAGS, PERSISTENT, SEQ_ID, Message, expiry_of, in_memory
 from warrenmq.message.runs import runs
+from warrenmq.queue_index.protocol import Index
 from warrenmq.queue_index.record import HEADER_BYTES
+from warrenmq.settings import Settings
 from warrenmq.trace.events import Ev, State
-
-if TYPE_CHECKING:
-    from collections import deque
-    from collections.abc import Callable, Iterable, Sequence
-
-    from warrenmq.backing_queue.parts import StoreClient
-    from warrenmq.message.queue_message import Message
-    from warrenmq.queue_index.protocol import Index
-    from warrenmq.settings import Settings
-    from warrenmq.trace.recorder import ActorTrace
+from warrenmq.trace.recorder import ActorTrace
 
 _SEQ_BITS = 64
 _SEQ = (1 << _SEQ_BITS) - 1

@@ -28,13 +28,13 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from warrenmq.backing_queue import paging
 from warrenmq.backing_queue.paging import INFINITE
-from warrenmq.backing_queue.parts import QueueMemory, Wanted, merge
+from warrenmq.backing_queue.parts import QueueMemory, StoreClient, Wanted, merge
 from warrenmq.backing_queue.variable_queue import VariableQueue
 from warrenmq.message.queue_message import (
     APART,
@@ -45,22 +45,17 @@ from warrenmq.message.queue_message import (
     RECORD,
     SEQ_ID,
     STORED,
+    Message,
     any_has,
     in_memory,
 )
 from warrenmq.message.runs import runs
+from warrenmq.queue_index.protocol import Index
 from warrenmq.queue_index.v1.segment import next_boundary
+from warrenmq.settings import Settings
 from warrenmq.trace.events import Ev, RamTarget, State
+from warrenmq.trace.recorder import ActorTrace
 from warrenmq.trace.writers import writer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from warrenmq.backing_queue.parts import StoreClient
-    from warrenmq.message.queue_message import Message
-    from warrenmq.queue_index.protocol import Index
-    from warrenmq.settings import Settings
-    from warrenmq.trace.recorder import ActorTrace
 
 _write_target = writer(RamTarget)
 

@@ -15,10 +15,8 @@ Source: docs/reference/classic-queue.md#paging and #head-and-tail.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from warrenmq.backing_queue.rates import Rates
+from warrenmq.backing_queue.rates import Rates
 
 INFINITE = math.inf
 IDLE_RATE = 0.01

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import heapq
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from warrenmq.message.queue_message import SEQ_ID
+from warrenmq.message.queue_message import SEQ_ID, Message
 from warrenmq.message.runs import runs
+from warrenmq.queue_index.protocol import Index
 from warrenmq.queue_index.record import body_size
-from warrenmq.trace.events import Ev, PageIn, PageOut
+from warrenmq.trace.events import Ev, PageIn, PageOut, State
+from warrenmq.trace.recorder import ActorTrace
 from warrenmq.trace.writers import writer
-
-if TYPE_CHECKING:
-    from collections import deque
-    from collections.abc import Iterable, Sequence
-
-    from warrenmq.message.queue_message import Message
-    from warrenmq.queue_index.protocol import Index
-    from warrenmq.trace.events import State
-    from warrenmq.trace.recorder import ActorTrace
 
 _WRITERS = {Ev.PAGE_OUT: writer(PageOut), Ev.PAGE_IN: writer(PageIn)}
 

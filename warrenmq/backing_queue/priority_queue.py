@@ -13,25 +13,20 @@ To the queue process this looks like one VariableQueue with one index, whose syn
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from warrenmq.backing_queue.parts import QueueMemory
+from warrenmq.backing_queue.variable_queue import VariableQueue
+from warrenmq.directory.recovery_terms import Terms
+from warrenmq.message.queue_message import Fetched, Message, Publication
 from warrenmq.message.runs import runs
-from warrenmq.trace.events import PRIORITY_SHIFT, QiSync
+from warrenmq.queue_index.protocol import Index, Synced
+from warrenmq.seams.disk import File
+from warrenmq.trace.events import PRIORITY_SHIFT, QiSync, Trigger
+from warrenmq.trace.recorder import ActorTrace
 from warrenmq.trace.writers import writer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from warrenmq.backing_queue.variable_queue import VariableQueue
-    from warrenmq.directory.recovery_terms import Terms
-    from warrenmq.message.queue_message import Fetched, Message, Publication
-    from warrenmq.queue_index.protocol import Index, Synced
-    from warrenmq.seams.disk import File
-    from warrenmq.trace.events import Trigger
-    from warrenmq.trace.recorder import ActorTrace
 
 _WITHIN = (1 << PRIORITY_SHIFT) - 1
 _write_synced = writer(QiSync)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from warrenmq.backing_queue.parts import QueueMemory
-    from warrenmq.directory.recovery_terms import Terms
-    from warrenmq.message.queue_message import Fetched, Message, Publication
-    from warrenmq.queue_index.protocol import Synced
-    from warrenmq.seams.disk import File
-    from warrenmq.trace.events import Trigger
+from warrenmq.backing_queue.parts import QueueMemory
+from warrenmq.directory.recovery_terms import Terms
+from warrenmq.message.queue_message import Fetched, Message, Publication
+from warrenmq.queue_index.protocol import Synced
+from warrenmq.seams.disk import File
+from warrenmq.trace.events import Trigger
 
 
 class QueueFiles(Protocol):

@@ -20,10 +20,11 @@ unacked message does not keep in memory a body that is in a store.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 
 from warrenmq.backing_queue import paging, rates
-from warrenmq.backing_queue.parts import QueueMemory, Wanted, merge
+from warrenmq.backing_queue.parts import QueueMemory, StoreClient, Wanted, merge
 from warrenmq.backing_queue.variable_queue import PURGE_BATCH, VariableQueue
 from warrenmq.message.queue_message import (
     APART,
@@ -33,21 +34,15 @@ from warrenmq.message.queue_message import (
     RECORD,
     SEQ_ID,
     STORED,
+    Message,
     any_has,
     body_size,
     in_memory,
 )
+from warrenmq.queue_index.protocol import Index
+from warrenmq.settings import Settings
 from warrenmq.trace.events import Ev, State
-
-if TYPE_CHECKING:
-    from collections import deque
-    from collections.abc import Callable, Iterator, Sequence
-
-    from warrenmq.backing_queue.parts import StoreClient
-    from warrenmq.message.queue_message import Message
-    from warrenmq.queue_index.protocol import Index
-    from warrenmq.settings import Settings
-    from warrenmq.trace.recorder import ActorTrace
+from warrenmq.trace.recorder import ActorTrace
 
 
 class ReadAheadQueue(VariableQueue):

@@ -25,14 +25,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from itertools import chain, count, repeat
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from warrenmq.backing_queue.paging import MESSAGE_BYTES
-from warrenmq.backing_queue.parts import PagingRows, Wanted, body_bytes
+from warrenmq.backing_queue.parts import PagingRows, QueueMemory, StoreClient, Wanted, body_bytes
 from warrenmq.backing_queue.rates import Rates
+from warrenmq.directory.recovery_terms import Terms
 from warrenmq.message.queue_message import (
     APART,
     EMBEDDED_SIZE_AT,
@@ -46,6 +47,8 @@ from warrenmq.message.queue_message import (
     SEQ_ID,
     STORED,
     Fetched,
+    Message,
+    Publication,
     all_have,
     any_has,
     body_size,
@@ -56,16 +59,9 @@ from warrenmq.message.queue_message import (
     size_in,
 )
 from warrenmq.message.stored import body_size as size_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from warrenmq.backing_queue.parts import QueueMemory, StoreClient
-    from warrenmq.directory.recovery_terms import Terms
-    from warrenmq.message.queue_message import Message, Publication
-    from warrenmq.queue_index.protocol import Index
-    from warrenmq.settings import Settings
-    from warrenmq.trace.recorder import ActorTrace
+from warrenmq.queue_index.protocol import Index
+from warrenmq.settings import Settings
+from warrenmq.trace.recorder import ActorTrace
 
 _seq_id, _record = itemgetter(SEQ_ID), itemgetter(RECORD)  # of a Message
 

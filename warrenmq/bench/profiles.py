@@ -11,10 +11,13 @@ from __future__ import annotations
 import os
 import random
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import warrenmq
+from warrenmq.bench.measures import Numbers, Scale
 from warrenmq.bench.resources import disk_used, peak_memory, settled_disk
+from warrenmq.broker.broker import Broker
 from warrenmq.settings import Settings
 from warrenmq.trace.events import (
     CompactDone,
@@ -33,12 +36,6 @@ from warrenmq.trace.events import (
 )
 from warrenmq.trace.reader import open_trace
 from warrenmq.trace.schema import EVENTS, Event
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from warrenmq.bench.measures import Numbers, Scale
-    from warrenmq.broker.broker import Broker
 
 SMALL, LARGE = 1_024, 16_384
 LARGE_EVERY = 4

@@ -15,20 +15,17 @@ RabbitMQ or AMQP 0-9-1 has a rule, it is that rule:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warrenmq.checks import flag, is_a, mapping, seconds, short_text, shown, text, whole, wrong_type
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError, PreconditionFailed
 from warrenmq.message.properties import TRANSIENT, Properties
 from warrenmq.message.typed_headers import TypedHeaders
 from warrenmq.seams.memory import LARGE, check_room
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MAX_DEPTH = 100
 """Nesting of a table: far from the limits of the recursive functions that read it."""

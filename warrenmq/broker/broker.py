@@ -12,9 +12,11 @@ one, `Broker.inside`, by which other packages of warrenmq reach what runs behind
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from queue import Empty
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack
+from types import TracebackType
+from typing import Any, Self, TypeAlias, Unpack
 
 from warrenmq.actors.node.alarm import RABBIT_ALARM, GetAlarms
 from warrenmq.actors.node.disk_monitor import RABBIT_DISK_MONITOR, SetDiskFreeLimit
@@ -30,6 +32,7 @@ from warrenmq.actors.vhost.messages import (
     SetParameter,
     Unbind,
 )
+from warrenmq.actors.vhost.vhost import Vhost
 from warrenmq.broker import arguments as check
 from warrenmq.broker.arguments import Named
 from warrenmq.broker.client import Client
@@ -37,35 +40,27 @@ from warrenmq.broker.consumer import DEFAULT_PREFETCH, Consumer, ack_deadline, c
 from warrenmq.broker.delivery import Delivery, Message, Subscription
 from warrenmq.broker.engine import Engine
 from warrenmq.broker.message_options import MessageOptions, read_options
+from warrenmq.broker.parts import AlarmTable, BrokerClient, Calls, OpenState
 from warrenmq.broker.retry import Backoff, RetryPolicy
 from warrenmq.broker.stats import Stats
 from warrenmq.broker.transaction import Transaction
 from warrenmq.checks import SURELY_SHORT, flag, is_a, seconds, short_text, shown, text, whole
 from warrenmq.directory.definitions import QueueRecord
+from warrenmq.directory.layout import DataDirectory
 from warrenmq.errors import ArgumentValueError, Error
 from warrenmq.message.properties import Properties
-from warrenmq.queue.messages import Get, Got, Info, Peek, Purge
+from warrenmq.node.resources import Resources
+from warrenmq.queue.messages import Get, Got, Info, Peek, Purge, QueueInfo
 from warrenmq.routing import Binding, ExchangeSpec
 from warrenmq.routing.delayed import LATER
 from warrenmq.runtime import Runtime
-from warrenmq.seams.memory import LARGE
+from warrenmq.seams.disk import Disk
+from warrenmq.seams.memory import LARGE, Memory
 from warrenmq.settings import Settings
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 from warrenmq.trace.marks import mark
+from warrenmq.trace.recorder import Recorder
 from warrenmq.vhost.policies import OPERATOR_POLICY, POLICY, Policy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from types import TracebackType
-
-    from warrenmq.actors.vhost.vhost import Vhost
-    from warrenmq.broker.parts import AlarmTable, BrokerClient, Calls, OpenState
-    from warrenmq.directory.layout import DataDirectory
-    from warrenmq.node.resources import Resources
-    from warrenmq.queue.messages import QueueInfo
-    from warrenmq.seams.disk import Disk
-    from warrenmq.seams.memory import Memory
-    from warrenmq.trace.recorder import Recorder
 
 MOST_PEEKED = (1 << 31) - 1
 Watermark: TypeAlias = float | str | tuple[str, float | str]

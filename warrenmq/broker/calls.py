@@ -7,29 +7,21 @@ error it is").
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pykka import ActorDeadError
+from pykka import ActorDeadError, ActorRef
 
 from warrenmq.actors.vhost.messages import Wake
-from warrenmq.actors.vhost.vhost import queue_name
+from warrenmq.actors.vhost.vhost import Vhost, queue_name
 from warrenmq.errors import BrokerClosed, ProcessDied
 from warrenmq.queue.asleep import NEEDS_PROCESS
-from warrenmq.queue.messages import GiveUp
-from warrenmq.runtime import CallFailed
+from warrenmq.queue.messages import Consume, Get, GiveUp
+from warrenmq.runtime import CallFailed, Runtime
 from warrenmq.runtime.life import inbox_of
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pykka import ActorRef
-
-    from warrenmq.actors.vhost.vhost import Vhost
-    from warrenmq.queue.messages import Consume, Get
-    from warrenmq.runtime import Runtime
-    from warrenmq.trace.recorder import ActorTrace
+from warrenmq.trace.recorder import ActorTrace
 
 RESTART_TIMEOUT = 30.0
 """Seconds that a call waits for an actor that is being restarted."""

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pykka import ActorRef
 
 from warrenmq.actors.store.messages import Statistics
 from warrenmq.actors.vhost.messages import EnsureDelayQueue
 from warrenmq.broker.calls import ActorCalls
+from warrenmq.broker.engine import Engine
+from warrenmq.broker.parts import Calls, Transacted
 from warrenmq.broker.publisher import Publishing
+from warrenmq.broker.retry import RetryPolicy
 from warrenmq.broker.stats import (
     ActorStats,
     DelayStats,
@@ -20,23 +26,13 @@ from warrenmq.broker.stats import (
     damage_stats,
 )
 from warrenmq.errors import NotFound
-from warrenmq.queue.messages import Ack, Drain, Info, Reject
+from warrenmq.queue.collected import OpenAcks
+from warrenmq.queue.messages import Ack, Cancel, Drain, Info, Reject, Taken
 from warrenmq.routing.delayed import LATER, exchange_of, store_of
 from warrenmq.runtime.life import inbox_of
 from warrenmq.seams.syncs import SYNCS
 from warrenmq.supervisors.broker_sup import PERSISTENT_STORE, TRANSIENT_STORE, VHOST_PROCESS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pykka import ActorRef
-
-    from warrenmq.broker.engine import Engine
-    from warrenmq.broker.parts import Calls, Transacted
-    from warrenmq.broker.retry import RetryPolicy
-    from warrenmq.queue.collected import OpenAcks
-    from warrenmq.queue.messages import Cancel, Taken
-    from warrenmq.trace.recorder import ActorTrace
+from warrenmq.trace.recorder import ActorTrace
 
 
 class Client:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import msgpack  # type: ignore[import-untyped]
 
 from warrenmq.checks import is_a, shown, text
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Codec(NamedTuple):

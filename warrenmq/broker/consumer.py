@@ -12,27 +12,24 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import deque
+from collections.abc import Iterator
 from itertools import count, repeat
 from queue import Empty
-from typing import TYPE_CHECKING, Any, Self, TypedDict
+from types import TracebackType
+from typing import Any, Self, TypedDict
 
 from pykka import ActorDeadError
 
 from warrenmq import forks
 from warrenmq.broker.delivery import Delivery, Message, Subscription
 from warrenmq.broker.engine import CLOSED
+from warrenmq.broker.parts import BrokerClient
 from warrenmq.checks import flag, seconds, whole
 from warrenmq.errors import BrokerClosed, Error, ForkedProcess, PreconditionFailed, ProcessDied
+from warrenmq.message.queue_message import Fetched
 from warrenmq.queue.messages import AckDeadline, Cancel, Consume, Deliveries, Taken
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import TracebackType
-
-    from warrenmq.broker.parts import BrokerClient
-    from warrenmq.message.queue_message import Fetched
-    from warrenmq.runtime import Channel
-    from warrenmq.settings import Settings
+from warrenmq.runtime import Channel
+from warrenmq.settings import Settings
 
 DOWN = object()
 """Stands in a channel for the death of the queue process."""

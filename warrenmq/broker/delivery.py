@@ -6,29 +6,25 @@ process dies, the message comes again and acks of the old delivery are void, as 
 
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pykka import ActorRef
+
+from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.broker.message_options import seconds_of
-from warrenmq.broker.retry import attempts
+from warrenmq.broker.parts import BrokerClient, Transacted
+from warrenmq.broker.retry import RetryPolicy, attempts
 from warrenmq.checks import flag
 from warrenmq.errors import ForkedProcess, NotFound, PreconditionFailed
 from warrenmq.message.properties import Properties
+from warrenmq.message.queue_message import Fetched
 from warrenmq.message.stored import StoredMessage, body_of
 from warrenmq.queue.collected import OpenAcks
 from warrenmq.queue.failure import after_failure
 from warrenmq.queue.messages import Ack, Reject
 from warrenmq.routing.delayed import LATER, X_DELAYED_TO
-
-if TYPE_CHECKING:
-    from datetime import timedelta
-
-    from pykka import ActorRef
-
-    from warrenmq.actors.sending.confirms import Confirm
-    from warrenmq.broker.parts import BrokerClient, Transacted
-    from warrenmq.broker.retry import RetryPolicy
-    from warrenmq.message.queue_message import Fetched
 
 
 class Subscription:

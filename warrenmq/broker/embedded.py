@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from os import PathLike
+from typing import Any
 
 from warrenmq.broker.broker import Broker
 from warrenmq.checks import is_a, mapping, path_of, short_text, shown, text
@@ -11,10 +13,6 @@ from warrenmq.runtime import Pool, Runtime, Threads
 from warrenmq.seams.disk import RealDisk
 from warrenmq.seams.memory import RealMemory
 from warrenmq.settings import Settings
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from os import PathLike
 
 
 def open(  # noqa: A001  # the promised name

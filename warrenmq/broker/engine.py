@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pykka import ActorDeadError, Timeout
 
@@ -18,17 +19,13 @@ from warrenmq.log import Log
 from warrenmq.node.resources import Resources
 from warrenmq.queue.messages import Drain
 from warrenmq.routing import Router
+from warrenmq.runtime import Channel, Runtime
 from warrenmq.runtime.life import inbox_of
+from warrenmq.seams.disk import Disk
+from warrenmq.seams.memory import Memory
+from warrenmq.settings import Settings
 from warrenmq.supervisors.broker_sup import RABBIT_SUP, RabbitSup
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warrenmq.runtime import Channel, Runtime
-    from warrenmq.seams.disk import Disk
-    from warrenmq.seams.memory import Memory
-    from warrenmq.settings import Settings
-    from warrenmq.trace.recorder import Recorder
+from warrenmq.trace.recorder import Recorder
 
 log = Log("warrenmq.broker.broker")
 

@@ -9,18 +9,16 @@ A keyword and the same field of `properties` exclude each other, as `delay` and 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from warrenmq.broker import arguments as check
 from warrenmq.checks import flag, is_a, number_of_seconds, shown, wrong_type, wrong_value
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError
 from warrenmq.message.properties import Properties
 from warrenmq.routing.delayed import LONGEST_DELAY
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 
 class MessageOptions(TypedDict, total=False):

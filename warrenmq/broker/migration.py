@@ -6,18 +6,15 @@ cannot be routed again; and each has a head of its own.  Confirms, credit and al
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from warrenmq.actors.sending.confirms import Confirm
+from warrenmq.broker.client import Client
 from warrenmq.broker.publisher import WaitingFlow
 from warrenmq.message.queue_message import Publication
 from warrenmq.queue.messages import Info, Publish
 from warrenmq.routing.delayed import is_store
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from warrenmq.broker.client import Client
 
 
 class MigratedMessage(NamedTuple):

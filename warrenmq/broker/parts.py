@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from warrenmq.actors.sending.confirms import Confirm
-    from warrenmq.broker.retry import RetryPolicy
-    from warrenmq.message.properties import Properties
-    from warrenmq.message.stored import StoredMessage
-    from warrenmq.node.alarms import Alarm, BlockedPublisher
-    from warrenmq.queue.collected import OpenAcks
-    from warrenmq.queue.messages import Consume, Get
-    from warrenmq.runtime import Channel, Runtime
-    from warrenmq.runtime.seams import Own
-    from warrenmq.settings import Settings
-    from warrenmq.trace.recorder import ActorTrace
+from warrenmq.actors.sending.confirms import Confirm
+from warrenmq.broker.retry import RetryPolicy
+from warrenmq.message.properties import Properties
+from warrenmq.message.stored import StoredMessage
+from warrenmq.node.alarms import Alarm, BlockedPublisher
+from warrenmq.queue.collected import OpenAcks
+from warrenmq.queue.messages import Consume, Get
+from warrenmq.runtime import Channel, Runtime
+from warrenmq.runtime.seams import Own
+from warrenmq.settings import Settings
+from warrenmq.trace.recorder import ActorTrace
 
 
 class AlarmTable(Protocol):

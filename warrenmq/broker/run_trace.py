@@ -7,18 +7,14 @@ from __future__ import annotations
 
 import os
 from itertools import count
-from typing import TYPE_CHECKING
 
+from warrenmq.directory.layout import DataDirectory
+from warrenmq.runtime import Runtime
+from warrenmq.settings import Settings
 from warrenmq.trace.events import Profile, RunEnd, RunStart
 from warrenmq.trace.machine import machine_boot
-from warrenmq.trace.recorder import Recorder
+from warrenmq.trace.recorder import ActorTrace, Recorder
 from warrenmq.trace.writers import writer
-
-if TYPE_CHECKING:
-    from warrenmq.directory.layout import DataDirectory
-    from warrenmq.runtime import Runtime
-    from warrenmq.settings import Settings
-    from warrenmq.trace.recorder import ActorTrace
 
 _write_start, _write_end = writer(RunStart), writer(RunEnd)
 

@@ -26,31 +26,28 @@ import math
 import queue
 import threading
 from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
+from os import PathLike
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from types import TracebackType
+from typing import Any, Literal, Self, Unpack
 
+from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.backing_queue.rates import MOST_AHEAD
 from warrenmq.broker.arguments import check_bodies
 from warrenmq.broker.broker import MOST_PEEKED, Broker, QueueHandle
 from warrenmq.broker.codecs import codec_of
 from warrenmq.broker.consumer import Consumer
+from warrenmq.broker.delivery import Delivery, Message
 from warrenmq.broker.embedded import open  # noqa: A004
+from warrenmq.broker.message_options import MessageOptions
 from warrenmq.checks import flag, number_of_seconds, seconds, whole, wrong_value
 from warrenmq.errors import Blocked, PreconditionFailed
 from warrenmq.runtime.signals import undisturbed
 from warrenmq.runtime.thread_event import News, hold
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from os import PathLike
-    from types import TracebackType
-
-    from warrenmq.actors.sending.confirms import Confirm
-    from warrenmq.broker.delivery import Delivery, Message
-    from warrenmq.broker.message_options import MessageOptions
-    from warrenmq.settings import Settings
+from warrenmq.settings import Settings
 
 NAME = "queue"
 ON_ITS_WAY = 1.0

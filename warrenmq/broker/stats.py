@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from warrenmq.backing_queue.parts import QueueMemory
-from warrenmq.node.alarms import BlockedPublisher
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from warrenmq.directory.damage_log import DamageLog
-    from warrenmq.message_store.effects import StoreStatistics
-    from warrenmq.node.alarms import Source
-    from warrenmq.node.resources import Measured, Resources
-    from warrenmq.queue.messages import QueueInfo
+from warrenmq.directory.damage_log import DamageLog
+from warrenmq.message_store.effects import StoreStatistics
+from warrenmq.node.alarms import BlockedPublisher, Source
+from warrenmq.node.resources import Measured, Resources
+from warrenmq.queue.messages import QueueInfo
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,20 +7,17 @@ is, and waited for.  A crash in the middle of a commit may leave a part of it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self, Unpack
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self, Unpack
 
+from warrenmq.actors.sending.confirms import Confirm
+from warrenmq.broker.arguments import Named
+from warrenmq.broker.message_options import MessageOptions
+from warrenmq.broker.parts import BrokerClient
 from warrenmq.broker.publisher import Pending
 from warrenmq.errors import PreconditionFailed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-
-    from warrenmq.actors.sending.confirms import Confirm
-    from warrenmq.broker.arguments import Named
-    from warrenmq.broker.message_options import MessageOptions
-    from warrenmq.broker.parts import BrokerClient
-    from warrenmq.message.properties import Properties
+from warrenmq.message.properties import Properties
 
 
 class Transaction:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from warrenmq.errors import CorruptFile
 from warrenmq.log import Log
-
-if TYPE_CHECKING:
-    from warrenmq.errors import CorruptFile
 
 MOST = 1_000
 """Places that are remembered and logged; a directory that is full of damage says nothing new with the next one."""

@@ -26,22 +26,17 @@ A deleted queue or exchange takes its bindings along.  Transient queues and exch
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import InvalidOperation
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warrenmq.directory.definition_frames import VERSION, frame, frames, is_torn, pack, unpack
 from warrenmq.directory.quarantine import set_aside
 from warrenmq.directory.torn import Damage
 from warrenmq.errors import CorruptFile
-from warrenmq.seams.disk import is_full
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
-    from warrenmq.seams.disk import Disk
+from warrenmq.seams.disk import Disk, is_full
 
 KNOWN_VERSIONS = (1, VERSION)
 _SHORT = 1 << 16

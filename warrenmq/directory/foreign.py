@@ -16,13 +16,9 @@ RabbitMQ makes recovery.dets at every start; only parts of its directories have 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from warrenmq.directory.owner_lock import FILE_NAME
 from warrenmq.errors import PreconditionFailed
-
-if TYPE_CHECKING:
-    from warrenmq.seams.disk import Disk
+from warrenmq.seams.disk import Disk
 
 _MESSAGE_FILES = (".rdq", ".rdt")
 """Endings of a message store's files: those in use, and RabbitMQ's temporary ones (message_store/rdq.py)."""

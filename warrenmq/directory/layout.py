@@ -28,22 +28,19 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from warrenmq.commit_log.disk import open_logged, remove_log
+from warrenmq.commit_log.contents import Contents
+from warrenmq.commit_log.disk import LoggedDisk, open_logged, remove_log
 from warrenmq.directory.foreign import refuse_rabbitmqs
 from warrenmq.directory.owner_lock import OwnerLock
 from warrenmq.directory.quarantine import set_aside
 from warrenmq.errors import CorruptFile
 from warrenmq.log import Log
-from warrenmq.seams.disk import RealDisk
+from warrenmq.seams.disk import Disk, RealDisk
 from warrenmq.seams.salvage import Salvage
-from warrenmq.settings import MAX_SEGMENT_ENTRIES
+from warrenmq.settings import MAX_SEGMENT_ENTRIES, Settings
 
 if TYPE_CHECKING:
-    from warrenmq.commit_log.contents import Contents
-    from warrenmq.commit_log.disk import LoggedDisk
     from warrenmq.commit_log.log import LogSeams
-    from warrenmq.seams.disk import Disk
-    from warrenmq.settings import Settings
 
 log = Log("warrenmq.directory")
 

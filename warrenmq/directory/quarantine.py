@@ -8,17 +8,13 @@ They lie in the quarantine of their vhost:
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
+from warrenmq.directory.damage_log import DamageLog
+from warrenmq.directory.torn import Damage
 from warrenmq.errors import CorruptFile
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from warrenmq.directory.damage_log import DamageLog
-    from warrenmq.directory.torn import Damage
-    from warrenmq.seams.disk import Disk
+from warrenmq.seams.disk import Disk
 
 
 def set_aside(disk: Disk, quarantine: str, name: str, data: bytes, pieces: Sequence[tuple[int, int]]) -> None:

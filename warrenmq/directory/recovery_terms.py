@@ -18,12 +18,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgpack  # type: ignore[import-untyped]
 
-if TYPE_CHECKING:
-    from warrenmq.seams.disk import Disk
+from warrenmq.seams.disk import Disk
 
 FILE_NAME = "recovery.terms"
 _OF_THE_INDEX = (".jif", ".idx", ".qi", ".qs")

@@ -38,12 +38,14 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from queue import SimpleQueue
 from threading import Lock
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from pykka import ActorDeadError, ThreadingActor
 
+from warrenmq.broker.broker import Broker
 from warrenmq.broker.consumer import Consumer
+from warrenmq.broker.delivery import Delivery
 from warrenmq.checks import is_a, short_text, shown
 from warrenmq.durable_actors.address import ANSWER, FAILURE, DurableRef, Handling, handling
 from warrenmq.durable_actors.codec import Codec, read
@@ -51,10 +53,6 @@ from warrenmq.durable_actors.snapshot import Snapshot
 from warrenmq.errors import ArgumentTypeError, BrokerClosed, Error, NotFound
 from warrenmq.log import Log
 from warrenmq.message.properties import Properties
-
-if TYPE_CHECKING:
-    from warrenmq.broker.broker import Broker
-    from warrenmq.broker.delivery import Delivery
 
 BACKOFF = (1.0, 5.0, 30.0, 120.0)
 """Seconds between attempts."""

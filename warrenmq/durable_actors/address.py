@@ -10,27 +10,22 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from hashlib import blake2b
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
-from pykka import ThreadingFuture
+from pykka import Future, ThreadingFuture
 
+from warrenmq.actors.sending.confirms import Confirm
+from warrenmq.broker.broker import Broker
 from warrenmq.broker.consumer import Consumer
+from warrenmq.durable_actors.codec import Codec
 from warrenmq.errors import AskFailed
 from warrenmq.message.properties import Properties
 from warrenmq.message.stored import body_of
 from warrenmq.queue.messages import Deliveries
-
-if TYPE_CHECKING:
-    from datetime import datetime, timedelta
-
-    from pykka import Future
-
-    from warrenmq.actors.sending.confirms import Confirm
-    from warrenmq.broker.broker import Broker
-    from warrenmq.durable_actors.codec import Codec
 
 ANSWER, FAILURE = "answer", "failure"
 """The property `app_id` of an answer: a value, or a sentence on why there is no value."""

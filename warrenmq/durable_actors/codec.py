@@ -18,19 +18,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import types
+from collections.abc import Callable, Iterable
 from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 import msgpack  # type: ignore[import-untyped]
 
 from warrenmq.checks import shown
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 _PLAIN = (bool, int, float, str)
 _LISTS = (list, tuple, set, frozenset)

@@ -10,16 +10,14 @@ was handled a moment before the kill.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import crc32
 
 import msgpack  # type: ignore[import-untyped]
 
+from warrenmq.broker.broker import Broker
 from warrenmq.directory.layout import base36_md5
 from warrenmq.errors import CorruptFile
-
-if TYPE_CHECKING:
-    from warrenmq.broker.broker import Broker
 
 FOLDER = "durable_actors"
 REMEMBERED = 4_096

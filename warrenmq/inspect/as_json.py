@@ -13,14 +13,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from warrenmq.inspect.inspection import NO_RECORD
+from warrenmq.inspect.inspection import NO_RECORD, Inspection, Row, VhostInspection
+from warrenmq.inspect.layout import QueueFolder
 from warrenmq.inspect.store import summary
-
-if TYPE_CHECKING:
-    from warrenmq.inspect.inspection import Inspection, Row, VhostInspection
-    from warrenmq.inspect.layout import QueueFolder
 
 Write = Callable[[str], Any]
 _FIRST, _NEXT = "\n ", ",\n "

@@ -6,22 +6,18 @@ entries, and their damage is noted.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from warrenmq.directory.torn import Damage
 from warrenmq.inspect.entries import Entry, Where
+from warrenmq.inspect.reading import Findings
 from warrenmq.queue_index.file_numbers import file_numbers
 from warrenmq.queue_index.record import HEADER, HEADER_BYTES
 from warrenmq.queue_index.v1.journal import ACTION_BYTES, FILE_NAME
 from warrenmq.queue_index.v1.merge import segment_plus_journal
 from warrenmq.queue_index.v1.reader import Policy, Reading, read_journal, read_segment
 from warrenmq.queue_index.v1.segment import EXTENSION, MARK_BYTES, Facts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from warrenmq.directory.torn import Damage
-    from warrenmq.inspect.reading import Findings
 
 
 @dataclass(slots=True)

@@ -6,17 +6,13 @@ noted.  RabbitMQ deletes a segment whose header is damaged, and crashes over a t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from warrenmq.inspect.entries import Entry, Where
+from warrenmq.inspect.reading import Findings
 from warrenmq.queue_index.file_numbers import file_numbers
 from warrenmq.queue_index.v2 import qi, qs
 from warrenmq.queue_index.v2.reader import header_problem, live_entries, segment_size, torn_entry
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from warrenmq.inspect.reading import Findings
 
 ENTRIES = 4096
 """A segment's entries, if no header has their number (classic_queue_index_v2_segment_entry_count)."""

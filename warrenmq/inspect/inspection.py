@@ -24,15 +24,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os.path import basename
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from warrenmq.directory.recovery_terms import FILE_NAME as TERMS
 from warrenmq.errors import CorruptFile
 from warrenmq.inspect import message
 from warrenmq.inspect.entries import Entry, Where
 from warrenmq.inspect.layout import PERSISTENT, TRANSIENT, Layout, QueueFolder, Vhost, recognise
+from warrenmq.inspect.message import Message
 from warrenmq.inspect.queue import QueueIndex
-from warrenmq.inspect.reading import Findings
+from warrenmq.inspect.reading import File, Findings
 from warrenmq.inspect.store import InspectedStore
 from warrenmq.inspect.terms import recovery_terms
 from warrenmq.message.stored import SEALED, bound_to
@@ -40,10 +41,6 @@ from warrenmq.message_store.dump import CLEAN
 from warrenmq.queue_index.v2 import qs
 from warrenmq.routing.delayed import is_store
 from warrenmq.vhost.unknown_folders import NO_QUEUE_KNOWN
-
-if TYPE_CHECKING:
-    from warrenmq.inspect.message import Message
-    from warrenmq.inspect.reading import File
 
 NOT_PERSISTENT = "not persistent"
 QUEUE_NOT_DURABLE = "queue not durable"

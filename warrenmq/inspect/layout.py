@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warrenmq.directory.definitions import Declared, QueueRecord
 from warrenmq.directory.layout import QUEUE_NAME, VHOSTS, queue_folder, read_segment_entry_count, vhost_folder
 from warrenmq.directory.owner_lock import FILE_NAME as OWNER
 from warrenmq.errors import CallerError
 from warrenmq.inspect import queue_names
-from warrenmq.inspect.reading import file_sizes
+from warrenmq.inspect.reading import Findings, file_sizes
 from warrenmq.settings import Settings
 from warrenmq.vhost.queue_folders import (
     DEFINITION,
@@ -38,9 +38,6 @@ from warrenmq.vhost.queue_folders import (
     records_of,
 )
 from warrenmq.vhost.unknown_folders import DECLARED_AGAIN, FOLDER_GONE
-
-if TYPE_CHECKING:
-    from warrenmq.inspect.reading import Findings
 
 STORES = ("msg_store_persistent", "msg_store_transient")
 PERSISTENT, TRANSIENT = STORES

@@ -14,18 +14,16 @@ docs/reference/classic-queue.md#start-and-recovery, #recovery-of-version-2 and #
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warrenmq.inspect.entries import Entry
 from warrenmq.inspect.index_v1 import IndexV1
 from warrenmq.inspect.index_v2 import IndexV2
+from warrenmq.inspect.layout import QueueFolder
+from warrenmq.inspect.reading import Findings
 from warrenmq.queue_index.v1.journal import FILE_NAME as JOURNAL
 from warrenmq.queue_index.v1.segment import EXTENSION as SEGMENT
 from warrenmq.queue_index.v2 import qs
-
-if TYPE_CHECKING:
-    from warrenmq.inspect.layout import QueueFolder
-    from warrenmq.inspect.reading import Findings
 
 
 class QueueIndex:

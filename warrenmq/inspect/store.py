@@ -20,19 +20,15 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from warrenmq.erlang import ets
 from warrenmq.errors import CorruptFile
-from warrenmq.inspect.reading import file_sizes
+from warrenmq.inspect.reading import File, Findings, file_sizes
 from warrenmq.message_store.dump import CLEAN, INDEX, SUMMARY, UnusableDump, changes_since, saved_sizes
 from warrenmq.message_store.rdq import EXTENSION, HEAD, MARKER, OVERHEAD, RABBITMQ_TEMPORARY, file_name
 from warrenmq.message_store.scan import Gap, Trust, scan, whole_records
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from warrenmq.inspect.reading import File, Findings
 
 _MOST_OFFSET = 1 << 44
 _RABBITMQ_CLEAN = b"{client_refs,"

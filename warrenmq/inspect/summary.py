@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 from collections import Counter
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warrenmq.inspect.entries import Where
+from warrenmq.inspect.inspection import Inspection, VhostInspection
+from warrenmq.inspect.layout import QueueFolder
 from warrenmq.inspect.reading import file_sizes
 from warrenmq.terminal import size, table
-
-if TYPE_CHECKING:
-    from warrenmq.inspect.inspection import Inspection, VhostInspection
-    from warrenmq.inspect.layout import QueueFolder
 
 
 @dataclass(slots=True)

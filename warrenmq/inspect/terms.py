@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warrenmq.directory.recovery_terms import FILE_NAME, changes_since, parse
 from warrenmq.erlang.dets import read_recovery_terms
 from warrenmq.errors import CorruptFile
-from warrenmq.inspect.layout import RABBITMQ_TERMS
-from warrenmq.inspect.reading import file_sizes
-
-if TYPE_CHECKING:
-    from warrenmq.inspect.layout import QueueFolder, Vhost
-    from warrenmq.inspect.reading import Findings
+from warrenmq.inspect.layout import RABBITMQ_TERMS, QueueFolder, Vhost
+from warrenmq.inspect.reading import Findings, file_sizes
 
 
 def recovery_terms(findings: Findings, vhost: Vhost) -> Callable[[QueueFolder], dict[str, Any] | None]:

@@ -7,14 +7,13 @@ warrenmq.lens.show("trace/")                      in Jupyter: a recorded trace
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING, Protocol
 
 from warrenmq.errors import CallerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from starlette.applications import Starlette
 
 __all__ = ["Shown", "app", "show"]

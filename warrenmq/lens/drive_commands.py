@@ -28,16 +28,14 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from warrenmq.broker.broker import Broker
+from warrenmq.broker.consumer import Consumer
+from warrenmq.broker.delivery import Delivery
 from warrenmq.errors import CallerError, Error
+from warrenmq.testing import SimulatedMachine
 from warrenmq.testing.machine import DATA
-
-if TYPE_CHECKING:
-    from warrenmq.broker.broker import Broker
-    from warrenmq.broker.consumer import Consumer
-    from warrenmq.broker.delivery import Delivery
-    from warrenmq.testing import SimulatedMachine
 
 LARGEST = 1 << 20
 MOST_MESSAGES = 1_000

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from warrenmq.broker.broker import Broker
 from warrenmq.lens.patience import run_code
 from warrenmq.settings import Settings
-
-if TYPE_CHECKING:
-    from warrenmq.broker.broker import Broker
-    from warrenmq.testing import SimulatedMachine
+from warrenmq.testing import SimulatedMachine
 
 SMALL: Mapping[str, Any] = {
     "msg_store_file_size_limit": 65_536,

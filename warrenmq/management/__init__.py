@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from warrenmq.management.server import ManagementServer, manage
+from warrenmq.management.server import ManagementServer, manage
 
 __all__ = ["ManagementServer", "manage"]
 

@@ -17,19 +17,15 @@ import asyncio
 import base64
 import binascii
 import ipaddress
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from warrenmq.amqp.access.users import Account
 from warrenmq.log import Log
 from warrenmq.management.errors import HttpError, not_authorised
-from warrenmq.management.http import Reply, Request, answer, error_reply, parse_query
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-
-    from warrenmq.amqp.access.users import Account
-    from warrenmq.management.http import Router
-    from warrenmq.management.site import Site
+from warrenmq.management.http import Reply, Request, Router, answer, error_reply, parse_query
+from warrenmq.management.site import Site
 
 MOST_BODY = 64 * 1024 * 1024
 """Bytes of the largest request: definitions of a large broker, or a message that is published."""

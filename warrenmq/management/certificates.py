@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import ssl
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warrenmq.management.errors import bad_request
-from warrenmq.management.http import Reply, Route, encode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from warrenmq.management.http import Request
-    from warrenmq.management.site import Site
+from warrenmq.management.http import Reply, Request, Route, encode
+from warrenmq.management.site import Site
 
 _DAYS = {"days": 1, "weeks": 7, "months": 30, "years": 365}
 _MOST_DIGITS = 9

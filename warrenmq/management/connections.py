@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from warrenmq.amqp.connection.messages import ForceClose
+from warrenmq.amqp.statistics import ChannelInfo, ConnectionInfo
 from warrenmq.management.errors import WITH, not_authorised, not_found
 from warrenmq.management.history import span_of
-from warrenmq.management.http import Route
-from warrenmq.management.site import OCTETS, delivered
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from warrenmq.amqp.statistics import ChannelInfo, ConnectionInfo
-    from warrenmq.management.http import Request
-    from warrenmq.management.site import Site
+from warrenmq.management.http import Request, Route
+from warrenmq.management.site import OCTETS, Site, delivered
 
 CLOSED = "Closed via management plugin"
 

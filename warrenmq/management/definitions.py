@@ -6,32 +6,28 @@ is an error.  All of a file is read before the first change.  `Parsed.left` name
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warrenmq.actors.vhost.messages import Bind, DeclareExchange, DeclareQueue, SetParameter
 from warrenmq.amqp.access.users import Users, rows_of, text_of
+from warrenmq.broker.broker import Broker
 from warrenmq.directory.definitions import QueueRecord
 from warrenmq.errors import CallerError, PreconditionFailed
 from warrenmq.log import Log
 from warrenmq.management.errors import bad_request
 from warrenmq.management.exchanges import declared
-from warrenmq.management.http import Reply, Route
+from warrenmq.management.http import Reply, Request, Route
 from warrenmq.management.policies import parameter_row, parameters, policy_row
 from warrenmq.management.queues import records
+from warrenmq.management.site import Site
 from warrenmq.management.vhosts import grant
 from warrenmq.queue.arguments import OTHER_QUEUE_TYPES
 from warrenmq.routing import TYPES, Binding, ExchangeSpec
 from warrenmq.routing.declared import PREDECLARED
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 from warrenmq.vhost.policies import COMPONENTS, LIMITS, LIMITS_NAME, OPERATOR_POLICY, POLICY, check_parameter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from warrenmq.broker.broker import Broker
-    from warrenmq.management.http import Request
-    from warrenmq.management.site import Site
 
 log = Log("warrenmq.management")
 

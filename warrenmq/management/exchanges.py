@@ -9,25 +9,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 from urllib.parse import quote_plus
 
 from warrenmq.actors.vhost.messages import Bind, DeclareExchange, DeleteExchange, Unbind
 from warrenmq.amqp.channel.access import is_topic
+from warrenmq.broker.broker import Broker
 from warrenmq.management.errors import bad_request, not_found
 from warrenmq.management.history import span_of
-from warrenmq.management.http import Reply, Route, encode, segment
+from warrenmq.management.http import Reply, Request, Route, encode, segment
 from warrenmq.management.inputs import arguments_of, flag, require, require_topic, texts
-from warrenmq.management.site import ROUTED
+from warrenmq.management.site import ROUTED, Site
 from warrenmq.routing import Binding, Destination, ExchangeSpec
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from warrenmq.broker.broker import Broker
-    from warrenmq.management.http import Request
-    from warrenmq.management.site import Site
 
 DEFAULT = ExchangeSpec("", "direct")
 _KINDS = {"q": "queue", "e": "exchange"}

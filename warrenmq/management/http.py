@@ -16,21 +16,18 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs, quote, unquote
 
+from warrenmq.amqp.access.users import Account
 from warrenmq.errors import AccessRefused, Blocked, BrokerClosed, CallerError, Error, NotFound
 from warrenmq.management.errors import WITH, HttpError, bad_request, not_authorised, not_found
+from warrenmq.management.site import Site
 from warrenmq.patterns import CANNOT_BE_MATCHED, FEW, Pattern
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from warrenmq.amqp.access.users import Account
-    from warrenmq.management.site import Site
 
 JSON = "application/json"
 

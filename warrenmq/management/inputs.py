@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warrenmq.errors import AccessRefused
 from warrenmq.management.errors import bad_request
-
-if TYPE_CHECKING:
-    from warrenmq.management.http import Request
+from warrenmq.management.http import Request
 
 
 def require(permission: bool, kind: str, name: str, request: Request) -> None:

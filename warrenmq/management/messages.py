@@ -6,19 +6,16 @@ import base64
 import binascii
 from dataclasses import fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warrenmq.amqp.channel.access import is_topic
 from warrenmq.errors import Nacked, Returned
 from warrenmq.management.errors import bad_request
-from warrenmq.management.http import Route
+from warrenmq.management.http import Request, Route
 from warrenmq.management.inputs import require, require_topic
+from warrenmq.management.site import Site
 from warrenmq.message.properties import Properties
 from warrenmq.routing.message_options import header_routes
-
-if TYPE_CHECKING:
-    from warrenmq.management.http import Request
-    from warrenmq.management.site import Site
 
 CONFIRM_TIMEOUT = 30.0
 """Seconds to wait for the confirm of a message that is published."""

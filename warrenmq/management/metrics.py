@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, UnknownMetricFamily
@@ -18,18 +19,14 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from warrenmq.broker.stats import alarm_stats
-from warrenmq.management.http import Reply, Route
+from warrenmq.management.http import Reply, Request, Route
+from warrenmq.management.site import Site
+from warrenmq.queue.messages import QueueFigures
 from warrenmq.seams.syncs import SYNCS
 from warrenmq.version import version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     from prometheus_client.core import Metric
-
-    from warrenmq.management.http import Request
-    from warrenmq.management.site import Site
-    from warrenmq.queue.messages import QueueFigures
 
 _QUEUE_GAUGES: tuple[tuple[str, str, Callable[[QueueFigures], int]], ...] = (
     ("messages_ready", "Messages ready to be delivered to consumers", lambda each: each.ready),

@@ -6,24 +6,20 @@ import os
 import platform
 import resource
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warrenmq.actors.vhost.messages import DeclareQueue
 from warrenmq.broker.stats import alarm_stats
 from warrenmq.directory.definitions import QueueRecord
 from warrenmq.management.errors import HttpError, bad_request, not_found
 from warrenmq.management.history import span_of
-from warrenmq.management.http import Reply, Route, encode
-from warrenmq.management.site import CHURN, delivered
+from warrenmq.management.http import Reply, Request, Route, encode
+from warrenmq.management.site import CHURN, Site, delivered
 from warrenmq.queue.messages import Get, Got
 from warrenmq.routing import TYPES
 from warrenmq.seams.syncs import SYNCS
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 from warrenmq.version import version
-
-if TYPE_CHECKING:
-    from warrenmq.management.http import Request
-    from warrenmq.management.site import Site
 
 ALIVENESS_QUEUE = "aliveness-test"
 _LISTENERS = {"amqps": "amqp/ssl"}

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from warrenmq.actors.vhost.messages import ClearParameter, SetParameter
+from warrenmq.broker.broker import Broker
 from warrenmq.management.errors import bad_request, not_found
-from warrenmq.management.http import Reply, Route
+from warrenmq.management.http import Reply, Request, Route
 from warrenmq.management.inputs import whole
+from warrenmq.management.site import Site
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 from warrenmq.vhost.policies import COMPONENTS, LIMITS, LIMITS_NAME, OPERATOR_POLICY, POLICY
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warrenmq.broker.broker import Broker
-    from warrenmq.management.http import Request
-    from warrenmq.management.site import Site
 
 Handler = "Callable[[Site, Request], Any]"
 

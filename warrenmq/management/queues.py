@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pykka import ActorDeadError
 
 from warrenmq.actors.vhost.messages import DeclareQueue, DeleteQueue
+from warrenmq.broker.broker import Broker
 from warrenmq.broker.delivery import Delivery, Subscription
 from warrenmq.directory.definitions import QueueRecord
 from warrenmq.errors import Error, NotFound
 from warrenmq.management.errors import bad_request, not_found
 from warrenmq.management.history import span_of
-from warrenmq.management.http import Reply, Route, encode
+from warrenmq.management.http import Reply, Request, Route, encode
 from warrenmq.management.inputs import arguments_of, flag, require, whole
 from warrenmq.management.messages import json_of_properties
-from warrenmq.management.site import bytes_of, lengths_of, stats_of
+from warrenmq.management.site import Site, bytes_of, lengths_of, stats_of
 from warrenmq.queue.asleep import NEVER_USED
-from warrenmq.queue.messages import CountBytes, Get, Got, Info, ListConsumers, Purge
+from warrenmq.queue.messages import CountBytes, Get, Got, Info, ListConsumers, Purge, QueueFigures
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from warrenmq.broker.broker import Broker
-    from warrenmq.management.http import Request
-    from warrenmq.management.site import Site
-    from warrenmq.queue.messages import QueueFigures
 
 SOON_COUNTED = 10_000
 """Messages whose bytes are counted even if no column of theirs is asked for: some milliseconds of the queue's time, once."""

@@ -11,6 +11,7 @@ import ipaddress
 import os
 import socket
 import threading
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import uvicorn
@@ -18,6 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from warrenmq.accepting import ONE, complain, may_wait
 from warrenmq.amqp.net.tls import Handshake
+from warrenmq.amqp.server import AmqpServer
 from warrenmq.errors import CallerError
 from warrenmq.log import Log
 from warrenmq.management.asgi import Application
@@ -28,9 +30,6 @@ from warrenmq.runtime.thread_start import start_thread
 
 if TYPE_CHECKING:
     import ssl
-    from types import TracebackType
-
-    from warrenmq.amqp.server import AmqpServer
 
 PORT = 15672
 HEAD_TIMEOUT = 10.0

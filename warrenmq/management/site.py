@@ -9,28 +9,27 @@ import ipaddress
 import platform
 import threading
 import time
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pykka import ActorDeadError, Timeout
 
-from warrenmq.amqp.access.users import DEFAULT_USER
+from warrenmq.amqp.access.permissions import AuthenticatedUser
+from warrenmq.amqp.access.users import DEFAULT_USER, Account
 from warrenmq.amqp.connection.server_properties import COMPATIBLE_WITH
+from warrenmq.amqp.server import AmqpServer
 from warrenmq.amqp.statistics import COUNTED, EVENTS, ChannelInfo, ConnectionInfo, Describe
+from warrenmq.broker.broker import Broker
 from warrenmq.errors import NotFound
 from warrenmq.management.errors import WITH, not_authorised, not_found
 from warrenmq.management.history import History
+from warrenmq.queue.messages import QueueFigures
 from warrenmq.runtime.thread_start import start_thread
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Iterator, Mapping
 
-    from warrenmq.amqp.access.permissions import AuthenticatedUser
-    from warrenmq.amqp.access.users import Account
-    from warrenmq.amqp.server import AmqpServer
-    from warrenmq.broker.broker import Broker
     from warrenmq.management.history import Path, Span
-    from warrenmq.queue.messages import QueueFigures
 
 DELIVERED = ("deliver", "deliver_no_ack", "get", "get_no_ack")
 """The counts that deliver_get is the sum of."""

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warrenmq.amqp.access.passwords import DEFAULT_ALGORITHM, hash_password
 from warrenmq.amqp.access.users import Account, account_of, user_limit
 from warrenmq.errors import NotFound
 from warrenmq.management.errors import bad_request, not_found
-from warrenmq.management.http import Reply, Route
+from warrenmq.management.http import Reply, Request, Route
 from warrenmq.management.inputs import texts, whole
-
-if TYPE_CHECKING:
-    from warrenmq.management.http import Request
-    from warrenmq.management.site import Site
+from warrenmq.management.site import Site
 
 
 def whoami(_site: Site, request: Request) -> Any:

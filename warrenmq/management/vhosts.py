@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from warrenmq.management.errors import bad_request
 from warrenmq.management.history import span_of
-from warrenmq.management.http import Reply, Route
-from warrenmq.management.site import LENGTHS, STATS, lengths_of, stats_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from warrenmq.management.http import Request
-    from warrenmq.management.site import Site
+from warrenmq.management.http import Reply, Request, Route
+from warrenmq.management.site import LENGTHS, STATS, Site, lengths_of, stats_of
 
 
 def row(site: Site, name: str, query: Mapping[str, str]) -> dict[str, Any]:

@@ -14,10 +14,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from warrenmq.seams.disk import Disk, Readable
+from warrenmq.seams.disk import Disk, Readable
 
 TEMPORARY = ".mending"
 """The end of a name of a file that is not finished: the next run removes it, no broker looks at it."""

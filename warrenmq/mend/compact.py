@@ -18,28 +18,24 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from warrenmq.commit_log.disk import remove_log
 from warrenmq.directory.owner_lock import FILE_NAME as OWNER
 from warrenmq.directory.owner_lock import OwnerLock, ReaderLock
 from warrenmq.errors import PreconditionFailed
-from warrenmq.inspect.inspection import Inspection
+from warrenmq.inspect.inspection import Inspection, VhostInspection
 from warrenmq.inspect.layout import PERSISTENT
+from warrenmq.inspect.reading import Findings
+from warrenmq.inspect.store import InspectedStore
 from warrenmq.mend.changes import Changes, pieces_of
 from warrenmq.mend.living import node_of, refuse_living_rabbitmq
 from warrenmq.message_store.combine import runs
 from warrenmq.message_store.dump import CLEAN, INDEX, SUMMARY
+from warrenmq.message_store.gc_jobs import Survivor
 from warrenmq.message_store.rdq import EXTENSION, RABBITMQ_TEMPORARY
 from warrenmq.message_store.scan import whole_records
-from warrenmq.seams.disk import RealDisk
-
-if TYPE_CHECKING:
-    from warrenmq.inspect.inspection import VhostInspection
-    from warrenmq.inspect.reading import Findings
-    from warrenmq.inspect.store import InspectedStore
-    from warrenmq.message_store.gc_jobs import Survivor
-    from warrenmq.seams.disk import Disk
+from warrenmq.seams.disk import Disk, RealDisk
 
 
 class StoreSize(NamedTuple):

@@ -14,26 +14,23 @@ Source: rabbit_db_queue, rabbit_db_exchange, rabbit_db_binding; docs/reference/c
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from warrenmq.actors.vhost.messages import SetParameter
+from warrenmq.broker.broker import Broker
 from warrenmq.directory.definitions import Declared, ExchangeRecord, QueueRecord
 from warrenmq.erlang import definitions as mnesia
 from warrenmq.errors import AccessRefused, CallerError, Error, NotFound, PreconditionFailed
+from warrenmq.inspect.layout import Vhost
+from warrenmq.inspect.reading import Findings
 from warrenmq.mend.living import node_of
 from warrenmq.message.plain_properties import dict_of_plain, name_of_rabbit
 from warrenmq.routing.delayed import is_store
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 from warrenmq.vhost.policies import COMPONENTS
 from warrenmq.vhost.queue_folders import records_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from warrenmq.broker.broker import Broker
-    from warrenmq.inspect.layout import Vhost
-    from warrenmq.inspect.reading import Findings
 
 _CLASSIC = "rabbit_classic_queue"
 _RESERVED = "amq."

@@ -16,20 +16,16 @@ The queue's broker must not run.  A message that is taken out is acked in its fi
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from warrenmq.directory.recovery_terms import discard_terms
 from warrenmq.inspect.inspection import Inspection
+from warrenmq.mend.ledger import Ledger
 from warrenmq.mend.moving import fingerprint
 from warrenmq.queue_index.v1.journal import FILE_NAME, Journal
 from warrenmq.queue_index.v1.reader import read_journal
 from warrenmq.queue_index.v2 import qi
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from warrenmq.mend.ledger import Ledger
-    from warrenmq.seams.disk import Disk
+from warrenmq.seams.disk import Disk
 
 
 def settle(disk: Disk, ledger: Ledger, queue: str) -> None:

@@ -17,26 +17,20 @@ Source: rabbit_queue_index, rabbit_classic_queue_index_v2, docs/reference/classi
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from struct import Struct
-from typing import TYPE_CHECKING
 
 from warrenmq.inspect.entries import Entry, Where
 from warrenmq.inspect.index_v1 import IndexV1, Segment
 from warrenmq.inspect.index_v2 import IndexV2
-from warrenmq.mend.changes import pieces_of
+from warrenmq.inspect.reading import File, Findings
+from warrenmq.mend.changes import Changes, pieces_of
 from warrenmq.queue_index.record import HEADER
 from warrenmq.queue_index.v1.journal import FILE_NAME as JOURNAL
 from warrenmq.queue_index.v1.segment import EXTENSION, MARK, PERSISTENT, PUBLISH
 from warrenmq.queue_index.v2 import qi, qs
 from warrenmq.queue_index.v2.reader import header_problem, live_entries
 from warrenmq.terminal import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Container
-
-    from warrenmq.inspect.reading import File, Findings
-    from warrenmq.mend.changes import Changes
 
 _MOST_BODIES = 1 << 32
 """Bytes of a .qs file that is looked at: all."""

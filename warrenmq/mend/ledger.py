@@ -18,17 +18,14 @@ Frames behind a torn one were never acted upon: a batch is published after its f
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgpack  # type: ignore[import-untyped]
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from warrenmq.seams.disk import Disk
+from warrenmq.seams.disk import Disk
 
 KEY_BYTES = 24
 FINGERPRINT_BYTES = 16

@@ -11,25 +11,21 @@ Messages that an earlier run left in doubt have been looked for in the target be
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from warrenmq.actors.sending.confirms import Confirm
+from warrenmq.broker.broker import Broker
 from warrenmq.broker.migration import MigratedMessage, MigrationPublisher
 from warrenmq.errors import PreconditionFailed
-from warrenmq.mend.ledger import key
+from warrenmq.inspect.inspection import Row
+from warrenmq.inspect.message import Message
+from warrenmq.mend.ledger import Ledger, key
 from warrenmq.message.plain_properties import name_of_rabbit, properties_of_plain
 from warrenmq.message.stored import encode_head
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from warrenmq.actors.sending.confirms import Confirm
-    from warrenmq.broker.broker import Broker
-    from warrenmq.inspect.inspection import Row
-    from warrenmq.inspect.message import Message
-    from warrenmq.mend.ledger import Ledger
 
 BATCH = 512
 BATCH_BYTES = 4 << 20

@@ -15,10 +15,12 @@ when DIR's messages have been consumed since.  Delete it when SOURCE is gone.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Container
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
+from warrenmq.broker.broker import Broker
 from warrenmq.broker.embedded import open as open_broker
 from warrenmq.commit_log.disk import remove_log
 from warrenmq.directory.definitions import QueueRecord
@@ -26,7 +28,9 @@ from warrenmq.directory.layout import USERS, VHOSTS, queue_folder, vhost_folder
 from warrenmq.directory.owner_lock import FILE_NAME as OWNER
 from warrenmq.directory.owner_lock import OwnerLock, ReaderLock
 from warrenmq.errors import PreconditionFailed
-from warrenmq.inspect.inspection import NORMAL, Inspection
+from warrenmq.inspect.inspection import NORMAL, Inspection, VhostInspection
+from warrenmq.inspect.layout import QueueFolder
+from warrenmq.inspect.reading import Damage
 from warrenmq.mend.definitions import Definitions, declare, have_queue, of_vhost, set_parameters
 from warrenmq.mend.doubts import settle
 from warrenmq.mend.ledger import Ledger
@@ -35,14 +39,6 @@ from warrenmq.mend.moving import Outcome, move
 from warrenmq.mend.redelivery import mark
 from warrenmq.routing.delayed import exchange_of, is_store
 from warrenmq.seams.disk import RealDisk
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container
-
-    from warrenmq.broker.broker import Broker
-    from warrenmq.inspect.inspection import VhostInspection
-    from warrenmq.inspect.layout import QueueFolder
-    from warrenmq.inspect.reading import Damage
 
 RECOVERED = "recovered"
 """The folder of the ledgers in the target."""

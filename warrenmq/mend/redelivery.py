@@ -6,12 +6,8 @@ which is all that it can say: in front of a message that was, every other one co
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from warrenmq.directory.recovery_terms import FILE_NAME, parse, paths_to_sync, save_terms
-
-if TYPE_CHECKING:
-    from warrenmq.seams.disk import Disk
+from warrenmq.seams.disk import Disk
 
 
 def mark(disk: Disk, folder: str, below: int) -> bool:

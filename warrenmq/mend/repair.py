@@ -19,9 +19,9 @@ run that is interrupted is simply run again.  A second run finds nothing to do.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from warrenmq.commit_log.disk import remove_log
 from warrenmq.directory.definitions import Declared, snapshot
@@ -31,25 +31,17 @@ from warrenmq.directory.owner_lock import FILE_NAME as OWNER
 from warrenmq.directory.owner_lock import OwnerLock, ReaderLock
 from warrenmq.directory.recovery_terms import FILE_NAME as TERMS
 from warrenmq.inspect.entries import Where
-from warrenmq.inspect.inspection import UNREADABLE, Inspection
-from warrenmq.inspect.layout import RABBITMQ_TERMS, TRANSIENT
-from warrenmq.mend.changes import Changes
+from warrenmq.inspect.inspection import UNREADABLE, Inspection, VhostInspection
+from warrenmq.inspect.layout import RABBITMQ_TERMS, TRANSIENT, QueueFolder
+from warrenmq.inspect.reading import Damage
+from warrenmq.mend.changes import Change, Changes
 from warrenmq.mend.index_files import Version1, Version2
 from warrenmq.mend.living import node_of, refuse_living_rabbitmq
 from warrenmq.mend.store_files import StoreFiles
 from warrenmq.message_store.dump import CLEAN, INDEX, SUMMARY
 from warrenmq.message_store.scan import Trust
-from warrenmq.seams.disk import RealDisk
+from warrenmq.seams.disk import Disk, RealDisk
 from warrenmq.vhost.queue_folders import parse, records_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from warrenmq.inspect.inspection import VhostInspection
-    from warrenmq.inspect.layout import QueueFolder
-    from warrenmq.inspect.reading import Damage
-    from warrenmq.mend.changes import Change
-    from warrenmq.seams.disk import Disk
 
 
 @dataclass

@@ -19,23 +19,17 @@ Source: rabbit_msg_store, rabbit_msg_file; docs/reference/message-store.md#scan-
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Container, Iterator, Mapping
+from typing import NamedTuple
 
 from warrenmq.errors import CorruptFile
 from warrenmq.inspect import message
+from warrenmq.inspect.reading import File, Findings
 from warrenmq.inspect.store import by_number
-from warrenmq.mend.changes import pieces_of
+from warrenmq.mend.changes import Changes, pieces_of
 from warrenmq.message.stored import bound_to
 from warrenmq.message_store.rdq import EXTENSION, HEAD, MARKER, RABBITMQ_TEMPORARY
-from warrenmq.message_store.scan import Gap, Trust, scan
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
-
-    from warrenmq.inspect.reading import File, Findings
-    from warrenmq.mend.changes import Changes
-    from warrenmq.message_store.scan import Record
+from warrenmq.message_store.scan import Gap, Record, Trust, scan
 
 _AROUND = 9
 

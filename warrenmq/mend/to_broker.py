@@ -25,8 +25,9 @@ be obeyed once more:
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from warrenmq.directory.definitions import QueueRecord
@@ -34,7 +35,8 @@ from warrenmq.directory.layout import vhost_folder
 from warrenmq.directory.owner_lock import OwnerLock, ReaderLock
 from warrenmq.erlang.amqp_table_writer import bytes_of_properties
 from warrenmq.errors import CallerError
-from warrenmq.inspect.inspection import Inspection
+from warrenmq.inspect.inspection import Inspection, VhostInspection
+from warrenmq.inspect.layout import QueueFolder
 from warrenmq.mend.definitions import declare, have_queue
 from warrenmq.mend.ledger import Ledger
 from warrenmq.mend.living import node_of, refuse_living_rabbitmq
@@ -43,12 +45,6 @@ from warrenmq.mend.recover import QueueReport, Report, by_name, by_vhost, defini
 from warrenmq.remote import Remote
 from warrenmq.routing.delayed import is_store
 from warrenmq.seams.disk import RealDisk
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warrenmq.inspect.inspection import VhostInspection
-    from warrenmq.inspect.layout import QueueFolder
 
 LEDGER = ".recovered"
 """The suffix of the ledgers' folder, which follows the source's name unless another folder is named."""

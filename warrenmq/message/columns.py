@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import sys
 from array import array
+from collections.abc import Iterable
 from functools import reduce
 from operator import xor
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 WIDTH = 8
 """Bytes of a number."""

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warrenmq.erlang.amqp_table import properties_of_bytes
 from warrenmq.erlang.amqp_table_writer import bytes_of_properties
 from warrenmq.message.plain_properties import dict_of_plain
-from warrenmq.message.stored import encode, encode_head, encode_raw_head
+from warrenmq.message.properties import Properties
+from warrenmq.message.stored import StoredMessage, encode, encode_head, encode_raw_head
 from warrenmq.message.typed_headers import TypedHeaders
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from warrenmq.message.properties import Properties
-    from warrenmq.message.stored import StoredMessage
 
 _LONG = 1 << 31
 

@@ -21,12 +21,13 @@ A small body is part of the position, so a beta or gamma that is not APART still
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
 from operator import add, itemgetter
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
+from typing import Final, NamedTuple, TypeAlias, cast
 from zlib import crc32
 
 from warrenmq.message.columns import WIDTH, column, number, set_field, xored
@@ -41,9 +42,6 @@ from warrenmq.message.stored import (
     sealed_head,
 )
 from warrenmq.seams.disk import UNLIMITED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
 
 INDEXED = 1
 """There is an index entry."""

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from warrenmq.message.queue_message import Fetched
+from warrenmq.message.queue_message import Fetched
 
 
 def runs(seqs: Iterable[int]) -> Iterator[tuple[int, int]]:

@@ -11,13 +11,11 @@ wake-up first and looks at `active` second; the clearing empties `active` first 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from threading import Lock
-from typing import TYPE_CHECKING, Literal, get_args
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Literal, get_args
 
 Source = Literal["memory", "disk"]
 SOURCES: tuple[Source, ...] = get_args(Source)

@@ -9,11 +9,9 @@ queues page by the ratio, asks `memory_ratio`; publishers ask nothing: the alarm
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from warrenmq.seams.memory import Memory
-    from warrenmq.settings import Settings
+from warrenmq.seams.memory import Memory
+from warrenmq.settings import Settings
 
 DEFAULT_MEMORY_CHECK_INTERVAL = 1000
 """Milliseconds between two looks at the memory (RabbitMQ's constant)."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from warrenmq.node.alarms import Alarms
-
-if TYPE_CHECKING:
-    from warrenmq.seams.disk import Disk
-    from warrenmq.seams.memory import Memory
-    from warrenmq.settings import Settings
+from warrenmq.seams.disk import Disk
+from warrenmq.seams.memory import Memory
+from warrenmq.settings import Settings
 
 
 class Measured(NamedTuple):

@@ -14,18 +14,12 @@ No delivery is stamped with a time: at each look the queue notes which tags had 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from warrenmq.errors import PreconditionFailed
-from warrenmq.queue.effects import StartTimer
-from warrenmq.queue.messages import CheckAcks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from warrenmq.queue.channel_record import Consumer
-    from warrenmq.queue.effects import Effect
-    from warrenmq.queue.messages import AckDeadline
+from warrenmq.queue.channel_record import Consumer
+from warrenmq.queue.effects import Effect, StartTimer
+from warrenmq.queue.messages import AckDeadline, CheckAcks
 
 
 def handed_out_before(marks: list[tuple[int, int]], moment: int) -> int:

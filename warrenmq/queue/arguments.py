@@ -23,16 +23,14 @@ docs/reference/classic-queue.md#arguments-and-limits.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from warrenmq.errors import PreconditionFailed
 from warrenmq.message.typed_headers import TypedHeaders
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 MAX_EXPIRY = 315_360_000_000
 """Milliseconds: ten years (MAX_EXPIRY_TIMER)."""

@@ -14,17 +14,15 @@ too, to which nothing is pushed and to which none of these limits applies.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from pykka import ActorRef
 
-    from pykka import ActorRef
-
-    from warrenmq.message.queue_message import Fetched
-    from warrenmq.queue.limiter import Limiter
-    from warrenmq.queue.messages import AckDeadline, Consume, DeliveryChannel
+from warrenmq.message.queue_message import Fetched
+from warrenmq.queue.limiter import Limiter
+from warrenmq.queue.messages import AckDeadline, Consume, DeliveryChannel
 
 UNSENT_LIMIT = 200
 """Messages of one queue on their way to one client (UNSENT_MESSAGE_LIMIT)."""

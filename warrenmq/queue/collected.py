@@ -15,15 +15,11 @@ from __future__ import annotations
 from collections import deque
 from contextlib import suppress
 from itertools import repeat, starmap
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from warrenmq.message.queue_message import Publication
-from warrenmq.queue.messages import Acks, Publish
-from warrenmq.queue.unconfirmed import Promises
-
-if TYPE_CHECKING:
-    from warrenmq.queue.messages import Publisher
-    from warrenmq.queue.unconfirmed import Promise
+from warrenmq.queue.messages import Acks, Publish, Publisher
+from warrenmq.queue.unconfirmed import Promise, Promises
 
 T = TypeVar("T")
 

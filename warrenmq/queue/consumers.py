@@ -13,22 +13,18 @@ A channel that ends gives back everything that its consumers and getters hold; a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pykka import ActorRef
 
 from warrenmq.errors import AccessRefused
 from warrenmq.queue.ack_timeout import AckTimeouts, too_late
 from warrenmq.queue.channel_record import ChannelRecord, Consumer, ConsumerTurns
-from warrenmq.queue.effects import CancelLateConsumer, Demonitor, Monitor
-from warrenmq.queue.messages import ConsumerInfo
+from warrenmq.queue.effects import CancelLateConsumer, Demonitor, Effect, Monitor
+from warrenmq.queue.limiter import Limiter
+from warrenmq.queue.messages import Cancel, Consume, ConsumerInfo, Get, Waiting
+from warrenmq.queue.trace import QueueTrace
 from warrenmq.trace.events import CHANNEL_ENDED, CONSUMER_CANCELLED, CONSUMER_LAPSED
-
-if TYPE_CHECKING:
-    from pykka import ActorRef
-
-    from warrenmq.queue.effects import Effect
-    from warrenmq.queue.limiter import Limiter
-    from warrenmq.queue.messages import Cancel, Consume, Get, Waiting
-    from warrenmq.queue.trace import QueueTrace
 
 
 class QueueConsumers:

@@ -6,16 +6,13 @@ A full disk keeps them back for as long as it is full, so a drain does not wait 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from warrenmq.queue.effects import Reply, StartTimer
+from warrenmq.queue.due import Delays
+from warrenmq.queue.effects import Effect, Reply, StartTimer
+from warrenmq.queue.index_sync import IndexSync
 from warrenmq.queue.messages import CheckDrain
-
-if TYPE_CHECKING:
-    from warrenmq.queue.due import Delays
-    from warrenmq.queue.effects import Effect
-    from warrenmq.queue.index_sync import IndexSync
-    from warrenmq.queue.unconfirmed import Unconfirmed
+from warrenmq.queue.unconfirmed import Unconfirmed
 
 LOOK_EVERY = 0.1
 """Seconds between checks of whether the disk has become full."""

@@ -14,9 +14,14 @@ Source: docs/reference/classic-queue.md#dead-lettering.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from warrenmq.queue.effects import DeadLetter
+from warrenmq.backing_queue.protocol import BackingQueue
+from warrenmq.message.queue_message import Fetched
+from warrenmq.queue.effects import DeadLetter, Effect
+from warrenmq.queue.index_sync import IndexSync
+from warrenmq.queue.returns import Returns
+from warrenmq.queue.trace import QueueTrace
 from warrenmq.queue.x_death import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from warrenmq.queue_index.record import HEADER_BYTES
 from warrenmq.trace.events import (
@@ -29,16 +34,6 @@ from warrenmq.trace.events import (
     DROP_REJECTED,
     DROP_RELEASED,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warrenmq.backing_queue.protocol import BackingQueue
-    from warrenmq.message.queue_message import Fetched
-    from warrenmq.queue.effects import Effect
-    from warrenmq.queue.index_sync import IndexSync
-    from warrenmq.queue.returns import Returns
-    from warrenmq.queue.trace import QueueTrace
 
 MOST_DROPPED_AT_ONCE = 256
 """Messages that are fetched, sent on and acked together."""

@@ -12,22 +12,17 @@ So a confirmed message is in one place or in two, never in none: a crash between
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Sequence
 
+from warrenmq.backing_queue.delayed import DelayedQueue
+from warrenmq.message.queue_message import Publication
 from warrenmq.queue.arguments import QueueArguments
-from warrenmq.queue.effects import Release, StartTimer
+from warrenmq.queue.drops import QueueDrops
+from warrenmq.queue.effects import Effect, Release, StartTimer
 from warrenmq.queue.expiry_and_limits import ExpiryAndLimits
+from warrenmq.queue.index_sync import IndexSync
 from warrenmq.queue.limits import timer_delay
 from warrenmq.queue.messages import DropExpired
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
-    from warrenmq.backing_queue.delayed import DelayedQueue
-    from warrenmq.message.queue_message import Publication
-    from warrenmq.queue.drops import QueueDrops
-    from warrenmq.queue.effects import Effect
-    from warrenmq.queue.index_sync import IndexSync
 
 WINDOW = 1_024
 """Messages that are released and not answered yet."""

@@ -5,18 +5,16 @@ The process carries them out in order, after the call that left them has changed
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from pykka import ActorRef
 
-    from pykka import ActorRef
-
-    from warrenmq.backing_queue.delayed import DueMessage
-    from warrenmq.errors import Error, PreconditionFailed
-    from warrenmq.queue.messages import Deliveries, DeliveryChannel, Holder, Publisher
-    from warrenmq.queue.unconfirmed import Promise, Publication
+from warrenmq.backing_queue.delayed import DueMessage
+from warrenmq.errors import Error, PreconditionFailed
+from warrenmq.queue.messages import Deliveries, DeliveryChannel, Holder, Publisher
+from warrenmq.queue.unconfirmed import Promise, Publication
 
 
 @dataclass(slots=True)

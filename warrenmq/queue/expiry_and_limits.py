@@ -15,25 +15,18 @@ docs/reference/classic-queue.md#arguments-and-limits.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
-from warrenmq.message.queue_message import expiry_of
-from warrenmq.queue.drops import MOST_DROPPED_AT_ONCE
-from warrenmq.queue.effects import StartTimer
+from warrenmq.backing_queue.protocol import BackingQueue
+from warrenmq.message.queue_message import Fetched, Publication, expiry_of
+from warrenmq.queue.arguments import QueueArguments
+from warrenmq.queue.drops import MOST_DROPPED_AT_ONCE, QueueDrops
+from warrenmq.queue.effects import Effect, StartTimer
+from warrenmq.queue.index_sync import IndexSync
 from warrenmq.queue.limits import Limits, expired, expiries, fresh, sizes_of, surplus, timer_delay
 from warrenmq.queue.messages import DropExpired
 from warrenmq.queue.x_death import EXPIRED, MAXLEN
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from warrenmq.backing_queue.protocol import BackingQueue
-    from warrenmq.message.queue_message import Fetched, Publication
-    from warrenmq.queue.arguments import QueueArguments
-    from warrenmq.queue.drops import QueueDrops
-    from warrenmq.queue.effects import Effect
-    from warrenmq.queue.index_sync import IndexSync
 
 
 class ExpiryAndLimits:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from warrenmq.erlang.amqp_table import properties_of_bytes
 from warrenmq.erlang.amqp_table_writer import bytes_of_properties
 from warrenmq.message.plain_properties import dict_of_plain, properties_as_plain
+from warrenmq.message.properties import Properties
+from warrenmq.message.stored import StoredMessage
 from warrenmq.queue.x_death import REJECTED, Death, with_death
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from warrenmq.message.properties import Properties
-    from warrenmq.message.stored import StoredMessage
 
 
 def after_failure(

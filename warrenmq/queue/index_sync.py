@@ -16,20 +16,16 @@ it was given, and when less is free than the publishes at hand need (DiskRoom in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from warrenmq.errors import ResourceError
-from warrenmq.queue.effects import AskForRoom, CancelTimer, StartTimer
+from warrenmq.log import Log
+from warrenmq.queue.effects import AskForRoom, CancelTimer, Effect, StartTimer
 from warrenmq.queue.messages import DeliverAgain, Idle, SyncTimeout
 from warrenmq.seams.disk import FULL, is_full, is_short_of_descriptors, lack_of
 from warrenmq.seams.memory import no_memory
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from warrenmq.log import Log
-    from warrenmq.queue.effects import Effect
-    from warrenmq.settings import Settings
+from warrenmq.settings import Settings
 
 DISK_RETRY = 1.0
 """Seconds between attempts to write while the disk is full, or to read while it fails."""

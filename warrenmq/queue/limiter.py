@@ -15,12 +15,10 @@ It sends nothing: a call that makes room returns the queues that are to be sent 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import Any
 
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from pykka import ActorRef
+from pykka import ActorRef
 
 
 class Limiter:

@@ -7,15 +7,11 @@ bytes of their bodies.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from warrenmq.message.queue_message import body_size, expiry_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from warrenmq.message.queue_message import Message
+from warrenmq.message.queue_message import Message, body_size, expiry_of
 
 SOONER = 1_000
 """Microseconds by which a head has to expire sooner for the timer to be set anew."""

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from pykka import ActorRef
+
+from warrenmq.backing_queue.parts import QueueMemory
 from warrenmq.errors import PreconditionFailed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from pykka import ActorRef
-
-    from warrenmq.backing_queue.parts import QueueMemory
-    from warrenmq.message.queue_message import Fetched, Publication
-    from warrenmq.queue.arguments import QueueArguments
-    from warrenmq.queue.limiter import Limiter
-    from warrenmq.queue.unconfirmed import Promise
-
+from warrenmq.message.queue_message import Fetched, Publication
+from warrenmq.queue.arguments import QueueArguments
+from warrenmq.queue.limiter import Limiter
+from warrenmq.queue.unconfirmed import Promise
 
 DELETED = "the queue was deleted before the message was safe"
 """Reason of a nack; a channel sends a confirm for it, as RabbitMQ does: a message of a deleted queue cannot be lost."""

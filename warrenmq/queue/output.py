@@ -6,28 +6,42 @@ messages that leave without a consumer go through queue/drops.py.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-from warrenmq.queue.effects import Deliver, LastConsumerGone, RefuseCall, Reply, ResumeQueues, SendAfter
-from warrenmq.queue.messages import Acks, Cancel, Consume, Deliveries, GetTimeout, Got
+from pykka import ActorRef
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pykka import ActorRef
-
-    from warrenmq.backing_queue.protocol import BackingQueue
-    from warrenmq.message.queue_message import Fetched
-    from warrenmq.queue.channel_record import ChannelRecord, Consumer
-    from warrenmq.queue.consumers import QueueConsumers
-    from warrenmq.queue.drops import QueueDrops
-    from warrenmq.queue.effects import Effect
-    from warrenmq.queue.expiry_and_limits import ExpiryAndLimits
-    from warrenmq.queue.index_sync import IndexSync
-    from warrenmq.queue.messages import Ack, Get, Reject, Waiting
-    from warrenmq.queue.queue_expiry import QueueExpiry
-    from warrenmq.queue.returns import Returns
-    from warrenmq.queue.trace import QueueTrace
+from warrenmq.backing_queue.protocol import BackingQueue
+from warrenmq.message.queue_message import Fetched
+from warrenmq.queue.channel_record import ChannelRecord, Consumer
+from warrenmq.queue.consumers import QueueConsumers
+from warrenmq.queue.drops import QueueDrops
+from warrenmq.queue.effects import (
+    Deliver,
+    Effect,
+    LastConsumerGone,
+    RefuseCall,
+    Reply,
+    ResumeQueues,
+    SendAfter,
+)
+from warrenmq.queue.expiry_and_limits import ExpiryAndLimits
+from warrenmq.queue.index_sync import IndexSync
+from warrenmq.queue.messages import (
+    Ack,
+    Acks,
+    Cancel,
+    Consume,
+    Deliveries,
+    Get,
+    GetTimeout,
+    Got,
+    Reject,
+    Waiting,
+)
+from warrenmq.queue.queue_expiry import QueueExpiry
+from warrenmq.queue.returns import Returns
+from warrenmq.queue.trace import QueueTrace
 
 
 class QueueOutput:

@@ -10,23 +10,18 @@ and #t13.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from warrenmq.backing_queue.protocol import BackingQueue
 from warrenmq.errors import Nacked
 from warrenmq.message.stored import encode
-from warrenmq.queue.effects import DeadLetter, GrantCredit, Refuse
+from warrenmq.queue.arguments import QueueArguments
+from warrenmq.queue.effects import DeadLetter, Effect, GrantCredit, Refuse
 from warrenmq.queue.limits import Limits, fitting
 from warrenmq.queue.messages import Publish
+from warrenmq.queue.trace import QueueTrace
+from warrenmq.queue.unconfirmed import Promise
 from warrenmq.queue.x_death import MAXLEN
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from warrenmq.backing_queue.protocol import BackingQueue
-    from warrenmq.queue.arguments import QueueArguments
-    from warrenmq.queue.effects import Effect
-    from warrenmq.queue.trace import QueueTrace
-    from warrenmq.queue.unconfirmed import Promise
 
 FULL = "the queue has reached its length limit"
 

@@ -8,28 +8,22 @@ When less is free on the disk than the publishes at hand need, they are refused 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from warrenmq.backing_queue.protocol import BackingQueue
 from warrenmq.errors import Blocked
-from warrenmq.queue.effects import AskForRoom, GrantCredit, Refuse, Settle
-from warrenmq.queue.unconfirmed import UNANSWERED, Promises
-from warrenmq.seams.disk import UNLIMITED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warrenmq.backing_queue.protocol import BackingQueue
-    from warrenmq.log import Log
-    from warrenmq.queue.effects import Effect
-    from warrenmq.queue.expiry_and_limits import ExpiryAndLimits
-    from warrenmq.queue.index_sync import IndexSync
-    from warrenmq.queue.messages import Publish, Publisher
-    from warrenmq.queue.trace import QueueTrace
-    from warrenmq.queue.unconfirmed import Publication, Unconfirmed
-    from warrenmq.seams.disk import Disk
+from warrenmq.log import Log
+from warrenmq.queue.effects import AskForRoom, Effect, GrantCredit, Refuse, Settle
+from warrenmq.queue.expiry_and_limits import ExpiryAndLimits
+from warrenmq.queue.index_sync import IndexSync
+from warrenmq.queue.messages import Publish, Publisher
+from warrenmq.queue.trace import QueueTrace
+from warrenmq.queue.unconfirmed import UNANSWERED, Promises, Publication, Unconfirmed
+from warrenmq.seams.disk import UNLIMITED, Disk
 
 BATCH = 64
 """Messages that are taken in at once while mail keeps coming; fewer wait for the empty mailbox."""

@@ -7,14 +7,9 @@ finds consumers is not set again before the last of them has gone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from warrenmq.queue.effects import CancelTimer, DeleteUnused, StartTimer
+from warrenmq.queue.consumers import QueueConsumers
+from warrenmq.queue.effects import CancelTimer, DeleteUnused, Effect, StartTimer
 from warrenmq.queue.messages import MaybeExpire
-
-if TYPE_CHECKING:
-    from warrenmq.queue.consumers import QueueConsumers
-    from warrenmq.queue.effects import Effect
 
 
 class QueueExpiry:

@@ -11,15 +11,10 @@ reports once before), and one that does not page by the monitor's target never d
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from warrenmq.backing_queue.paging import INFINITE
-from warrenmq.queue.effects import ReportDuration, StartTimer
+from warrenmq.backing_queue.protocol import BackingQueue
+from warrenmq.queue.effects import Effect, ReportDuration, StartTimer
 from warrenmq.queue.messages import BumpReduceMemoryUse, UpdateRamDuration
-
-if TYPE_CHECKING:
-    from warrenmq.backing_queue.protocol import BackingQueue
-    from warrenmq.queue.effects import Effect
 
 UPDATE_INTERVAL = 5.0
 """Seconds (RAM_DURATION_UPDATE_INTERVAL)."""

@@ -13,16 +13,11 @@ cut perhaps the last counts, which then are lower than they were.  A record whos
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from struct import Struct
-from typing import TYPE_CHECKING
 from zlib import crc32
 
-from warrenmq.seams.disk import lack_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from warrenmq.seams.disk import Disk
+from warrenmq.seams.disk import Disk, lack_of
 
 NAME = ".delivery-counts"
 _PAIR, _RECORD = Struct(">QI"), Struct(">QII")

@@ -13,17 +13,13 @@ delivered and not settled when the owner's process died did not come back: nobod
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
 
 from warrenmq.message.header_changes import encoded_with_headers
+from warrenmq.message.queue_message import Fetched
 from warrenmq.message.stored import decode
+from warrenmq.queue.return_counts import ReturnCounts
 from warrenmq.queue_index.record import HEADER_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from warrenmq.message.queue_message import Fetched
-    from warrenmq.queue.return_counts import ReturnCounts
 
 X_DELIVERY_COUNT = "x-delivery-count"
 

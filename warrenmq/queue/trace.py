@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from warrenmq.message.queue_message import checksum_of
+from pykka import ActorRef
+
+from warrenmq.message.queue_message import Fetched, checksum_of
+from warrenmq.message.queue_message import Publication as Published
 from warrenmq.message.runs import delivery_runs, message_runs, owned_runs, publication_runs, runs, tagged_runs
+from warrenmq.queue.arguments import QueueArguments
+from warrenmq.queue.channel_record import Consumer
+from warrenmq.queue.messages import Ack, Reject
+from warrenmq.queue.unconfirmed import Publication
+from warrenmq.queue_index.v1.recovery import Found
 from warrenmq.trace import events
 from warrenmq.trace.events import (
     CLEAN,
@@ -35,21 +44,8 @@ from warrenmq.trace.events import (
     WRITTEN,
     is_checked,
 )
+from warrenmq.trace.recorder import ActorTrace
 from warrenmq.trace.writers import writer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from pykka import ActorRef
-
-    from warrenmq.message.queue_message import Fetched
-    from warrenmq.message.queue_message import Publication as Published
-    from warrenmq.queue.arguments import QueueArguments
-    from warrenmq.queue.channel_record import Consumer
-    from warrenmq.queue.messages import Ack, Reject
-    from warrenmq.queue.unconfirmed import Publication
-    from warrenmq.queue_index.v1.recovery import Found
-    from warrenmq.trace.recorder import ActorTrace
 
 _write_recv, _write_publish = writer(events.Recv), writer(events.Publish)
 _write_confirm, _write_on_disk = writer(events.Confirm), writer(events.OnDisk)

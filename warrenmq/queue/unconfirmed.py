@@ -13,10 +13,8 @@ The answer goes out with the last part, in whatever order they come
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from typing import Protocol, TypeAlias
 
 
 class Promise(Protocol):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from warrenmq.queue_index.v1 import walk as version_1
 from warrenmq.queue_index.v2 import qi, qs
 from warrenmq.queue_index.v2 import walk as version_2
-
-if TYPE_CHECKING:
-    from warrenmq.seams.disk import Disk
-    from warrenmq.settings import Settings
+from warrenmq.seams.disk import Disk
+from warrenmq.settings import Settings
 
 
 class Contents(NamedTuple):

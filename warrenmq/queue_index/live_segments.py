@@ -7,12 +7,10 @@ segment has.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from warrenmq.message.runs import runs
-
-if TYPE_CHECKING:
-    from warrenmq.seams.disk import Disk
+from warrenmq.seams.disk import Disk
 
 
 class Counted(Protocol):

@@ -8,21 +8,18 @@ message that is not in a store is not needed; traces name it by its queue and se
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from warrenmq.directory.damage_log import DamageLog
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from warrenmq.directory.recovery_terms import Terms
-    from warrenmq.queue_index.v1.walk import WalkedV1
-    from warrenmq.queue_index.v2.walk import WalkedV2
-    from warrenmq.seams.disk import Disk, File
-    from warrenmq.settings import Settings
-    from warrenmq.trace.events import Trigger
-    from warrenmq.trace.recorder import ActorTrace
+from warrenmq.directory.recovery_terms import Terms
+from warrenmq.queue_index.v1.walk import WalkedV1
+from warrenmq.queue_index.v2.walk import WalkedV2
+from warrenmq.seams.disk import Disk, File
+from warrenmq.settings import Settings
+from warrenmq.trace.events import Trigger
+from warrenmq.trace.recorder import ActorTrace
 
 Synced = tuple[int, int] | None
 """Bytes and records that a sync made safe; None = it wrote nothing."""

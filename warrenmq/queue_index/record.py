@@ -17,17 +17,15 @@ Source: rabbit_queue_index, docs/reference/classic-queue.md#constants-of-version
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
 from operator import xor
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import crc32
 
 from warrenmq.message.stored import CHECKED_FROM, ERLANG_TERM, FRONT, MASK, SEALED, bin_header, problem_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 HEADER = Struct(">16sQII")
 HEADER_BYTES = HEADER.size

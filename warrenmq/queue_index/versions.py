@@ -25,9 +25,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from warrenmq.queue_index.protocol import Walked
+from warrenmq.queue_index.protocol import Index, Opening, Walked
 from warrenmq.queue_index.record import ID_BYTES
 from warrenmq.queue_index.v1.index import QueueIndex
 from warrenmq.queue_index.v1.journal import FILE_NAME
@@ -38,12 +37,9 @@ from warrenmq.queue_index.v2 import qi, qs
 from warrenmq.queue_index.v2.index import QueueIndexV2
 from warrenmq.queue_index.v2.segment_files import NO_ID
 from warrenmq.queue_index.v2.walk import walk as walk_version_2
+from warrenmq.seams.disk import Disk
+from warrenmq.settings import Settings
 from warrenmq.trace.events import Trigger
-
-if TYPE_CHECKING:
-    from warrenmq.queue_index.protocol import Index, Opening
-    from warrenmq.seams.disk import Disk
-    from warrenmq.settings import Settings
 
 MOVED_TOGETHER = 2_048
 """Sequence ids that are moved between two syncs."""

@@ -14,11 +14,9 @@ Source: rabbit_exchange_type_delayed_message and rabbit_delayed_message_utils of
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any
 
 X_DELAYED_MESSAGE = "x-delayed-message"
 X_DELAYED_TYPE = "x-delayed-type"

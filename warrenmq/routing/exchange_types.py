@@ -13,17 +13,13 @@ never changes, and is replaced with one assignment.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
-from warrenmq.routing.declared import Destination
+from warrenmq.routing.declared import Binding, Destination, ExchangeSpec
 from warrenmq.routing.delayed import X_DELAYED_MESSAGE, X_DELAYED_TYPE, delay_of, store_of
 from warrenmq.routing.headers import HeadersMatch, comparable
 from warrenmq.routing.topic import TopicTrie
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from warrenmq.routing.declared import Binding, ExchangeSpec
 
 
 class ExchangeType(ABC):

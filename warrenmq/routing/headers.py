@@ -16,12 +16,10 @@ type with it, so there 1 is not 1.0, and a table's order counts.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any
 
 X_MATCH = "x-match"
 MODES = ("all", "any", "all-with-x", "any-with-x")

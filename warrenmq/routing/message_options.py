@@ -6,12 +6,10 @@ For Python's publishers and for AMQP clients alike; the refusals carry RabbitMQ'
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from warrenmq.errors import PreconditionFailed
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _LONGEST = 315_360_000_000
 """Milliseconds: ten years (MAX_EXPIRY_TIMER)."""

@@ -18,14 +18,12 @@ found at its beginning, and the change puts another dict in its place.)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 from warrenmq.errors import AccessRefused, NotFound
 from warrenmq.routing.declared import PREDECLARED, Binding, Destination, ExchangeSpec
 from warrenmq.routing.exchange_types import Direct, ExchangeType, Fanout, new_type
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 ROUTES_KEPT = 1 << 12
 """Results of walks that are kept; publishers with more routing keys than this begin anew."""

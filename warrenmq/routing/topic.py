@@ -17,10 +17,7 @@ that never change; new branches are complete before they are linked in.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from warrenmq.routing.declared import Destination
+from warrenmq.routing.declared import Destination
 
 ONE, MANY = "*", "#"
 

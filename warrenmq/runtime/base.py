@@ -10,32 +10,27 @@ from __future__ import annotations
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from itertools import count
 from sys import is_finalizing
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from pykka import Actor, ActorDeadError, ActorRef, ActorRegistry
 
 from warrenmq.errors import ForkedProcess
 from warrenmq.runtime.calls import From
+from warrenmq.runtime.inbox import Inbox
 from warrenmq.runtime.life import Boot, inbox_of
 from warrenmq.runtime.messages import Call, Exit, Traced
 from warrenmq.runtime.plain import supervised
 from warrenmq.runtime.reasons import NO_PROC, SHUTDOWN, CallFailed, in_words
-from warrenmq.runtime.seams import PerThread
+from warrenmq.runtime.seams import Channel, Event, Lock, Own, PerThread, Suspension
 from warrenmq.runtime.shortage import shortage
+from warrenmq.runtime.system import Living
 from warrenmq.runtime.thread_event import check_interpreter
 from warrenmq.trace.events import Send, Undelivered
+from warrenmq.trace.recorder import ActorTrace, Recorder
 from warrenmq.trace.writers import writer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warrenmq.runtime.inbox import Inbox
-    from warrenmq.runtime.seams import Channel, Event, Lock, Own, Suspension
-    from warrenmq.runtime.system import Living
-    from warrenmq.trace.recorder import ActorTrace, Recorder
 
 _write_send, _write_undelivered = writer(Send), writer(Undelivered)
 

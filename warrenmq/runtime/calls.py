@@ -8,17 +8,13 @@ was handling the request then: the server marks it with `begin`, and with `park`
 from __future__ import annotations
 
 from queue import Empty
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pykka import Timeout
+from pykka import Future, Timeout
 
+from warrenmq.runtime.closable import Closable
 from warrenmq.runtime.reasons import CallFailed
-
-if TYPE_CHECKING:
-    from pykka import Future
-
-    from warrenmq.runtime.closable import Closable
-    from warrenmq.runtime.seams import Channel
+from warrenmq.runtime.seams import Channel
 
 NO_REPLY = object()
 """Returned by a `handle_call` that will answer later, with `sender.reply`."""

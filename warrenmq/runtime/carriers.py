@@ -9,13 +9,11 @@ carrier may have begun in a third one's frames: so that nobody ends in a Recursi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from threading import local
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from greenlet import GreenletExit, getcurrent, greenlet  # type: ignore[import-untyped]
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _MOST_IDLE = 64
 

@@ -13,13 +13,11 @@ that calls `notify_closed`, or, after it, in the thread that registers them: kee
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from warrenmq.log import Log
 from warrenmq.runtime.reasons import KILLED, Killed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 log = Log("warrenmq.runtime")
 

@@ -17,11 +17,10 @@ Sender and receiver of a pair must use the same CreditSpec.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     Grants = list[tuple[Hashable, int]]
 
 

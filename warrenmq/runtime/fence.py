@@ -9,14 +9,11 @@ Guarantees: once `cut_off` has returned no guarded write is in progress, and non
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, NoReturn
+from types import TracebackType
+from typing import NoReturn
 
 from warrenmq.errors import Fenced
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from warrenmq.runtime.seams import Lock
+from warrenmq.runtime.seams import Lock
 
 
 class Fence:

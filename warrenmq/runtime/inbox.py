@@ -18,17 +18,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from queue import Empty
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warrenmq.runtime.closable import ALIVE, Closable
+from warrenmq.runtime.fence import Fence
+from warrenmq.runtime.messages import Exit
 from warrenmq.runtime.reasons import KILLED
-
-if TYPE_CHECKING:
-    from warrenmq.runtime.fence import Fence
-    from warrenmq.runtime.messages import Exit
-    from warrenmq.runtime.seams import Channel
-    from warrenmq.runtime.system import System
-    from warrenmq.trace.recorder import ActorTrace
+from warrenmq.runtime.seams import Channel
+from warrenmq.runtime.system import System
+from warrenmq.trace.recorder import ActorTrace
 
 
 class Letter:

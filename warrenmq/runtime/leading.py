@@ -20,9 +20,9 @@ Source: the Leader/Followers pattern (Schmidt, Stal, Rohnert, Buschmann: Pattern
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from warrenmq.errors import ResourceError
 from warrenmq.runtime.helper import ALONE, MOST_MINE, Helper
@@ -30,9 +30,6 @@ from warrenmq.runtime.shortage import no_thread
 from warrenmq.runtime.thread_start import start_thread
 from warrenmq.runtime.workers import BATCH, MISSING, SLICE, Cell, here
 from warrenmq.seams.blocking import tell
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 class Baton:

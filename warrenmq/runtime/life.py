@@ -6,26 +6,21 @@ own marks, and only then the callbacks: a supervisor that hears of the end finds
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pykka import ActorRegistry
+from pykka import ActorRef, ActorRegistry
 
 from warrenmq.runtime.closable import ALIVE, log
+from warrenmq.runtime.inbox import Inbox
 from warrenmq.runtime.messages import Exit
 from warrenmq.runtime.reasons import KILLED, NORMAL, CallFailed, Killed, is_normal
+from warrenmq.runtime.seams import Channel
+from warrenmq.runtime.system import System
 from warrenmq.trace.events import ActorStart, ActorStop, Reason
+from warrenmq.trace.recorder import ActorTrace
 from warrenmq.trace.writers import writer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-
-    from pykka import ActorRef
-
-    from warrenmq.runtime.inbox import Inbox
-    from warrenmq.runtime.seams import Channel
-    from warrenmq.runtime.system import System
-    from warrenmq.trace.recorder import ActorTrace
 
 _write_start, _write_stop = writer(ActorStart), writer(ActorStop)
 

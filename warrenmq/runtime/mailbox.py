@@ -11,26 +11,23 @@ go beside it, so that they are first in line; a timer's message joins the end of
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from queue import Empty
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pykka.messages import ProxyCall, ProxyGetAttr, ProxySetAttr
 
 from warrenmq.runtime.calls import FutureFrom
 from warrenmq.runtime.closable import ALIVE, log
+from warrenmq.runtime.fence import Fence
 from warrenmq.runtime.inbox import CLOSED, NO_MAIL, WAKE, Inbox, Letter, sign
 from warrenmq.runtime.messages import Call, Down, Exit, Info, ProxyRequest, Traced
 from warrenmq.runtime.reasons import Killed
+from warrenmq.runtime.system import System
 from warrenmq.trace.events import Undelivered
+from warrenmq.trace.recorder import ActorTrace
 from warrenmq.trace.writers import writer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warrenmq.runtime.fence import Fence
-    from warrenmq.runtime.system import System
-    from warrenmq.trace.recorder import ActorTrace
 
 _write_undelivered = writer(Undelivered)
 

@@ -6,12 +6,11 @@ A cast travels bare, so that it costs nothing; only with tracing on is it wrappe
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from pykka import ActorRef
+from pykka import ActorRef
 
-    from warrenmq.runtime.calls import From
+from warrenmq.runtime.calls import From
 
 
 @dataclass(slots=True)

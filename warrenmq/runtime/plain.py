@@ -10,26 +10,21 @@ from __future__ import annotations
 
 import sys
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any
 
-from pykka import Actor, ActorDeadError
+from pykka import Actor, ActorDeadError, ActorRef
 
+from warrenmq.runtime.calls import From
 from warrenmq.runtime.fence import Fence
 from warrenmq.runtime.inbox import CLOSED, WAKE, Inbox, Letter
 from warrenmq.runtime.life import ActorLife, Boot
 from warrenmq.runtime.messages import Call, Exit, Traced
 from warrenmq.runtime.reasons import NORMAL
+from warrenmq.runtime.system import System
 from warrenmq.trace.events import Recv, Undelivered
+from warrenmq.trace.recorder import ActorTrace
 from warrenmq.trace.writers import writer
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from pykka import ActorRef
-
-    from warrenmq.runtime.calls import From
-    from warrenmq.runtime.system import System
-    from warrenmq.trace.recorder import ActorTrace
 
 _write_recv, _write_undelivered = writer(Recv), writer(Undelivered)
 

@@ -5,12 +5,14 @@ Plain Pykka actors keep a thread each, as they expect.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from pykka import ActorRegistry
+from pykka import ActorRef, ActorRegistry
 
 from warrenmq.errors import ResourceError
+from warrenmq.runtime.base import Name
 from warrenmq.runtime.helper import Helper
 from warrenmq.runtime.life import inbox_of
 from warrenmq.runtime.server import Server
@@ -19,13 +21,6 @@ from warrenmq.runtime.threads import Threads
 from warrenmq.runtime.waiting import Channel, Event
 from warrenmq.runtime.wheel import TICK_NS, Wheel
 from warrenmq.runtime.workers import Cell, here
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pykka import ActorRef
-
-    from warrenmq.runtime.base import Name
 
 
 class PoolStats(NamedTuple):

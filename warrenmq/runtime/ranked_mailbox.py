@@ -8,20 +8,16 @@ Assumption.  Only the owner adds to the lanes; after the end any drain may take 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Mapping
 from queue import Empty
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warrenmq.runtime.closable import ALIVE
+from warrenmq.runtime.fence import Fence
 from warrenmq.runtime.inbox import CLOSED, NO_MAIL, WAKE, Letter
 from warrenmq.runtime.mailbox import DRY, PARK, Mailbox
 from warrenmq.runtime.messages import Call, Info, ProxyRequest, Traced, unwrapped
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from warrenmq.runtime.fence import Fence
-    from warrenmq.runtime.system import System
-
+from warrenmq.runtime.system import System
 
 _WRAPPERS = frozenset({Traced, Info, Call})
 

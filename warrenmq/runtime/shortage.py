@@ -7,15 +7,12 @@ refused with ResourceError, and everything that runs already goes on.
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from time import sleep
-from typing import TYPE_CHECKING
 
 from warrenmq.errors import ResourceError
 from warrenmq.seams.disk import is_short_of_descriptors, lack_of
 from warrenmq.seams.memory import no_memory
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _ERRNOS = frozenset({errno.ENOMEM, errno.EAGAIN})
 _OF_THREADS = frozenset({"can't start new thread", "can't allocate lock"})

@@ -11,12 +11,11 @@ from __future__ import annotations
 import signal as _names
 import threading
 from _signal import getsignal, signal  # type: ignore[import-not-found]  # those of `signal` make enums: 3 us a call
+from collections.abc import Callable
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType, TracebackType
-
     Handler = Callable[[int, FrameType | None], object]
 
 _MAY_RAISE = tuple(

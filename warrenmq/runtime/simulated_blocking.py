@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from collections.abc import Callable
 from queue import Empty, Full
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pykka import Future, Timeout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-
     from warrenmq.runtime.scheduler import Scheduler, Task
 
 T = TypeVar("T")

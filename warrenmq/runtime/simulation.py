@@ -14,14 +14,16 @@ The limits of simulation are listed in docs/runtime.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 from random import Random
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import WeakSet
 
 from pykka import Actor, ActorRef, ActorRegistry
 
-from warrenmq.runtime.base import Runtime
+from warrenmq.runtime.base import Name, Runtime
 from warrenmq.runtime.life import inbox_of
 from warrenmq.runtime.reasons import KILLED, Killed
 from warrenmq.runtime.scheduler import Scheduler
@@ -35,10 +37,6 @@ from warrenmq.runtime.simulated_blocking import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-
-    from warrenmq.runtime.base import Name
     from warrenmq.runtime.scheduler import Task
 
 T = TypeVar("T")

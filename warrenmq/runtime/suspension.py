@@ -14,10 +14,8 @@ Erlang's processes wait for less than a thread anyway.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from warrenmq.runtime.workers import Cell
+from warrenmq.runtime.workers import Cell
 
 
 class PooledSuspension:

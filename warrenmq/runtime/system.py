@@ -6,15 +6,13 @@ know it by these protocols.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Hashable
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+from pykka import ActorRef
 
-    from pykka import ActorRef
-
-    from warrenmq.runtime.seams import Channel, Lock
-    from warrenmq.trace.recorder import Recorder
+from warrenmq.runtime.seams import Channel, Lock
+from warrenmq.trace.recorder import Recorder
 
 
 class Living(Protocol):

@@ -7,14 +7,12 @@ then whoever sets the event, the process of a queue, waits for ever.  Here a wai
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from sys import is_finalizing
 from time import monotonic
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from warrenmq.errors import BrokerClosed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 T = TypeVar("T")
 

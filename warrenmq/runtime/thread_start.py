@@ -11,11 +11,8 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _LOOK = 0.05
 """Seconds between two looks whether a thread that has not said that it runs is dead."""

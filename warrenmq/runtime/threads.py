@@ -6,10 +6,11 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pykka import ActorRegistry
+from pykka import ActorRef, ActorRegistry
 
 from warrenmq import forks
 from warrenmq.errors import CallerError
@@ -18,11 +19,6 @@ from warrenmq.runtime.inbox import Inbox
 from warrenmq.runtime.shortage import no_thread
 from warrenmq.runtime.thread_event import ThreadEvent
 from warrenmq.runtime.thread_start import start_thread
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pykka import ActorRef
 
 
 def _check_gil() -> None:

@@ -22,18 +22,16 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
+from collections.abc import Iterator
 from queue import Empty
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from warrenmq.runtime.helper import Helper
 from warrenmq.runtime.signals import PutOff
 from warrenmq.runtime.thread_event import ThreadEvent, check_interpreter, new_bell
 from warrenmq.runtime.workers import BATCH, MISSING, Cell, Runner, here, wake
 from warrenmq.seams.blocking import tell
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LEAST_HELPING_WAIT = 1.0
 """Seconds: a wait with a limit below it does not help."""

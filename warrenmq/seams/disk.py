@@ -17,21 +17,17 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from operator import attrgetter
 from resource import RLIM_INFINITY, RLIMIT_FSIZE, getrlimit
 from time import sleep
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from warrenmq import forks
 from warrenmq.seams.blocking import THIS_THREAD
-from warrenmq.seams.descriptors import SystemDescriptors
+from warrenmq.seams.descriptors import Descriptors, SystemDescriptors
 from warrenmq.seams.syncs import SYNCS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from warrenmq.seams.descriptors import Descriptors
 
 _datasync = getattr(os, "fdatasync", os.fsync)  # macOS has only fsync
 _sync_file_range = getattr(ctypes.CDLL(None), "sync_file_range", None)  # Linux only

@@ -12,14 +12,12 @@ would hang the supervisor that cuts it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from contextlib import AbstractContextManager
-
-    from warrenmq.seams.disk import Disk, File, Waiter, Write
+from warrenmq.seams.disk import Disk, File, Waiter, Write
 
 
 class Fence(Protocol):

@@ -16,15 +16,13 @@ import ctypes
 import mmap
 import os
 import resource
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from warrenmq.errors import ResourceError
 from warrenmq.seams.disk import is_short_of_descriptors
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LARGE = 1 << 20
 """Bytes of messages above which it is worth looking whether there is room for them."""

@@ -11,14 +11,9 @@ checksum, which a RabbitMQ has left, is taken for damaged if it has UNREADABLE i
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
-from warrenmq.seams.disk import ReadFailed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from warrenmq.seams.disk import Disk, SalvagedFile
+from warrenmq.seams.disk import Disk, ReadFailed, SalvagedFile
 
 UNREADABLE = bytes.fromhex("f7c1e59ab3d486ff92e8bd71ca5ff3a6")
 """These stand for bytes that cannot be read, again and again."""

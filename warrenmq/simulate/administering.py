@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from warrenmq.errors import Error, Nacked, Returned
 from warrenmq.simulate.messages import PromiseBroken
+from warrenmq.simulate.script import Step
+from warrenmq.simulate.session import Session
 from warrenmq.simulate.topology import POLICIES
-
-if TYPE_CHECKING:
-    from warrenmq.simulate.script import Step
-    from warrenmq.simulate.session import Session
-
 
 _ANSWERED = 60.0
 """Seconds within which every publish is answered."""

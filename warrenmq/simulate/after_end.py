@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from warrenmq.errors import NotFound
 from warrenmq.simulate.messages import PromiseBroken
+from warrenmq.simulate.session import Session
 from warrenmq.simulate.topology import ARGUMENTS, POLICED, POLICIES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from warrenmq.simulate.session import Session
-
 
 _RECOVERED = 1.0
 """Seconds in which a vhost has recovered."""

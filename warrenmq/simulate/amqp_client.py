@@ -7,6 +7,7 @@ The channel is in confirm mode.  No thread reads for the client: it looks at wha
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from queue import Empty
@@ -22,15 +23,13 @@ from warrenmq.amqp.connection.messages import Disconnected, Received
 from warrenmq.amqp.connection.process import ConnectionProcess
 from warrenmq.amqp.net.transport import Peer
 from warrenmq.amqp.node import Node, ServedVhost
+from warrenmq.broker.broker import Broker
 from warrenmq.errors import Error, Nacked
+from warrenmq.message.properties import Properties
+from warrenmq.runtime import Channel as Mail
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from random import Random
-
-    from warrenmq.broker.broker import Broker
-    from warrenmq.message.properties import Properties
-    from warrenmq.runtime import Channel as Mail
 
 PATIENCE = 60.0
 """Seconds of virtual time in which a method must be answered."""

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from warrenmq.errors import Blocked, Error, Nacked
+from warrenmq.settings import Settings
 from warrenmq.simulate.administering import Administering
 from warrenmq.simulate.ends import Ends
 from warrenmq.simulate.publishing import Publishing
 from warrenmq.simulate.receiving import Receiving
-from warrenmq.simulate.script import VERBS
+from warrenmq.simulate.script import VERBS, Script, Step
 from warrenmq.simulate.session import Session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from warrenmq.settings import Settings
-    from warrenmq.simulate.script import Script, Step
-    from warrenmq.testing import SimulatedMachine
+from warrenmq.testing import SimulatedMachine
 
 _ARRIVED = 0.3
 """Seconds after which a dead letter is where it goes, unless the disk is full."""

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from warrenmq.actors.vhost.vhost import queue_name
+from warrenmq.settings import Settings
 from warrenmq.simulate.after_end import check_queues, check_reopened
-from warrenmq.simulate.script import QUEUES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from warrenmq.settings import Settings
-    from warrenmq.simulate.publishing import Publishing
-    from warrenmq.simulate.script import Step
-    from warrenmq.simulate.session import Session
-    from warrenmq.testing import SimulatedMachine
+from warrenmq.simulate.publishing import Publishing
+from warrenmq.simulate.script import QUEUES, Step
+from warrenmq.simulate.session import Session
+from warrenmq.testing import SimulatedMachine
 
 _ACKED = 1.5
 """Seconds after which an ack is on disk: 200 ms, and what a slow disk takes."""

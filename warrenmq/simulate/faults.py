@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from warrenmq.simulate.script import Step
+from warrenmq.testing import SimulatedMachine
 from warrenmq.testing.machine import DATA
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warrenmq.simulate.script import Step
-    from warrenmq.testing import SimulatedMachine
 
 _USED = 0, 1 << 34, 3 << 31
 """Bytes of memory: none, more than the watermark of any simulated machine, and enough below it for queues to page."""

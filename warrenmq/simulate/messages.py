@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from math import inf
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from warrenmq.actors.sending.confirms import Confirm
-    from warrenmq.simulate.amqp_client import AmqpConfirm
+from warrenmq.actors.sending.confirms import Confirm
+from warrenmq.simulate.amqp_client import AmqpConfirm
 
 MAIN = 0
 """The number of the publisher that is the script itself; bursts have numbers of their own."""

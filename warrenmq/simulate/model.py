@@ -20,13 +20,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING
 
-from warrenmq.simulate.messages import MAIN, Copy, PromiseBroken, State, number_of
+from warrenmq.simulate.messages import MAIN, Copy, Message, PromiseBroken, State, number_of
 from warrenmq.simulate.topology import DEAD_LETTER, LENGTH
-
-if TYPE_CHECKING:
-    from warrenmq.simulate.messages import Message
 
 
 @dataclass(slots=True)

@@ -9,12 +9,11 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from warrenmq.replay.spark.jobs import described
 from warrenmq.simulate.fleet import Task, do
+from warrenmq.simulate.run import Outcome
 from warrenmq.simulate.table import SCHEMA, batch_of, outcomes_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from warrenmq.simulate.run import Outcome
 
 
 _PIECE = 20

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.errors import Blocked, Error, Nacked
 from warrenmq.message.properties import Properties
 from warrenmq.simulate.amqp_client import AmqpConfirm, ConnectionLost
-from warrenmq.simulate.messages import MAIN, PromiseBroken
+from warrenmq.simulate.messages import MAIN, Message, PromiseBroken
+from warrenmq.simulate.script import Step
 from warrenmq.simulate.session import Later, Session
 from warrenmq.simulate.topology import reach
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warrenmq.simulate.messages import Message
-    from warrenmq.simulate.script import Step
 
 PATIENCE = 60.0
 """Seconds of virtual time in which every answer must have come; a slow disk holds one for less than a second."""

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from warrenmq.broker.delivery import Delivery
-from warrenmq.simulate.amqp_client import AmqpDelivery
+from warrenmq.simulate.amqp_client import AmqpClient, AmqpDelivery
 from warrenmq.simulate.messages import PromiseBroken, State
+from warrenmq.simulate.script import Step
 from warrenmq.simulate.session import Held, Session
 from warrenmq.simulate.topology import TTL_MS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warrenmq.simulate.amqp_client import AmqpClient
-    from warrenmq.simulate.script import Step
 
 _SOON, _AT_LAST = 0.1, 10.0
 """Seconds that a consumer waits for one more message: when there may be none, and when there must be one."""

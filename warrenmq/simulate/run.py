@@ -9,11 +9,12 @@ The same seed, script and profile give the same outcome, with the same digest, o
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import starmap
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warrenmq.log import silence
 from warrenmq.replay.drive.engine import judge_trace
@@ -23,14 +24,10 @@ from warrenmq.settings import Settings
 from warrenmq.simulate.application import Application
 from warrenmq.simulate.coverage import coverage_of
 from warrenmq.simulate.messages import PromiseBroken
+from warrenmq.simulate.script import Script
 from warrenmq.testing import SimulatedMachine
 from warrenmq.trace.block import ROW
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from warrenmq.simulate.script import Script
-    from warrenmq.trace.reader import Trace
+from warrenmq.trace.reader import Trace
 
 _SMALL: dict[str, Any] = {
     "msg_store_file_size_limit": 4096,

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from warrenmq.broker.broker import QueueHandle
 from warrenmq.broker.delivery import Delivery
 from warrenmq.simulate.amqp_client import AmqpClient, AmqpDelivery
 from warrenmq.simulate.faults import Faults
-from warrenmq.simulate.messages import MAIN, Message, body_of
+from warrenmq.simulate.messages import MAIN, Copy, Message, body_of
 from warrenmq.simulate.model import QueueModel
 from warrenmq.simulate.topology import ARGUMENTS, EXCHANGES, Route, reach, reached, route
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from warrenmq.broker.broker import QueueHandle
-    from warrenmq.simulate.messages import Copy
-    from warrenmq.testing import SimulatedMachine
+from warrenmq.testing import SimulatedMachine
 
 
 class Held(NamedTuple):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 from warrenmq.simulate.script import VERBS, Script, Step, step
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 def shrink(script: Script, fails: Callable[[Script], bool], most: int = 500) -> Script:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
+from typing import Any, NamedTuple
 
 TTL_MS = 50
 """The time to live of messages in queue `t`, and in a queue with the policy `ttl`."""

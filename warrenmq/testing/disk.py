@@ -23,21 +23,28 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from threading import RLock
 from typing import TYPE_CHECKING
 
 from warrenmq.directory.torn import SECTOR
-from warrenmq.seams.disk import UNLIMITED, SyncFailed, refuse_to_salvage, write_in_turn
+from warrenmq.seams.descriptors import Descriptors
+from warrenmq.seams.disk import (
+    UNLIMITED,
+    File,
+    Salvage,
+    SyncFailed,
+    Waiter,
+    Write,
+    refuse_to_salvage,
+    write_in_turn,
+)
 from warrenmq.testing.outage import Outage, PowerCut
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from random import Random
-
-    from warrenmq.seams.descriptors import Descriptors
-    from warrenmq.seams.disk import File, Salvage, Waiter, Write
 
 _FORGOTTEN = 0.5
 """Probability with which the system needs the memory of pages that it took for clean."""

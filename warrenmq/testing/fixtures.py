@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pytest
 
 from warrenmq.amqp import open_vhosts, serve
+from warrenmq.broker.broker import Broker
 from warrenmq.settings import Settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from warrenmq.broker.broker import Broker
 
 
 @dataclass(frozen=True, slots=True)

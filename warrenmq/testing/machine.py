@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from random import Random
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 from warrenmq.broker.broker import Broker
 from warrenmq.checks import short_text
@@ -16,17 +18,10 @@ from warrenmq.testing.disk import SimulatedDisk
 from warrenmq.testing.memory import SimulatedMemory
 from warrenmq.testing.outage import Outage, PowerCut
 from warrenmq.trace.marks import mark
-from warrenmq.trace.reader import open_memory
-from warrenmq.trace.recorder import Recorder
+from warrenmq.trace.reader import Trace, open_memory
+from warrenmq.trace.recorder import ActorTrace, Recorder
 from warrenmq.trace.row_recorder import RowRecorder, open_rows
 from warrenmq.trace.sink import MemorySink
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import TracebackType
-
-    from warrenmq.trace.reader import Trace
-    from warrenmq.trace.recorder import ActorTrace
 
 T = TypeVar("T")
 DATA = "/data"

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from warrenmq.trace.events import Mark
-from warrenmq.trace.recorder import MARKS, TEXTS
+from warrenmq.trace.recorder import MARKS, TEXTS, ActorTrace, Recorder
 from warrenmq.trace.writers import writer
-
-if TYPE_CHECKING:
-    from warrenmq.trace.recorder import ActorTrace, Recorder
 
 _write_mark = writer(Mark)
 

@@ -13,23 +13,20 @@ Source: rabbit_recovery_terms and rabbit_variable_queue:init; docs/reference/cla
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from warrenmq.directory.damage_log import DamageLog
 from warrenmq.directory.quarantine import set_aside
 from warrenmq.directory.recovery_terms import FILE_NAME, Terms, changes_since, parse, twins
 from warrenmq.errors import CorruptFile
 from warrenmq.queue.return_counts import NAME as RETURN_COUNTS
+from warrenmq.queue_index.protocol import Walked
 from warrenmq.queue_index.versions import files_of, to_make_safe, walk
+from warrenmq.seams.disk import Disk
+from warrenmq.settings import Settings
 from warrenmq.vhost.queue_folders import NAMING_FILES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from warrenmq.directory.damage_log import DamageLog
-    from warrenmq.queue_index.protocol import Walked
-    from warrenmq.seams.disk import Disk
-    from warrenmq.settings import Settings
 
 _NOT_OF_THE_INDEX = {FILE_NAME, RETURN_COUNTS, *NAMING_FILES}
 _NO_STOP = Terms(0, 0)

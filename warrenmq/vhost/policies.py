@@ -21,17 +21,14 @@ highest priority (of equal ones the first by name).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from warrenmq.directory.definitions import QueueRecord
 from warrenmq.errors import PreconditionFailed
 from warrenmq.patterns import Pattern
 from warrenmq.queue.arguments import MAX_EXPIRY, OVERFLOWS, QUEUE_MODES, QUEUE_VERSIONS, QueueArguments
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from warrenmq.directory.definitions import QueueRecord
 
 POLICY, OPERATOR_POLICY, LIMITS = "policy", "operator_policy", "vhost-limits"
 COMPONENTS = (POLICY, OPERATOR_POLICY, LIMITS)

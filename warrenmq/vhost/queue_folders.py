@@ -37,14 +37,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from enum import Enum, auto
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from warrenmq.directory.definitions import Declared, QueueRecord, queue_frame
 from warrenmq.directory.layout import QUEUE_NAME, queue_folder
 from warrenmq.queue.arguments import MAX_PRIORITY
-
-if TYPE_CHECKING:
-    from warrenmq.seams.disk import Disk
+from warrenmq.seams.disk import Disk
 
 DEFINITION = ".definition"
 NAMING_FILES = (QUEUE_NAME, DEFINITION)

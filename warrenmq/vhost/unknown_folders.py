@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from warrenmq.directory.layout import QUEUE_NAME
+from warrenmq.directory.definitions import Definitions, QueueRecord
+from warrenmq.directory.layout import QUEUE_NAME, VhostDirectory
 from warrenmq.errors import CorruptFile
 from warrenmq.log import Log
 from warrenmq.queue_index.contents import contents
+from warrenmq.seams.disk import Disk
+from warrenmq.settings import Settings
 from warrenmq.vhost.queue_folders import (
     DEFINITION,
     Fate,
@@ -25,12 +27,6 @@ from warrenmq.vhost.queue_folders import (
     only_a_name,
     records_of,
 )
-
-if TYPE_CHECKING:
-    from warrenmq.directory.definitions import Definitions, QueueRecord
-    from warrenmq.directory.layout import VhostDirectory
-    from warrenmq.seams.disk import Disk
-    from warrenmq.settings import Settings
 
 DECLARED_AGAIN = "queue {0!r} is not declared in it, but has a folder with something in it; a start declares it again, unbound"
 FOLDER_GONE = "queue {0!r} is declared in it, and its folder is gone, with its messages"

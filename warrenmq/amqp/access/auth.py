@@ -8,14 +8,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from warrenmq.amqp.wire.codec import decode_table
 from warrenmq.amqp.wire.errors import ACCESS_REFUSED, COMMAND_INVALID, SYNTAX_ERROR, AmqpError
 from warrenmq.erlang.amqp_table import BadTable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 START_OK = (10, 11)
 EXTERNAL = "EXTERNAL"

@@ -11,13 +11,11 @@ exchange (write) and for bindings of it (read), and only where there are some: w
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from warrenmq.patterns import Pattern
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 ADMINISTRATOR, IMPERSONATOR = "administrator", "impersonator"
 """Tags: may ask for the state of the broker, may publish in another user's name."""

@@ -15,8 +15,9 @@ is deleted stays connected, as in RabbitMQ.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warrenmq.amqp.access.passwords import DEFAULT_ALGORITHM, PasswordHash, hash_password
 from warrenmq.amqp.access.permissions import (
@@ -28,9 +29,6 @@ from warrenmq.amqp.access.permissions import (
 )
 from warrenmq.errors import NotFound, SettingsError
 from warrenmq.patterns import Pattern
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 DEFAULT_USER = "guest"
 _TOPIC_KEYS = ("user", "vhost", "exchange")

@@ -10,16 +10,12 @@ default exchange      403    operation not permitted on the default exchange
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
+from warrenmq.actors.vhost.vhost import Vhost
+from warrenmq.amqp.channel.context import ConnectionContext
 from warrenmq.amqp.wire.errors import ACCESS_REFUSED, NOT_FOUND, RESOURCE_LOCKED, AmqpError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from warrenmq.actors.vhost.vhost import Vhost
-    from warrenmq.amqp.channel.context import ConnectionContext
-    from warrenmq.directory.definitions import QueueRecord
+from warrenmq.directory.definitions import QueueRecord
 
 DEFAULT_EXCHANGE = "amq.default"
 """The name of the default exchange in permissions."""

@@ -10,13 +10,11 @@ Source: docs/reference/classic-queue.md#publisher-confirms and #t8.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
 
 from warrenmq.amqp.channel.messages import Settled
 from warrenmq.queue.messages import DELETED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
 
 Run: TypeAlias = tuple[int, int]
 """First sequence number, how many."""

@@ -7,18 +7,14 @@ that a queue never has more than a few hundred messages on the way to one (rabbi
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
-from warrenmq.queue.messages import Taken
+from pykka import ActorRef
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from pykka import ActorRef
-
-    from warrenmq.queue.messages import Deliveries
-    from warrenmq.runtime import Server
+from warrenmq.queue.messages import Deliveries, Taken
+from warrenmq.runtime import Server
 
 MORE_CONSUMER_CREDIT_AFTER = 50
 """Messages covered by one Taken while the mailbox is not empty."""

@@ -7,40 +7,40 @@ the client gets basic.cancel, if it said that it knows this method.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pamqp import commands
-from pykka import ActorDeadError
+from pykka import ActorDeadError, ActorRef
 
 from warrenmq.actors.sending.guid import OF_CONSUMER, token
 from warrenmq.actors.vhost.messages import Sync
-from warrenmq.amqp.channel.consumers import Cancelled, ChannelConsumer, ConsumeParameters, Holder, SentNotices
+from warrenmq.amqp.channel.access import ChannelAccess
+from warrenmq.amqp.channel.consumers import (
+    Cancelled,
+    ChannelConsumer,
+    ConsumeParameters,
+    Delivered,
+    Holder,
+    SentNotices,
+)
+from warrenmq.amqp.channel.context import ConnectionContext
 from warrenmq.amqp.channel.message import REPLY_TO, opened
-from warrenmq.amqp.channel.settling import resume
+from warrenmq.amqp.channel.reply_to import ReplyTo
+from warrenmq.amqp.channel.settling import Settling, resume
+from warrenmq.amqp.channel.writer import ChannelWriter
+from warrenmq.amqp.statistics import ChannelCounters
 from warrenmq.amqp.wire.errors import NOT_ALLOWED, NOT_IMPLEMENTED, PRECONDITION_FAILED, AmqpError
+from warrenmq.broker.calls import ActorCalls
 from warrenmq.errors import Error, ProcessDied
 from warrenmq.queue.arguments import check_boolean, check_integer
+from warrenmq.queue.limiter import Limiter
 from warrenmq.queue.messages import Cancel, ChannelClosed, Consume, Get, Got
+from warrenmq.runtime import Server
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 from warrenmq.trace.events import OF_CHANNEL, OF_CONSUMERS_TO_COME, ChannelLimit
 from warrenmq.trace.writers import writer
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pykka import ActorRef
-
-    from warrenmq.amqp.channel.access import ChannelAccess
-    from warrenmq.amqp.channel.consumers import Delivered
-    from warrenmq.amqp.channel.context import ConnectionContext
-    from warrenmq.amqp.channel.reply_to import ReplyTo
-    from warrenmq.amqp.channel.settling import Settling
-    from warrenmq.amqp.channel.writer import ChannelWriter
-    from warrenmq.amqp.statistics import ChannelCounters
-    from warrenmq.broker.calls import ActorCalls
-    from warrenmq.queue.limiter import Limiter
-    from warrenmq.runtime import Server
 
 _write_limit = writer(ChannelLimit)
 

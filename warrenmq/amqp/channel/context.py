@@ -9,20 +9,17 @@ A channel writes its own bytes to the transport.  Source: rabbit_reader, rabbit_
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from pykka import ActorRef
+
+from warrenmq.amqp.net.transport import Transport
 from warrenmq.amqp.statistics import ServerStatistics
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pykka import ActorRef
-
-    from warrenmq.amqp.net.transport import Transport
-    from warrenmq.amqp.wire.errors import AmqpError
-    from warrenmq.amqp.wire.frames import Frame
-    from warrenmq.broker.broker import Broker
+from warrenmq.amqp.wire.errors import AmqpError
+from warrenmq.amqp.wire.frames import Frame
+from warrenmq.broker.broker import Broker
 
 
 class User(Protocol):

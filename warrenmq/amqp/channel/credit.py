@@ -6,10 +6,14 @@ connection, which stops reading the socket until each such queue has granted mor
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pykka import ActorRef
 
 from warrenmq.actors.sending.message_sender import Flow
+from warrenmq.runtime import Runtime
 from warrenmq.trace.events import (
     CREDIT_GAVE_UP,
     CREDIT_GRANTED,
@@ -17,15 +21,8 @@ from warrenmq.trace.events import (
     CreditBlocked,
     CreditUnblocked,
 )
+from warrenmq.trace.recorder import ActorTrace
 from warrenmq.trace.writers import writer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pykka import ActorRef
-
-    from warrenmq.runtime import Runtime
-    from warrenmq.trace.recorder import ActorTrace
 
 _write_blocked, _write_unblocked = writer(CreditBlocked), writer(CreditUnblocked)
 

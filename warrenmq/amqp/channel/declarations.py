@@ -20,7 +20,7 @@ Binding to a topic exchange needs the topic permission read for the routing key,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pamqp import commands
 
@@ -33,23 +33,20 @@ from warrenmq.actors.vhost.messages import (
     DeleteQueue,
     Unbind,
 )
+from warrenmq.amqp.channel.access import ChannelAccess
+from warrenmq.amqp.channel.context import ConnectionContext
 from warrenmq.amqp.channel.message import REPLY_TO
+from warrenmq.amqp.channel.reply_to import ReplyTo
+from warrenmq.amqp.channel.writer import ChannelWriter
 from warrenmq.amqp.wire.errors import ACCESS_REFUSED, COMMAND_INVALID, PRECONDITION_FAILED, AmqpError
+from warrenmq.broker.calls import ActorCalls
 from warrenmq.directory.definitions import QueueRecord
 from warrenmq.errors import NotFound
 from warrenmq.queue.arguments import type_of
-from warrenmq.queue.messages import Purge, Stat
+from warrenmq.queue.messages import Declared, Purge, Stat
 from warrenmq.routing import TYPES, Binding, ExchangeSpec
+from warrenmq.runtime import Runtime
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
-
-if TYPE_CHECKING:
-    from warrenmq.amqp.channel.access import ChannelAccess
-    from warrenmq.amqp.channel.context import ConnectionContext
-    from warrenmq.amqp.channel.reply_to import ReplyTo
-    from warrenmq.amqp.channel.writer import ChannelWriter
-    from warrenmq.broker.calls import ActorCalls
-    from warrenmq.queue.messages import Declared
-    from warrenmq.runtime import Runtime
 
 ALTERNATE, DEAD_LETTER = "alternate-exchange", "x-dead-letter-exchange"
 

@@ -8,27 +8,24 @@ Source: rabbit_basic, and the publish clause of rabbit_channel:handle_method.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from warrenmq.amqp.channel.context import User
 from warrenmq.amqp.wire.codec import PUBLISH, decode_method, decode_properties, raw_properties
 from warrenmq.amqp.wire.errors import PRECONDITION_FAILED, AmqpError, of_caller_error
 from warrenmq.errors import CallerError, CorruptFile
 from warrenmq.log import Log
-from warrenmq.message.properties import PERSISTENT, TRANSIENT
+from warrenmq.message.properties import PERSISTENT, TRANSIENT, Properties
+from warrenmq.message.queue_message import Fetched
 from warrenmq.message.stored import bin_header, decode, head_of
 from warrenmq.message.typed_headers import TypedHeaders
 from warrenmq.routing.message_options import header_routes, parse_expiration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pamqp import commands
-
-    from warrenmq.amqp.channel.context import User
-    from warrenmq.message.properties import Properties
-    from warrenmq.message.queue_message import Fetched
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 IMPERSONATOR = "impersonator"

@@ -5,11 +5,18 @@ Short handlers are here: the class channel, the modes tx and confirm, and settli
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pamqp import commands
 
 from warrenmq.amqp.channel.access_methods import TICKET, AccessRequest, AccessRequestOk
+from warrenmq.amqp.channel.consuming import ChannelConsuming
+from warrenmq.amqp.channel.declarations import ChannelDeclarations
+from warrenmq.amqp.channel.publishing import ChannelPublishing
+from warrenmq.amqp.channel.settling import Settling
+from warrenmq.amqp.channel.transaction import Transaction
+from warrenmq.amqp.channel.writer import ChannelWriter
 from warrenmq.amqp.wire.errors import (
     CHANNEL_ERROR,
     COMMAND_INVALID,
@@ -24,16 +31,7 @@ from warrenmq.amqp.wire.errors import (
 from warrenmq.errors import BrokerClosed, CallerError, Error, ProcessDied, ResourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pamqp.base import Frame as Method
-
-    from warrenmq.amqp.channel.consuming import ChannelConsuming
-    from warrenmq.amqp.channel.declarations import ChannelDeclarations
-    from warrenmq.amqp.channel.publishing import ChannelPublishing
-    from warrenmq.amqp.channel.settling import Settling
-    from warrenmq.amqp.channel.transaction import Transaction
-    from warrenmq.amqp.channel.writer import ChannelWriter
 
 Handler: TypeAlias = "Callable[[Any], object]"
 

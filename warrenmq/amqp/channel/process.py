@@ -16,9 +16,11 @@ process where it calls them, and never for credit.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pamqp import commands
+from pykka import ActorRef
 
 from warrenmq.amqp.channel.access import ChannelAccess
 from warrenmq.amqp.channel.consumers import Cancelled, Delivered
@@ -49,23 +51,17 @@ from warrenmq.amqp.statistics import ChannelInfo, Describe
 from warrenmq.amqp.wire import batch
 from warrenmq.amqp.wire.codec import PUBLISH, ids, start_of
 from warrenmq.amqp.wire.errors import PRECONDITION_FAILED, AmqpError
-from warrenmq.amqp.wire.frames import METHOD
+from warrenmq.amqp.wire.frames import METHOD, Frame
 from warrenmq.broker.calls import ActorCalls
 from warrenmq.errors import Error
 from warrenmq.log import Log
 from warrenmq.queue.limiter import Limiter
-from warrenmq.runtime import Server, Stop
+from warrenmq.runtime import From, Server, Stop
 from warrenmq.runtime.messages import Down
 from warrenmq.runtime.reasons import NORMAL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from pamqp.base import Frame as Method
-    from pykka import ActorRef
-
-    from warrenmq.amqp.wire.frames import Frame
-    from warrenmq.runtime import From
 
 _CLOSE, _CLOSE_OK = start_of(commands.Channel.Close), start_of(commands.Channel.CloseOk)
 _NANOSECONDS = 1_000_000

@@ -16,32 +16,28 @@ docs/reference/classic-queue.md#checks-of-a-publish.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from pykka import ActorRef
 
 from warrenmq.actors.sending.message_sender import MessageSender
 from warrenmq.actors.vhost.vhost import queue_name
+from warrenmq.amqp.channel.access import ChannelAccess
 from warrenmq.amqp.channel.confirms import ChannelConfirm, Confirms
+from warrenmq.amqp.channel.context import ConnectionContext
+from warrenmq.amqp.channel.credit import ChannelCredit
 from warrenmq.amqp.channel.message import Template, Templates
-from warrenmq.amqp.channel.reply_to import is_address
-from warrenmq.amqp.channel.rpc import RPC
+from warrenmq.amqp.channel.reply_to import ReplyTo, is_address
+from warrenmq.amqp.channel.rpc import RPC, ChannelRpc
+from warrenmq.amqp.channel.writer import ChannelWriter
+from warrenmq.amqp.statistics import ChannelCounters
 from warrenmq.amqp.wire.codec import PUBLISH, decode_method
 from warrenmq.amqp.wire.errors import NOT_IMPLEMENTED, AmqpError, of_caller_error
+from warrenmq.broker.calls import ActorCalls
 from warrenmq.errors import CallerError
 from warrenmq.queue.unconfirmed import UNANSWERED
-
-if TYPE_CHECKING:
-    from pykka import ActorRef
-
-    from warrenmq.amqp.channel.access import ChannelAccess
-    from warrenmq.amqp.channel.context import ConnectionContext
-    from warrenmq.amqp.channel.credit import ChannelCredit
-    from warrenmq.amqp.channel.reply_to import ReplyTo
-    from warrenmq.amqp.channel.rpc import ChannelRpc
-    from warrenmq.amqp.channel.writer import ChannelWriter
-    from warrenmq.amqp.statistics import ChannelCounters
-    from warrenmq.broker.calls import ActorCalls
-    from warrenmq.routing import Router
-    from warrenmq.runtime import Server
+from warrenmq.routing import Router
+from warrenmq.runtime import Server
 
 _IMMEDIATE = 0x02
 """The bit of the last octet of a basic.publish."""

@@ -10,18 +10,15 @@ Channels are found by a registered name, which goes with them.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pykka import ActorDeadError, Timeout
 
 from warrenmq.actors.sending.guid import token
-from warrenmq.amqp.channel.message import REPLY_TO
+from warrenmq.amqp.channel.message import REPLY_TO, Envelope, Template
 from warrenmq.amqp.channel.messages import DeliverReply, IsReplyConsumer
 from warrenmq.amqp.wire.errors import PRECONDITION_FAILED, AmqpError
-
-if TYPE_CHECKING:
-    from warrenmq.amqp.channel.message import Envelope, Template
-    from warrenmq.runtime import Server
+from warrenmq.runtime import Server
 
 PREFIX = REPLY_TO + "."
 _CALL_TIMEOUT = 5.0

@@ -24,28 +24,24 @@ for users with the tag `administrator`; others get 403.  An ordinary queue canno
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
 
 from warrenmq.amqp.access.permissions import ADMINISTRATOR
-from warrenmq.amqp.channel.message import Envelope, opened
+from warrenmq.amqp.channel.context import ConnectionContext
+from warrenmq.amqp.channel.message import Envelope, Template, opened
+from warrenmq.amqp.channel.reply_to import ReplyTo
 from warrenmq.amqp.wire.codec import PUBLISH, decode_properties, raw_properties
 from warrenmq.amqp.wire.errors import ACCESS_REFUSED, AmqpError
+from warrenmq.broker.calls import ActorCalls
 from warrenmq.errors import Error, PreconditionFailed
 from warrenmq.message.properties import Properties
 from warrenmq.message.stored import StoredMessage
 from warrenmq.queue.messages import Info, Peek
 from warrenmq.vhost.policies import Policy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warrenmq.amqp.channel.context import ConnectionContext
-    from warrenmq.amqp.channel.message import Template
-    from warrenmq.amqp.channel.reply_to import ReplyTo
-    from warrenmq.broker.calls import ActorCalls
 
 RPC = "amq.warrenmq.rpc"
 _CONFIRM_TIMEOUT = 30.0

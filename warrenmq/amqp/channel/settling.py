@@ -6,21 +6,17 @@ batch of frames, or until a method that must follow them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
-from warrenmq.amqp.channel.unacked import Unacked
+from pykka import ActorRef
+
+from warrenmq.amqp.channel.consumers import Holder
+from warrenmq.amqp.channel.unacked import Pending, Unacked
+from warrenmq.amqp.statistics import ChannelCounters
+from warrenmq.queue.limiter import Limiter
 from warrenmq.queue.messages import Ack, Acks, Reject, Resume
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pykka import ActorRef
-
-    from warrenmq.amqp.channel.consumers import Holder
-    from warrenmq.amqp.channel.unacked import Pending
-    from warrenmq.amqp.statistics import ChannelCounters
-    from warrenmq.queue.limiter import Limiter
-    from warrenmq.runtime import Server
+from warrenmq.runtime import Server
 
 
 def resume(channel: Server, queues: Iterable[ActorRef[Any]]) -> None:

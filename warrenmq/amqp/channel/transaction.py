@@ -9,14 +9,12 @@ the channel takes no other method.  It is atomic for this channel only (docs/ref
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from warrenmq.amqp.channel.publishing import ChannelPublishing, Routed
+from warrenmq.amqp.channel.settling import Settling
+from warrenmq.amqp.channel.unacked import Pending
 from warrenmq.amqp.wire.errors import CHANNEL_ERROR, PRECONDITION_FAILED, AmqpError
-
-if TYPE_CHECKING:
-    from warrenmq.amqp.channel.publishing import ChannelPublishing, Routed
-    from warrenmq.amqp.channel.settling import Settling
-    from warrenmq.amqp.channel.unacked import Pending
 
 _COMMIT = (90, 20)
 

@@ -6,14 +6,11 @@ Settled deliveries leave in the order of delivery.  Acks of a tag that is not ou
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
+from warrenmq.amqp.channel.consumers import Holder
 from warrenmq.amqp.wire.errors import PRECONDITION_FAILED, AmqpError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from warrenmq.amqp.channel.consumers import Holder
 
 
 class Pending(NamedTuple):

@@ -4,19 +4,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
-from warrenmq.amqp.connection.throttle import Throttle
+from warrenmq.amqp.connection.throttle import Notice, Throttle
+from warrenmq.amqp.net.heartbeat import Heartbeater
+from warrenmq.amqp.net.transport import Transport
 from warrenmq.trace.events import AlarmBlocked, AlarmUnblocked
+from warrenmq.trace.recorder import ActorTrace
 from warrenmq.trace.writers import writer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from warrenmq.amqp.connection.throttle import Notice
-    from warrenmq.amqp.net.heartbeat import Heartbeater
-    from warrenmq.amqp.net.transport import Transport
-    from warrenmq.trace.recorder import ActorTrace
 
 CALLS_ONLY = "warrenmq.calls_only"
 """The capability of a client, on the directory's own socket, whose content is calls alone (channel/rpc.py): no alarm stops it, as

@@ -10,10 +10,10 @@ not deal with are known (Intake).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pamqp.commands import Channel
-from pykka import ActorDeadError, Timeout
+from pykka import ActorDeadError, ActorRef, Timeout
 
 from warrenmq.actors.vhost.messages import DeleteQueue
 from warrenmq.amqp.channel.context import (
@@ -25,17 +25,12 @@ from warrenmq.amqp.channel.context import (
 )
 from warrenmq.amqp.wire.codec import decode_method, encode_method, ids, make, start_of
 from warrenmq.amqp.wire.errors import CHANNEL_ERROR, NOT_ALLOWED, RESOURCE_ERROR, UNEXPECTED_FRAME, AmqpError
-from warrenmq.amqp.wire.frames import METHOD, OVERHEAD
+from warrenmq.amqp.wire.frames import METHOD, OVERHEAD, Frame
 from warrenmq.errors import Error, ResourceError
 from warrenmq.log import Log
+from warrenmq.runtime import Server
 from warrenmq.supervisors import start_child
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
-
-if TYPE_CHECKING:
-    from pykka import ActorRef
-
-    from warrenmq.amqp.wire.frames import Frame
-    from warrenmq.runtime import Server
 
 _OPEN, _CLOSE, _CLOSE_OK = (start_of(kind) for kind in (Channel.Open, Channel.Close, Channel.CloseOk))
 FRAMES_PER_CAST = 128

@@ -5,20 +5,17 @@ Functions of the received method and of the node, without state or socket; a ref
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pamqp.commands import Connection
 
 from warrenmq.amqp.access.auth import EXTERNAL, MECHANISMS, START_OK, credentials
-from warrenmq.amqp.access.permissions import TRUSTED_USER, trusted_user
+from warrenmq.amqp.access.permissions import TRUSTED_USER, AuthenticatedUser, trusted_user
 from warrenmq.amqp.access.users import DEFAULT_USER
+from warrenmq.amqp.net.transport import Peer
+from warrenmq.amqp.node import Node, ServedVhost
 from warrenmq.amqp.wire.codec import make
 from warrenmq.amqp.wire.errors import COMMAND_INVALID, INTERNAL_ERROR, NOT_ALLOWED, AmqpError
-
-if TYPE_CHECKING:
-    from warrenmq.amqp.access.permissions import AuthenticatedUser
-    from warrenmq.amqp.net.transport import Peer
-    from warrenmq.amqp.node import Node, ServedVhost
 
 PROTOCOL_HEADER = b"AMQP\0\0\x09\x01"
 """The protocol header of AMQP 0-9-1, which also answers a client with another protocol."""

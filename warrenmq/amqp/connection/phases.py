@@ -21,11 +21,10 @@ from pamqp.commands import Connection
 
 from warrenmq.amqp.wire.errors import ACCESS_REFUSED, CHANNEL_ERROR, NOT_ALLOWED, AmqpError
 from warrenmq.amqp.wire.frames import FRAME_MIN_SIZE
+from warrenmq.settings import Settings
 
 if TYPE_CHECKING:
     from pamqp.base import Frame as Method
-
-    from warrenmq.settings import Settings
 
 
 class Phase(Enum):

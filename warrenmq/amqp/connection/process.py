@@ -12,6 +12,7 @@ back to its queues.  A channel that crashes is closed with 541; its connection a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,27 +40,21 @@ from warrenmq.amqp.connection.handshake import (
 )
 from warrenmq.amqp.connection.messages import Disconnected, ForceClose, Received
 from warrenmq.amqp.connection.phases import LOOSE, Phase, after_error, check_tuning, judge
-from warrenmq.amqp.connection.throttle import FLOW
+from warrenmq.amqp.connection.throttle import FLOW, Notice
 from warrenmq.amqp.net.heartbeat import Heartbeater
+from warrenmq.amqp.net.transport import Transport
+from warrenmq.amqp.node import Node, ServedVhost
 from warrenmq.amqp.statistics import ConnectionInfo, Describe
 from warrenmq.amqp.wire.codec import decode_method, encode_method, ids, make
 from warrenmq.amqp.wire.errors import CONNECTION_FORCED, INTERNAL_ERROR, UNEXPECTED_FRAME, AmqpError
-from warrenmq.amqp.wire.frames import HEARTBEAT, METHOD, OVERHEAD, FrameCutter, check_shape, snippet
+from warrenmq.amqp.wire.frames import HEARTBEAT, METHOD, OVERHEAD, Frame, FrameCutter, check_shape, snippet
 from warrenmq.log import Log
 from warrenmq.node.alarms import SOURCES
-from warrenmq.runtime import Down, Exit, Server, Stop
+from warrenmq.runtime import Down, Exit, From, Server, Stop
 from warrenmq.runtime.reasons import SHUTDOWN, is_normal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pamqp.base import Frame as Method
-
-    from warrenmq.amqp.connection.throttle import Notice
-    from warrenmq.amqp.net.transport import Transport
-    from warrenmq.amqp.node import Node, ServedVhost
-    from warrenmq.amqp.wire.frames import Frame
-    from warrenmq.runtime import From
 
 FAILED_LOGIN = 0.3
 """Seconds before a refused login is answered."""

@@ -16,14 +16,11 @@ does not look: `restart` when it is read again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
+from warrenmq.amqp.net.transport import Transport
 from warrenmq.amqp.wire.frames import HEARTBEAT_FRAME
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warrenmq.amqp.net.transport import Transport
 
 SENDER_LOOKS = 2
 """Looks of the sender in one timeout."""

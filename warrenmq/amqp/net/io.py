@@ -25,7 +25,10 @@ import os
 import socket
 import ssl
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
+
+from pykka import ActorRef
 
 from warrenmq import forks
 from warrenmq.accepting import ONE, complain, may_wait
@@ -40,10 +43,6 @@ from warrenmq.runtime.leading import SharedLoop
 from warrenmq.runtime.life import inbox_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pykka import ActorRef
-
     Deliver = Callable[[ActorRef[Any], Any], object]
 
 READ_LIMIT = 4 << 20

@@ -12,13 +12,10 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
 
 from warrenmq.errors import CallerError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SOCKET = "warrenmq.sock"
 LONGEST_PATH = 103

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from typing import Any, cast
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warrenmq.log import Log
+from warrenmq.log import Log
 
 TLS_HANDSHAKE = 10.0
 """Seconds that a client has for its handshake."""

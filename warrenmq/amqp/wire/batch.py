@@ -11,19 +11,17 @@ No queue can have this name: it begins with "amq.".
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pamqp.commands import Basic
 
 from warrenmq.amqp.wire.codec import PUBLISH, PUBLISH_START, encode_method, make
 from warrenmq.amqp.wire.errors import SYNTAX_ERROR, AmqpError
 from warrenmq.amqp.wire.frames import OVERHEAD
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 KEY = "amq.warrenmq.batch"
 LARGEST = 1 << 20

@@ -24,27 +24,23 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from warrenmq.directory.damage_log import DamageLog
 from warrenmq.directory.quarantine import set_aside_lost
 from warrenmq.directory.recovery_terms import Terms
 from warrenmq.directory.torn import Damage
 from warrenmq.queue_index.live_segments import LiveSegments
+from warrenmq.queue_index.protocol import Opening, Synced, Walked
 from warrenmq.queue_index.record import HEADER_BYTES, all_whole, message_number, record_problem
 from warrenmq.queue_index.v1.journal import FILE_NAME, WRITE_BUFFER, Journal
 from warrenmq.queue_index.v1.recovery import Found, Recovery
 from warrenmq.queue_index.v1.segment import EXTENSION, Segment, next_boundary, split
 from warrenmq.queue_index.v1.segment_files import SegmentFiles
-from warrenmq.seams.disk import is_full
+from warrenmq.seams.disk import Disk, File, is_full
+from warrenmq.settings import Settings
 from warrenmq.trace.events import QiFlush, QiSync, QiWrite, Trigger
+from warrenmq.trace.recorder import ActorTrace
 from warrenmq.trace.writers import writer
-
-if TYPE_CHECKING:
-    from warrenmq.directory.damage_log import DamageLog
-    from warrenmq.queue_index.protocol import Opening, Synced, Walked
-    from warrenmq.seams.disk import Disk, File
-    from warrenmq.settings import Settings
-    from warrenmq.trace.recorder import ActorTrace
 
 _write_written, _write_synced, _write_flushed = writer(QiWrite), writer(QiSync), writer(QiFlush)
 

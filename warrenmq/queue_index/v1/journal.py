@@ -21,13 +21,9 @@ import sys
 from array import array
 from itertools import chain
 from struct import Struct
-from typing import TYPE_CHECKING
 
 from warrenmq.directory.torn import in_doubt
-from warrenmq.seams.disk import is_short_of_descriptors
-
-if TYPE_CHECKING:
-    from warrenmq.seams.disk import Disk, File
+from warrenmq.seams.disk import Disk, File, is_short_of_descriptors
 
 FILE_NAME = "journal.jif"
 WRITE_BUFFER = 1 << 20

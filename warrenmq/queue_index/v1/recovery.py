@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from warrenmq.directory.quarantine import set_aside
 from warrenmq.directory.torn import Damage
@@ -32,11 +31,8 @@ from warrenmq.queue_index.v1.journal import ACTION_BYTES, FILE_NAME, TEMPORARY
 from warrenmq.queue_index.v1.merge import journal_minus_segment, segment_plus_journal
 from warrenmq.queue_index.v1.reader import read_segment
 from warrenmq.queue_index.v1.segment import EXTENSION, MARK, MARK_BYTES, Facts, Segment, pack_prefix
-from warrenmq.queue_index.v1.walk import read_file, segment_path
-
-if TYPE_CHECKING:
-    from warrenmq.queue_index.v1.walk import Summary, WalkedV1
-    from warrenmq.seams.disk import Disk
+from warrenmq.queue_index.v1.walk import Summary, WalkedV1, read_file, segment_path
+from warrenmq.seams.disk import Disk
 
 
 @dataclass(slots=True)

@@ -17,14 +17,11 @@ Source: rabbit_queue_index, docs/reference/classic-queue.md#segment-files, #jour
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import TYPE_CHECKING
 
 from warrenmq.directory.torn import in_doubt
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 EXTENSION = ".idx"
 

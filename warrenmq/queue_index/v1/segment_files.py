@@ -12,17 +12,13 @@ Source: rabbit_queue_index, docs/reference/classic-queue.md#segment-files.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from warrenmq.queue_index.v1.reader import read_segment
 from warrenmq.queue_index.v1.segment import Segment
 from warrenmq.queue_index.v1.walk import segment_path
+from warrenmq.seams.disk import Disk
 from warrenmq.trace.events import QiFlush, SegmentDelete
+from warrenmq.trace.recorder import ActorTrace
 from warrenmq.trace.writers import writer
-
-if TYPE_CHECKING:
-    from warrenmq.seams.disk import Disk
-    from warrenmq.trace.recorder import ActorTrace
 
 _write_flushed, _write_deleted = writer(QiFlush), writer(SegmentDelete)
 

@@ -8,8 +8,10 @@ Source: rabbit_queue_index:queue_index_walker, docs/reference/classic-queue.md#s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
+from warrenmq.directory.torn import Damage
 from warrenmq.queue_index.file_numbers import file_numbers
 from warrenmq.queue_index.record import HEADER_BYTES, ID_BYTES, expiry_of
 from warrenmq.queue_index.v1.alike import alike
@@ -17,12 +19,7 @@ from warrenmq.queue_index.v1.journal import FILE_NAME
 from warrenmq.queue_index.v1.merge import segment_plus_journal
 from warrenmq.queue_index.v1.reader import Reading, read_journal, read_segment
 from warrenmq.queue_index.v1.segment import EXTENSION, Facts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from warrenmq.directory.torn import Damage
-    from warrenmq.seams.disk import Disk
+from warrenmq.seams.disk import Disk
 
 
 class Summary(NamedTuple):

@@ -13,15 +13,12 @@ The tables of a length are made when enough messages of that length have been pa
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING
 from zlib import crc32
 
 from warrenmq.message.columns import xored
 from warrenmq.message.stored import SEALED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _CHECKSUM_AT = len(SEALED)
 _CHECKSUM_BYTES = 4

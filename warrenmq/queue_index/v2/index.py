@@ -26,28 +26,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
+from warrenmq.directory.damage_log import DamageLog
 from warrenmq.directory.quarantine import set_aside_lost
 from warrenmq.directory.recovery_terms import Terms
+from warrenmq.directory.torn import Damage
 from warrenmq.queue_index.live_segments import LiveSegments
+from warrenmq.queue_index.protocol import Opening, Synced, Walked
 from warrenmq.queue_index.record import message_number
+from warrenmq.queue_index.v1.recovery import Found
 from warrenmq.queue_index.v1.segment import split, tune_read
 from warrenmq.queue_index.v2 import qi
 from warrenmq.queue_index.v2.pack import SegmentV2, by_segment, leave_out_oldest
 from warrenmq.queue_index.v2.recovery import RecoveryV2
 from warrenmq.queue_index.v2.segment_files import SegmentFiles
+from warrenmq.seams.disk import Disk, File
+from warrenmq.settings import Settings
 from warrenmq.trace.events import QiSync, QiWrite, SegmentDelete, Trigger
+from warrenmq.trace.recorder import ActorTrace
 from warrenmq.trace.writers import writer
-
-if TYPE_CHECKING:
-    from warrenmq.directory.damage_log import DamageLog
-    from warrenmq.directory.torn import Damage
-    from warrenmq.queue_index.protocol import Opening, Synced, Walked
-    from warrenmq.queue_index.v1.recovery import Found
-    from warrenmq.seams.disk import Disk, File
-    from warrenmq.settings import Settings
-    from warrenmq.trace.recorder import ActorTrace
 
 _write_written, _write_synced, _write_deleted = writer(QiWrite), writer(QiSync), writer(SegmentDelete)
 

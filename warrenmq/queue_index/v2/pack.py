@@ -13,8 +13,9 @@ docs/reference/classic-queue.md#index-operations and #store-files.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 from zlib import crc32
 
 from warrenmq.message.columns import column, set_field
@@ -24,9 +25,6 @@ from warrenmq.message.stored import FRONT
 from warrenmq.queue_index.record import HEADER, HEADER_BYTES
 from warrenmq.queue_index.v2 import qi, qs
 from warrenmq.queue_index.v2.derived_crc import derived_crc
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 _pack, _pack_body_header, _unpack_record = qi.ENTRY.pack, qs.ENTRY_HEADER.pack, HEADER.unpack_from
 _LIVE, _IN_QS = qi.LIVE, int(qi.Location.QUEUE_STORE)

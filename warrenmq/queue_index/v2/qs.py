@@ -24,18 +24,15 @@ Source: rabbit_classic_queue_store_v2, docs/reference/classic-queue.md#store-fil
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from zlib import crc32
 
 from warrenmq.directory.torn import Damage
 from warrenmq.message.stored import ERLANG_TERM, SEALED
 from warrenmq.queue_index.v2.qi import HEADER_BYTES, unpack_header
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from warrenmq.seams.disk import Readable
+from warrenmq.seams.disk import Readable
 
 EXTENSION = ".qs"
 MAGIC = b"RCQS"

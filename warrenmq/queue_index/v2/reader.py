@@ -12,15 +12,12 @@ Source: rabbit_classic_queue_index_v2, docs/reference/classic-queue.md#index-fil
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from warrenmq.directory.torn import Damage
 from warrenmq.queue_index.v2 import qi, qs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from warrenmq.seams.disk import Readable
+from warrenmq.seams.disk import Readable
 
 MAGIC = {qi.EXTENSION: qi.MAGIC, qs.EXTENSION: qs.MAGIC}
 _IN_STORE = int(qi.Location.STORE)

@@ -19,23 +19,17 @@ Source: rabbit_classic_queue_index_v2:recover, docs/reference/classic-queue.md#r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from warrenmq.directory.quarantine import set_aside
+from warrenmq.directory.recovery_terms import Terms
 from warrenmq.directory.torn import Damage
 from warrenmq.errors import CorruptFile
 from warrenmq.log import Log
 from warrenmq.queue_index.file_numbers import file_numbers
+from warrenmq.queue_index.protocol import Opening
 from warrenmq.queue_index.v1.recovery import Found
 from warrenmq.queue_index.v2 import qi, qs
-from warrenmq.queue_index.v2.reader import header_problem, live_entries
-from warrenmq.queue_index.v2.walk import read_head
-
-if TYPE_CHECKING:
-    from warrenmq.directory.recovery_terms import Terms
-    from warrenmq.queue_index.protocol import Opening
-    from warrenmq.queue_index.v2.reader import Summary
-    from warrenmq.queue_index.v2.walk import WalkedV2
+from warrenmq.queue_index.v2.reader import Summary, header_problem, live_entries
+from warrenmq.queue_index.v2.walk import WalkedV2, read_head
 
 UNSYNCED = "unsynced"
 """Lists files whose sync failed, one a line: what can be read of them is perhaps not on the disk."""

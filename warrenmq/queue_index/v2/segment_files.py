@@ -16,8 +16,9 @@ docs/reference/classic-queue.md#index-operations and #store-files.
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from warrenmq.directory.torn import Damage
 from warrenmq.queue_index.record import HEADER, ID_BYTES, embedded, message_number, message_problem
@@ -25,11 +26,7 @@ from warrenmq.queue_index.v2 import qi, qs
 from warrenmq.queue_index.v2.pack import SegmentV2, adjacent, pack
 from warrenmq.queue_index.v2.recovery import UNSYNCED
 from warrenmq.queue_index.v2.unpack import records_of_run, run_of
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
-
-    from warrenmq.seams.disk import Disk, File, Write
+from warrenmq.seams.disk import Disk, File, Write
 
 NO_ID = bytes(ID_BYTES)
 """The message id in a record that was read from a .qs file."""

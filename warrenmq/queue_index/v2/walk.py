@@ -6,16 +6,14 @@ Source: rabbit_classic_queue_index_v2:queue_index_walker, docs/reference/classic
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from warrenmq.directory.torn import Damage
 from warrenmq.queue_index.file_numbers import file_numbers
 from warrenmq.queue_index.v2 import qi, qs
 from warrenmq.queue_index.v2.reader import Summary, live_entries, segment_size, summary
-
-if TYPE_CHECKING:
-    from warrenmq.directory.torn import Damage
-    from warrenmq.seams.disk import Disk
-    from warrenmq.settings import Settings
+from warrenmq.seams.disk import Disk
+from warrenmq.settings import Settings
 
 
 def numbers_of(disk: Disk, directory: str, extension: str) -> list[int]:

@@ -20,17 +20,16 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from warrenmq.errors import CallerError
+from warrenmq.replay.replayed import Replayed
 from warrenmq.replay.spark.addresses import is_of_spark
 from warrenmq.replay.spark.session import require_pyspark
+from warrenmq.trace.catalog import Catalog
 from warrenmq.trace.events import Profile, RunStart
 from warrenmq.trace.reader import is_address
 from warrenmq.version import version
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from warrenmq.replay.replayed import Replayed
-    from warrenmq.trace.catalog import Catalog
 
 SUFFIX = ".parquet"
 NOT_FIGURES = {"brokers", "rules", "exercised", "state"}

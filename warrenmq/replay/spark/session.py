@@ -20,6 +20,7 @@ import shutil
 import socket
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,8 +32,6 @@ from warrenmq.replay.spark.java import SparkUnavailable, ensure_java
 from warrenmq.replay.spark.quiet import quiet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import SparkSession
 
 SHUFFLE_PARTITIONS = max(4, 2 * (os.cpu_count() or 1))
