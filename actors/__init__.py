@@ -1,5 +1,4 @@
 """The processes of the Erlang design, one module each; imported as `warrenmq.actors`."""
 
 if __name__ != "warrenmq.actors":
-    msg = "import warrenmq.actors, not actors: the folder is only its home in the repository"
-    raise ImportError(msg)
+    raise ImportError("import warrenmq.actors, not actors: the folder is only its home in the repository")

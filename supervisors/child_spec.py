@@ -39,8 +39,7 @@ class ChildSpec:
     def __post_init__(self) -> None:
         child = shown(self.id)
         if not (is_a(self.actor, type) and issubclass(self.actor, Actor)):
-            msg = f"child {child}: {shown(self.actor)} is not a Pykka actor class"
-            raise ArgumentTypeError(msg)
+            raise ArgumentTypeError(f"child {child}: {shown(self.actor)} is not a Pykka actor class")
         if exact(self.restart) not in RESTARTS:
             msg = f"child {child}: restart is {shown(self.restart)}, but must be one of {', '.join(RESTARTS)}"
             raise ArgumentValueError(msg)
@@ -88,8 +87,7 @@ def check_children(specs: Sequence[ChildSpec], auto_shutdown: AutoShutdown = "ne
     seen: set[Hashable] = set()
     for spec in specs:
         if not is_a(spec, ChildSpec):
-            msg = f"a child is {shown(spec)}; give a ChildSpec"
-            raise ArgumentTypeError(msg)
+            raise ArgumentTypeError(f"a child is {shown(spec)}; give a ChildSpec")
         check_significant(spec, auto_shutdown)
         if spec.id in seen:
             raise ValueError(ID_TAKEN.format(spec.id))

@@ -25,8 +25,7 @@ def check_strategy(strategy: str, intensity: int, period: float, auto_shutdown: 
         ("strategy", strategy, STRATEGIES), ("auto_shutdown", auto_shutdown, AUTO_SHUTDOWNS)
     ):  # fmt: skip
         if exact(value) not in known:
-            msg = f"{name} is {shown(value)}, but must be one of {', '.join(known)}"
-            raise ArgumentValueError(msg)
+            raise ArgumentValueError(f"{name} is {shown(value)}, but must be one of {', '.join(known)}")
     limit, length = exact(intensity), number_of_seconds("period", period)
     if not isinstance(limit, int) or isinstance(limit, bool) or length is None:
         msg = f"intensity is {shown(intensity)} in period {shown(period)} s; give a whole number, and seconds"

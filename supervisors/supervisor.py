@@ -103,8 +103,7 @@ class Supervisor(Server):
         check_children(specs, self._auto_shutdown)
         if self._strategy == "simple_one_for_one":
             if len(specs) != 1:
-                msg = f"simple_one_for_one takes one child as its template, not {len(specs)}"
-                raise ValueError(msg)
+                raise ValueError(f"simple_one_for_one takes one child as its template, not {len(specs)}")
             self._template = specs[0]
             return
         try:
@@ -157,14 +156,12 @@ class Supervisor(Server):
             case RestartChild():
                 child = self._child(request.id)
                 if child.ref is not None:
-                    msg = f"child {request.id!r} is running"
-                    raise ValueError(msg)
+                    raise ValueError(f"child {request.id!r} is running")
                 self._start(child)
                 return child.ref
             case DeleteChild():
                 if self._child(request.id).ref is not None:
-                    msg = f"child {request.id!r} is running; stop it first"
-                    raise ValueError(msg)
+                    raise ValueError(f"child {request.id!r} is running; stop it first")
                 del self._children[request.id]
                 return None
             case WhichChildren():
@@ -174,8 +171,7 @@ class Supervisor(Server):
     def _child(self, id: Hashable) -> Child:
         child = None if converted(hash, id) is None else self._children.get(id)
         if child is None:
-            msg = f"no child has the id {shown(id)}"
-            raise ArgumentValueError(msg)
+            raise ArgumentValueError(f"no child has the id {shown(id)}")
         return child
 
     def _spec_of(self, request: StartChild) -> ChildSpec:

@@ -341,8 +341,7 @@ def check_text(key: str, text: str, named: str) -> None:
 
 def _check(kind: Kind, named: str, value: object) -> None:
     if problem := kind.problem(value):
-        msg = f"{named} = {shown(value)} {problem}."
-        raise SettingsError(msg)
+        raise SettingsError(f"{named} = {shown(value)} {problem}.")
 
 
 def _kind(key: str, shown: str, spell: Callable[[str], str] = str) -> Kind:
@@ -356,8 +355,7 @@ def _kind(key: str, shown: str, spell: Callable[[str], str] = str) -> Kind:
     advice = f"; did you mean {spell(near[0])}?" if near else "."
     # `shown` may name a file as well, which is not cut
     said = shown if len(key) <= _LONGEST_KEY else f"{shown[: _LONGEST_KEY - 3]}..."
-    msg = f"{said} is not a setting{advice}"
-    raise SettingsError(msg)
+    raise SettingsError(f"{said} is not a setting{advice}")
 
 
 def _texts(what: str, value: object) -> dict[str, str]:
@@ -366,8 +364,7 @@ def _texts(what: str, value: object) -> dict[str, str]:
     for name, text in mapping(what, value):
         key, meant = exact(name), exact(text)
         if not isinstance(key, str) or not isinstance(meant, str):
-            msg = f"{what} holds {shown(key)} = {shown(meant)}; give a dict of str to str."
-            raise SettingsError(msg)
+            raise SettingsError(f"{what} holds {shown(key)} = {shown(meant)}; give a dict of str to str.")
         found[key] = meant
     return found
 
@@ -396,8 +393,7 @@ def conf_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str, str]]:
             continue
         key, equals, value = (part.strip() for part in code.partition("="))
         if not equals or not key:
-            msg = f"{path}, line {number}: {code!r} is not of the form key = value."
-            raise SettingsError(msg)
+            raise SettingsError(f"{path}, line {number}: {code!r} is not of the form key = value.")
         if len(value) > 1 and value[0] == value[-1] == "'":
             value = value[1:-1]
         yield number, key, value

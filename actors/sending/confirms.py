@@ -66,8 +66,7 @@ class Confirm:
             known = self._runtime.event()
             self.on_settled(known.set)
             if not known.wait(timeout):
-                msg = f"no confirm within {timeout} s; the message may still be confirmed later"
-                raise TimeoutError(msg)
+                raise TimeoutError(f"no confirm within {timeout} s; the message may still be confirmed later")
         if self._error is not None:
             raise self._error
 

@@ -84,8 +84,7 @@ def check_x_match(arguments: Mapping[str, Any]) -> None:
         text = f"Invalid x-match field value {_term(mode)}; expected {expected}"
     else:
         text = f"Invalid x-match field type {type_of(arguments, X_MATCH)} (value {_term(mode)}); expected longstr"
-    msg = f"x-match is {mode!r}; expected {expected}"
-    raise PreconditionFailed(msg, reply_text=text)
+    raise PreconditionFailed(f"x-match is {mode!r}; expected {expected}", reply_text=text)
 
 
 def _check_field(words: str, field: str, current: Any, received: Any) -> None:

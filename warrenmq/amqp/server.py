@@ -188,8 +188,7 @@ class AmqpServer:
             if served is None:
                 return
             if served.broker is self._broker:
-                msg = f"the virtual host {name!r} owns the data directory and cannot be deleted."
-                raise CallerError(msg)
+                raise CallerError(f"the virtual host {name!r} owns the data directory and cannot be deleted.")
             for server in self._all:
                 server.end_vhost(name, f"vhost '{name}' is deleted")
             served.broker.close()
@@ -225,8 +224,7 @@ class AmqpServer:
         """Raise BrokerClosed unless it accepts connections, and its brokers are open; ForkedProcess in a forked child."""
         self._runtime.check_process()
         if self._down is not None and not self._closing:
-            msg = f"the AMQP listener is down: its supervisor gave up after {self._down}"
-            raise BrokerClosed(msg)
+            raise BrokerClosed(f"the AMQP listener is down: its supervisor gave up after {self._down}")
         for broker in self._brokers:
             broker.check_open()
 
@@ -257,8 +255,7 @@ def _cannot_listen(where: str) -> Iterator[None]:
         yield
     except OSError as why:
         reason = why.strerror if isinstance(why, socket.gaierror) else os.strerror(why.errno or 0)
-        msg = f"cannot listen on {where}: {reason}."
-        raise CallerError(msg) from why
+        raise CallerError(f"cannot listen on {where}: {reason}.") from why
 
 
 def _url(protocol: str, host: str, port: int) -> str:

@@ -581,7 +581,6 @@ def _binding(destination: str | Named, source: str | Named, routing_key: str,
     if destination_type is None:
         destination_type = "exchange" if is_a(destination, Exchange) else "queue"
     elif text("destination_type", destination_type) not in ("queue", "exchange"):
-        msg = f"destination_type is {shown(destination_type)}; use 'queue' or 'exchange'"
-        raise ArgumentValueError(msg)
+        raise ArgumentValueError(f"destination_type is {shown(destination_type)}; use 'queue' or 'exchange'")
     return Binding(check.name("destination", destination), check.name("source", source), short_text("routing_key", routing_key),
                    check.table("arguments", arguments), text("destination_type", destination_type))  # fmt: skip

@@ -114,8 +114,7 @@ class ActorCalls:
 
     def _wait(self, what: str, waited: float) -> float:
         if waited > RESTART_TIMEOUT:
-            msg = f"{what} did not come back within {RESTART_TIMEOUT:.0f} s; see the log"
-            raise BrokerClosed(msg)
+            raise BrokerClosed(f"{what} did not come back within {RESTART_TIMEOUT:.0f} s; see the log")
         self._runtime.event().wait(RESTART_POLL)
         return waited + RESTART_POLL
 

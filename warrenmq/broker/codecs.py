@@ -32,8 +32,7 @@ class Codec(NamedTuple):
 def codec_of(name: str) -> Codec:
     """The codec of this name; ArgumentValueError if there is none."""
     if (known := _CODECS.get(text("codec", name))) is None:
-        msg = f"there is no codec {shown(name)}; use {', '.join(_CODECS)}"
-        raise ArgumentValueError(msg)
+        raise ArgumentValueError(f"there is no codec {shown(name)}; use {', '.join(_CODECS)}")
     return known
 
 

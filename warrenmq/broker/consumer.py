@@ -264,8 +264,7 @@ class Consumer:
             _, ref = self._client.calls.call_queue(self.queue, request)
             self._death_notice = self._client.on_end(ref, lambda _reason: channel.put(DOWN))
             if not self._client.engine.is_open:
-                msg = "the broker is closed"
-                raise BrokerClosed(msg)
+                raise BrokerClosed("the broker is closed")
             return Subscription(self._client, self.queue, ref, consumer_id, no_ack=self._no_ack)
         except Error:
             raise

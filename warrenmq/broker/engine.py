@@ -105,8 +105,7 @@ class Engine:
             msg = f"the broker of {self.path} is down: {self._down}; close it and open the directory again"
             raise BrokerClosed(msg)
         if self.is_closed:
-            msg = f"the broker of {self.path} is closed"
-            raise BrokerClosed(msg)
+            raise BrokerClosed(f"the broker of {self.path} is closed")
 
     def after_fork(self) -> None:
         """See forks.py: every call raises ForkedProcess from now on."""

@@ -75,8 +75,7 @@ class _Mine(threading.local):
     def oldest(self, call: str) -> Delivery:
         """The item that task_done or nack settles; ValueError if there is none."""
         if not self.items:
-            msg = f"{call}() called more often than get() in this thread"
-            raise ValueError(msg)
+            raise ValueError(f"{call}() called more often than get() in this thread")
         return self.items[0]
 
 

@@ -42,8 +42,7 @@ class Transaction:
     def __enter__(self) -> Self:
         publishing = self._client.publishing.own
         if publishing.pending is not None:
-            msg = "this thread is in a transaction already; end that one first"
-            raise PreconditionFailed(msg)
+            raise PreconditionFailed("this thread is in a transaction already; end that one first")
         self._pending = publishing.pending = Pending(publishing)
         return self
 

@@ -61,8 +61,7 @@ class Api:
         try:
             value = json.loads(read) if read else None
         except ValueError:
-            msg = f"{where} is no management API: its answer to {path} is no JSON."
-            raise CallerError(msg) from None
+            raise CallerError(f"{where} is no management API: its answer to {path} is no JSON.") from None
         if response.status < 300:
             return value
         reason = value.get("reason", "") if isinstance(value, dict) else ""

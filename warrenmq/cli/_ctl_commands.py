@@ -105,11 +105,9 @@ def _json(text: str, what: str) -> Any:
     try:
         value = json.loads(text)
     except ValueError as why:
-        msg = f"the {what} {text!r} is no JSON: {why}."
-        raise CallerError(msg) from why
+        raise CallerError(f"the {what} {text!r} is no JSON: {why}.") from why
     if not isinstance(value, dict):
-        msg = f"the {what} {text!r} is no JSON object."
-        raise CallerError(msg)
+        raise CallerError(f"the {what} {text!r} is no JSON object.")
     return value
 
 

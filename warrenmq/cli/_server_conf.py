@@ -66,13 +66,11 @@ def read_conf(path: str) -> ServerConf:
         try:
             _take(conf, key, value)
         except ValueError as why:
-            msg = f"{where}: {key} {why}"
-            raise SettingsError(msg) from why
+            raise SettingsError(f"{where}: {key} {why}") from why
         if key in conf.settings:
             check_text(*with_form(key, conf.settings[key]), f"{where}: {key}")
     if any(conf.ssl.values()) and not conf.tls.certfile:
-        msg = f"{path} has listeners.ssl, which needs ssl_options.certfile."
-        raise SettingsError(msg)
+        raise SettingsError(f"{path} has listeners.ssl, which needs ssl_options.certfile.")
     has_tls = conf.management_tls != TlsOptions() or conf.management_ssl_host or conf.management_ssl_port
     if has_tls and (conf.management_ssl_port is None or not conf.management_tls.certfile):
         msg = f"{path} has management.ssl, which needs management.ssl.port and management.ssl.certfile."
@@ -92,15 +90,13 @@ def _take(conf: ServerConf, key: str, value: str) -> None:
         return
     for pattern, reason in _REFUSED:
         if re.match(pattern, key):
-            msg = f"is refused: {reason}; take the line out."
-            raise ValueError(msg)
+            raise ValueError(f"is refused: {reason}; take the line out.")
     if any(re.match(pattern, key) for pattern in _WITHOUT_EFFECT):
         conf.without_effect.append(key)
         return
     near = difflib.get_close_matches(key, [*_SETTINGS, *_EXAMPLES], n=1, cutoff=0.6)
     advice = f"did you mean {near[0]}?" if near else "docs/operating.md has those that are."
-    msg = f"is no key that this server knows; {advice}"
-    raise ValueError(msg)
+    raise ValueError(f"is no key that this server knows; {advice}")
 
 
 _SETTINGS = frozenset(each.name for each in fields(Settings))
@@ -115,23 +111,20 @@ def _address(text: str) -> tuple[str | None, int] | None:
         return None
     host, colon, port = text.rpartition(":")
     if not re.fullmatch(r"\d{1,5}", port) or int(port) > 65_535 or (colon and not host):
-        msg = f"= {text} is no port, and no address with one; write 5672 or 127.0.0.1:5672."
-        raise ValueError(msg)
+        raise ValueError(f"= {text} is no port, and no address with one; write 5672 or 127.0.0.1:5672.")
     return (host.strip("[]") or None), int(port)
 
 
 def _switch(text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        msg = f"= {text} must be true or false."
-        raise ValueError(msg)
+        raise ValueError(f"= {text} must be true or false.")
     return text.lower() == "true"
 
 
 def _one_of(*choices: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text not in choices:
-            msg = f"= {text} must be {' or '.join(choices)}."
-            raise ValueError(msg)
+            raise ValueError(f"= {text} must be {' or '.join(choices)}.")
         return text
 
     return parse
@@ -177,8 +170,7 @@ def _verify(text: str) -> bool:
 def _management(conf: ServerConf, text: str, kind: str) -> None:
     address = _address(text)
     if address is None:
-        msg = "= none: leave it out, and nothing listens."
-        raise ValueError(msg)
+        raise ValueError("= none: leave it out, and nothing listens.")
     if kind == "ssl":
         conf.management_ssl_port = address[1]
         conf.management_ssl_host = address[0] or conf.management_ssl_host

@@ -46,8 +46,7 @@ def tls_context(options: TlsOptions) -> ssl.SSLContext | None:
             context.verify_mode = ssl.CERT_OPTIONAL
     except (OSError, ssl.SSLError) as why:
         files = ", ".join(filter(None, (cert, key, ca)))
-        msg = f"the files of TLS ({files}) cannot be used: {why.strerror or why}."
-        raise CallerError(msg) from why
+        raise CallerError(f"the files of TLS ({files}) cannot be used: {why.strerror or why}.") from why
     if required:
         if ca is None:
             raise CallerError(

@@ -82,8 +82,7 @@ def run(args: argparse.Namespace) -> int:
     if args.report or not args.data:
         require_writable(args.report or REPORT)
     if args.engine == "spark" and importlib.util.find_spec("pyspark") is None:
-        msg = "the replay needs pyspark: install warrenmq[demo], or use --engine python"
-        raise CallerError(msg)
+        raise CallerError("the replay needs pyspark: install warrenmq[demo], or use --engine python")
     with tempfile.TemporaryDirectory(prefix="warrenmq-demo-input-") as temporary:
         return _run(args, Path(temporary))
 
@@ -94,8 +93,7 @@ def _run(args: argparse.Namespace, temporary: Path) -> int:
     source = _input(args, temporary)
     everything = list(items(read_lines(str(source), args.messages or 0)))
     if not everything:
-        msg = f"{source} has no lines to publish"
-        raise CallerError(msg)
+        raise CallerError(f"{source} has no lines to publish")
     data = Path(args.data) if args.data else _beside(args.report or REPORT)
     data.mkdir(parents=True, exist_ok=True)
     trace = data / "trace"
@@ -135,8 +133,7 @@ def _input(args: argparse.Namespace, temporary: Path) -> Path:
         made.write_text("".join(f"line {i:07d}\n" for i in range(args.messages or DEFAULT_MESSAGES)))
         return made
     if not Path(args.input).is_file():
-        msg = f"there is no file {args.input}; --input takes a file whose lines are published"
-        raise CallerError(msg)
+        raise CallerError(f"there is no file {args.input}; --input takes a file whose lines are published")
     return Path(args.input)
 
 

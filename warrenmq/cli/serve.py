@@ -95,8 +95,7 @@ def run(args: argparse.Namespace) -> int:
         from warrenmq.amqp.access.users import read_definitions
         from warrenmq.management.definitions import import_file
     except ModuleNotFoundError as why:
-        msg = f"it needs {why.name}; install warrenmq[amqp]."
-        raise CallerError(msg) from why
+        raise CallerError(f"it needs {why.name}; install warrenmq[amqp].") from why
 
     raise_limit()
     have_one_heap()
@@ -145,8 +144,7 @@ def _conf(args: argparse.Namespace) -> ServerConf:
     try:
         return read_conf(args.config)
     except OSError as why:
-        msg = f"the settings file {args.config} cannot be read: {why.strerror or why}."
-        raise CallerError(msg) from why
+        raise CallerError(f"the settings file {args.config} cannot be read: {why.strerror or why}.") from why
 
 
 def _configure_logs(args: argparse.Namespace, conf: ServerConf) -> None:
@@ -159,8 +157,7 @@ def _configure_logs(args: argparse.Namespace, conf: ServerConf) -> None:
             console=conf.log_console,
         )
     except OSError as why:
-        msg = f"the log file {path} cannot be written: {why.strerror or why}."
-        raise CallerError(msg) from why
+        raise CallerError(f"the log file {path} cannot be written: {why.strerror or why}.") from why
 
 
 def _settings(args: argparse.Namespace, conf: ServerConf) -> Settings:
@@ -172,8 +169,7 @@ def _settings(args: argparse.Namespace, conf: ServerConf) -> Settings:
     for each in args.setting:
         key, equals, value = each.partition("=")
         if not equals:
-            msg = f"--setting {each}: it must be KEY=VALUE."
-            raise CallerError(msg)
+            raise CallerError(f"--setting {each}: it must be KEY=VALUE.")
         texts[key.strip()] = value.strip()
     return Settings.load(texts=texts)
 
@@ -273,8 +269,7 @@ def _management(
     try:
         from warrenmq.management.server import manage
     except ModuleNotFoundError as why:
-        msg = f"the management API needs {why.name}; install warrenmq[management]."
-        raise CallerError(msg) from why
+        raise CallerError(f"the management API needs {why.name}; install warrenmq[management].") from why
     site = None
     for host, port, sock, secure in listeners:
         management = stack.enter_context(

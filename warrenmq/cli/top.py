@@ -147,8 +147,7 @@ def run(args: argparse.Namespace) -> int:
 
         from warrenmq.cli._top_samples import samples
     except ModuleNotFoundError as why:
-        msg = f"top needs {why.name}; install warrenmq[terminal]."
-        raise CallerError(msg) from why
+        raise CallerError(f"top needs {why.name}; install warrenmq[terminal].") from why
 
     before: dict[str, Sample] = {}
     left = args.count

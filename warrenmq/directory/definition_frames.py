@@ -38,8 +38,7 @@ def pack(value: Any) -> bytes:
 def _pack_decimal(value: Any) -> msgpack.ExtType:
     if isinstance(value, Decimal):
         return msgpack.ExtType(_DECIMAL, str(value).encode())
-    msg = f"{value!r} is of type {type(value).__name__}"
-    raise TypeError(msg)
+    raise TypeError(f"{value!r} is of type {type(value).__name__}")
 
 
 def unpack(payload: bytes) -> Any:
@@ -49,8 +48,7 @@ def unpack(payload: bytes) -> Any:
 
 def _unpack_decimal(code: int, data: bytes) -> Decimal:
     if code != _DECIMAL:
-        msg = f"there is no value of type {code}"
-        raise ValueError(msg)
+        raise ValueError(f"there is no value of type {code}")
     return Decimal(data.decode())
 
 
@@ -97,8 +95,7 @@ def check_storable(what: str, arguments: dict[str, Any], *names: str) -> None:
         msg = f"{what} cannot be declared with a name or an argument that AMQP has no type for: {why}"
         raise PreconditionFailed(msg) from None
     if not _has_text_keys(arguments):
-        msg = f"{what} cannot be declared with arguments whose names are no text"
-        raise PreconditionFailed(msg)
+        raise PreconditionFailed(f"{what} cannot be declared with arguments whose names are no text")
 
 
 def _has_text_keys(value: Any) -> bool:

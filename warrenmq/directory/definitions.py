@@ -83,8 +83,7 @@ class BindingRecord:
 
     def __post_init__(self) -> None:
         if self.destination_type not in ("queue", "exchange"):
-            msg = f"a binding cannot lead to {self.destination_type!r}"
-            raise ValueError(msg)
+            raise ValueError(f"a binding cannot lead to {self.destination_type!r}")
         packed = pack(
             [
                 self.source,
@@ -161,8 +160,7 @@ class Declared:
             case "folders":
                 self.with_folder.update(fields[0])
             case _:
-                msg = f"there are no definitions of kind {kind!r}"
-                raise ValueError(msg)
+                raise ValueError(f"there are no definitions of kind {kind!r}")
 
     def _drop(self, queues: list[str], exchanges: list[str], generations: Sequence[int] = ()) -> None:
         gone = {"queue": dict.fromkeys(queues), "exchange": dict.fromkeys(exchanges)}

@@ -57,8 +57,7 @@ def sections(data: bytes) -> list[tuple[str, Value]]:
         reader.elements = MAX_ELEMENTS
         kind, described = reader.value(MAX_DEPTH)
         if kind != "described" or described[0][1] not in SECTIONS:
-            msg = f"there is no section at byte {reader.at}"
-            raise BadAmqp(msg)
+            raise BadAmqp(f"there is no section at byte {reader.at}")
         found.append((SECTIONS[described[0][1]], described[1]))
     return found
 
@@ -77,8 +76,7 @@ class _Reader:
     def take(self, size: int) -> bytes:
         at = self.at
         if at + size > len(self.data):
-            msg = f"{size} bytes are claimed at byte {at}, {len(self.data) - at} follow"
-            raise BadAmqp(msg)
+            raise BadAmqp(f"{size} bytes are claimed at byte {at}, {len(self.data) - at} follow")
         self.at = at + size
         return self.data[at : at + size]
 
@@ -102,17 +100,14 @@ class _Reader:
             return name, None if name == "other" else found
         if narrow in _COMPOUND:
             return self.compound(_COMPOUND[narrow], width, depth)
-        msg = f"{code} at byte {self.at - 1} is no type"
-        raise BadAmqp(msg)
+        raise BadAmqp(f"{code} at byte {self.at - 1} is no type")
 
     def compound(self, name: str, width: Struct, depth: int) -> Value:
         end = self.number(width) + self.at
         count = self.number(width)
         if count > end - self.at or end > len(self.data):
-            msg = f"{count} elements are claimed at byte {self.at}"
-            raise BadAmqp(msg)
+            raise BadAmqp(f"{count} elements are claimed at byte {self.at}")
         values = [self.value(depth - 1) for _ in range(count)]
         if self.at != end or (name == "map" and count % 2):
-            msg = f"a {name} does not end where it says, at byte {end}"
-            raise BadAmqp(msg)
+            raise BadAmqp(f"a {name} does not end where it says, at byte {end}")
         return name, list(zip(values[::2], values[1::2], strict=True)) if name == "map" else values

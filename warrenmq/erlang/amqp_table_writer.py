@@ -24,8 +24,7 @@ def bytes_of_properties(plain: dict[str, Any]) -> bytes:
                 flags |= 0x8000 >> place
                 parts.append(bytes_of_name(value) if kind == "s" else bytes_of_value(kind, value))
     except (struct.error, TypeError) as why:
-        msg = f"property {name} cannot be {value!r:.80}: {why}"
-        raise ValueError(msg) from why
+        raise ValueError(f"property {name} cannot be {value!r:.80}: {why}") from why
     return flags.to_bytes(2, "big") + b"".join(parts)
 
 
@@ -34,8 +33,7 @@ def bytes_of_table(plain: list[Any]) -> bytes:
     try:
         return _table(plain)
     except (struct.error, TypeError) as why:
-        msg = f"a table cannot have a value like this: {why}"
-        raise ValueError(msg) from why
+        raise ValueError(f"a table cannot have a value like this: {why}") from why
 
 
 def _table(plain: list[Any]) -> bytes:
@@ -63,8 +61,7 @@ def bytes_of_value(letter: str, value: Any) -> bytes:
             return struct.pack(">BI", *value)
         case "V":
             return b""
-    msg = f"AMQP has no type {letter!r}"
-    raise ValueError(msg)
+    raise ValueError(f"AMQP has no type {letter!r}")
 
 
 def _data(value: str | dict[str, str]) -> bytes:

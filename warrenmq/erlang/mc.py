@@ -36,8 +36,7 @@ def container(protocol: Any, stored: Any, annotations: dict[Any, Any]) -> Rabbit
     """The message, or NotAMessage or BadTable."""
     read = _PROTOCOLS.get(protocol) if isinstance(protocol, Atom) else None
     if read is None:
-        msg = f"its protocol {shown(protocol)!r} is unknown"
-        raise NotAMessage(msg)
+        raise NotAMessage(f"its protocol {shown(protocol)!r} is unknown")
     properties, how, fragments = read(stored)
     exchange = _get(annotations, "x", "exchange")
     msg_id = _get(annotations, "id")
@@ -157,8 +156,7 @@ def _amqp(stored: Any) -> _Parts:
             head.get("application_properties"),
         )
     except (amqp10.BadAmqp, TypeError, ValueError, AttributeError) as why:
-        msg = f"its AMQP 1.0 sections make no sense ({why})"
-        raise NotAMessage(msg) from None
+        raise NotAMessage(f"its AMQP 1.0 sections make no sense ({why})") from None
     if not plain:
         properties["type"] = _AMQP10
         return properties, None, [bare[body_at:]]

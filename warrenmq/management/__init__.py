@@ -15,8 +15,7 @@ __all__ = ["ManagementServer", "manage"]
 def __getattr__(name: str) -> Any:
     """Import the HTTP server when it is asked for."""
     if name not in __all__:
-        msg = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(msg)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from warrenmq.management import server  # noqa: PLC0415
 
     return getattr(server, name)

@@ -62,8 +62,7 @@ class Request:
         try:
             value = json.loads(self.body)
         except (ValueError, RecursionError) as why:
-            msg = "not_json"
-            raise bad_request(msg) from why
+            raise bad_request("not_json") from why
         if type(value) is not dict:
             hint = " Is the input doubly-JSON-encoded?" if isinstance(value, str) else ""
             msg = f"invalid payload: the request body JSON-decoded to a {_json_type(value)}.{hint}"
@@ -215,8 +214,7 @@ def paged(rows: list[dict[str, Any]], query: Mapping[str, str]) -> Any:
     try:
         page, size = int(text), int(query.get("page_size", "100"))
     except ValueError:
-        msg = "page and page_size must be numbers"
-        raise bad_request(msg) from None
+        raise bad_request("page and page_size must be numbers") from None
     if page < 1 or not 1 <= size <= 500 or (page > 1 and (page - 1) * size >= filtered):
         msg = f"page out of range, page: {page} page size: {size}, len: {filtered}"
         raise HttpError(400, "page_out_of_range", msg)
@@ -239,8 +237,7 @@ def _with_pattern(wanted: str) -> Callable[[str], bool]:
         if pattern.ways > FEW:  # there may be many names
             raise ValueError(CANNOT_BE_MATCHED)
     except ValueError as why:
-        msg = f"name is no regular expression that can be looked for: {why}"
-        raise bad_request(msg) from None
+        raise bad_request(f"name is no regular expression that can be looked for: {why}") from None
     return pattern.found_in
 
 

@@ -177,5 +177,4 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server(address, family=family)
     except OSError as why:
         reason = why.strerror if isinstance(why, socket.gaierror) else os.strerror(why.errno or 0)
-        msg = f"cannot listen on {host}:{port}: {reason}."
-        raise CallerError(msg) from why
+        raise CallerError(f"cannot listen on {host}:{port}: {reason}.") from why

@@ -86,8 +86,7 @@ def encode_head(exchange: str, routing_keys: list[str], properties: Properties |
     while values and values[-1] is None:
         values.pop()
     if problem := _problem(values):
-        msg = f"{problem}; nothing was published."
-        raise PreconditionFailed(msg)
+        raise PreconditionFailed(f"{problem}; nothing was published.")
     if len(values) > _HEADERS and isinstance(values[_HEADERS], TypedHeaders):
         values[_HEADERS] = values[_HEADERS].to_store()
     try:

@@ -97,8 +97,7 @@ def _value(letter: Any, value: Any, depth: int) -> Any:
             return value
     if letter in INTEGERS and isinstance(value, int) and not isinstance(value, bool):
         return value
-    msg = f"a typed header of type {letter!r} cannot be {type(value).__name__}"
-    raise ValueError(msg)
+    raise ValueError(f"a typed header of type {letter!r} cannot be {type(value).__name__}")
 
 
 def _element(each: Any, depth: int) -> Any:

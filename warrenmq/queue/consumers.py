@@ -98,8 +98,7 @@ class QueueConsumers:
         elif request.exclusive and self._pushed:
             problem = "has consumers: an exclusive one cannot join them"
         if problem is not None:
-            msg = f"queue {self._queue!r} {problem}"
-            raise AccessRefused(msg, reply_text=self._in_use)
+            raise AccessRefused(f"queue {self._queue!r} {problem}", reply_text=self._in_use)
         consumer = Consumer.consuming(request, self._channel(request.channel, request.limiter))
         if self._rows is not None:
             self._rows.consumer_added(consumer)

@@ -178,8 +178,7 @@ class Runtime(ABC):
         try:
             return self._names[name]
         except KeyError:
-            msg = f"no actor is called {name!r}"
-            raise ActorDeadError(msg) from None
+            raise ActorDeadError(f"no actor is called {name!r}") from None
 
     def is_registered(self, name: Name) -> bool:
         return name in self._names
@@ -187,8 +186,7 @@ class Runtime(ABC):
     def register(self, name: Name, ref: ActorRef[Any]) -> None:
         """Give a living actor a name; it is free again when the actor ends."""
         if self._names.setdefault(name, ref) is not ref:
-            msg = f"the name {name!r} is already taken by {self._names.get(name)}"
-            raise ValueError(msg)
+            raise ValueError(f"the name {name!r} is already taken by {self._names.get(name)}")
         inbox_of(ref).on_close(lambda _reason: self._names.pop(name, None))
 
     def enlist(self, ref: ActorRef[Any], life: Living) -> None:

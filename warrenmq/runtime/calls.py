@@ -56,8 +56,7 @@ class From:
         try:
             value, error = self._box.get(timeout=timeout)
         except Empty:
-            msg = f"no reply in {timeout} s"
-            raise Timeout(msg) from None
+            raise Timeout(f"no reply in {timeout} s") from None
         if error is not None:
             raise error
         return value

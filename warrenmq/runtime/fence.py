@@ -36,8 +36,7 @@ class Fence:
 
     def refuse(self) -> NoReturn:
         """Raise Fenced."""
-        msg = "this actor was given up and may not write any more"
-        raise Fenced(msg)
+        raise Fenced("this actor was given up and may not write any more")
 
     def __enter__(self) -> None:
         self.lock.acquire()

@@ -171,8 +171,7 @@ class SimFuture(Future[Any]):
         if self._get_hook is not None:
             return super().get(timeout=timeout)
         if not self._done.wait(timeout):
-            msg = f"{timeout} seconds"
-            raise Timeout(msg)
+            raise Timeout(f"{timeout} seconds")
         assert self._result is not None
         value, exc_info = self._result
         if exc_info is not None:

@@ -167,8 +167,7 @@ class SimulatedMachine:
             if condition():
                 return
             self.sleep(LOOK)
-        msg = f"the condition did not become true in {seconds} s"
-        raise AssertionError(msg)
+        raise AssertionError(f"the condition did not become true in {seconds} s")
 
     # -- sudden ends
 

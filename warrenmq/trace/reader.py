@@ -96,11 +96,9 @@ def trace_files(path: str) -> list[str]:
             raise NotATrace(msg)
         return names
     if not os.path.exists(path):
-        msg = f"there is no trace at {path}: no such file or directory."
-        raise NotATrace(msg)
+        raise NotATrace(f"there is no trace at {path}: no such file or directory.")
     if not os.path.isfile(path):  # to open a pipe waits for a writer, and a device may have no end
-        msg = f"{path} is no trace: it is neither a directory nor a file."
-        raise NotATrace(msg)
+        raise NotATrace(f"{path} is no trace: it is neither a directory nor a file.")
     return [path]
 
 

@@ -30,14 +30,12 @@ class PasswordHash:
     def __init__(self, password_hash: str, algorithm: str = DEFAULT_ALGORITHM) -> None:
         """Decode a password_hash; "" matches no password.  Raises ValueError, worded as the end of a sentence, for a malformed one."""
         if algorithm not in ALGORITHMS:
-            msg = f"has hashing_algorithm {algorithm!r}; known are {', '.join(ALGORITHMS)}"
-            raise ValueError(msg)
+            raise ValueError(f"has hashing_algorithm {algorithm!r}; known are {', '.join(ALGORITHMS)}")
         self._name = ALGORITHMS[algorithm]
         try:
             data = b64decode(password_hash, validate=True)
         except (NotBase64, ValueError) as why:
-            msg = "has a password_hash that is not Base64"
-            raise ValueError(msg) from why
+            raise ValueError("has a password_hash that is not Base64") from why
         self._salt, self._digest = data[:SALT], data[SALT:]
         if data and len(self._digest) != hashlib.new(self._name, usedforsecurity=False).digest_size:
             msg = f"has a password_hash that is not one of {algorithm}: it is {len(data)} bytes long"

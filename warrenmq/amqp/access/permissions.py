@@ -131,5 +131,4 @@ def _compiled(text: str, what: str) -> Pattern:
     try:
         return Pattern(text or "^$")
     except ValueError as why:
-        msg = f"{what} is no regular expression: {why}"
-        raise ValueError(msg) from why
+        raise ValueError(f"{what} is no regular expression: {why}") from why

@@ -98,8 +98,7 @@ class Users:
         try:
             return cls.of_definitions(definitions)
         except ValueError as why:
-            msg = f"the users file {path} cannot be used: {why}."
-            raise SettingsError(msg) from why
+            raise SettingsError(f"the users file {path} cannot be used: {why}.") from why
 
     @classmethod
     def of_definitions(cls, definitions: Any) -> Users:
@@ -196,8 +195,7 @@ class Users:
     def clear_permissions(self, user: str, vhost: str) -> None:
         """Take a user's permissions in a virtual host; NotFound when he has none."""
         if self._permissions.pop((user, vhost), None) is None:
-            msg = f"user {user!r} has no permissions in virtual host {vhost!r}"
-            raise NotFound(msg)
+            raise NotFound(f"user {user!r} has no permissions in virtual host {vhost!r}")
         self.changed()
 
     def set_topic_permissions(self, user: str, vhost: str, exchange: str, write: str, read: str) -> bool:
@@ -323,8 +321,7 @@ def account_of(user: dict[str, Any], version: object = "") -> Account:
     tags = user.get("tags") or []
     names = tags.split(",") if isinstance(tags, str) else tags
     if not (isinstance(names, list) and all(isinstance(tag, str) for tag in names)):
-        msg = f"{who} has tags that are no list of names"
-        raise ValueError(msg)
+        raise ValueError(f"{who} has tags that are no list of names")
     account = _account(name, text_of(user, "password_hash", who), str(algorithm), names)
     for key, value in (user.get("limits") or {}).items():
         account.limits[key] = user_limit(name, key, value)
@@ -343,16 +340,14 @@ def rows_of(definitions: dict[str, Any], key: str) -> list[dict[str, Any]]:
     """A list of objects in definitions; ValueError when it is something else."""
     rows = definitions.get(key, [])
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        msg = f"its {key} are not a list of objects"
-        raise ValueError(msg)
+        raise ValueError(f"its {key} are not a list of objects")
     return rows
 
 
 def text_of(row: dict[str, Any], key: str, whose: str) -> str:
     """A text in an object of definitions; ValueError if it is missing or no text."""
     if type(text := row.get(key)) is not str:
-        msg = f"{whose} has no {key}"
-        raise ValueError(msg)
+        raise ValueError(f"{whose} has no {key}")
     return str(text)
 
 
@@ -369,8 +364,7 @@ def _account(name: str, password_hash: str, algorithm: str, tags: Iterable[str])
     try:
         password = PasswordHash(password_hash, algorithm)
     except ValueError as why:
-        msg = f"user {name!r} {why}"
-        raise ValueError(msg) from why
+        raise ValueError(f"user {name!r} {why}") from why
     named = tuple(tag.strip() for tag in tags if tag.strip())
     return Account(name, password, password_hash, algorithm, named)
 

@@ -27,8 +27,7 @@ def load_users(data: str, file: str | None = None, default: Users | None = None)
         try:
             users.adopt(read_definitions(path))
         except ValueError as why:
-            msg = f"the users file {path} cannot be used: {why}."
-            raise SettingsError(msg) from why
+            raise SettingsError(f"the users file {path} cannot be used: {why}.") from why
     if file is not None:
         Users.of_file(file, definitions := read_definitions(file))
         users.add(definitions)

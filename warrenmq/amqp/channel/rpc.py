@@ -184,8 +184,7 @@ _CALLS = {
 def _argument(request: dict[str, Any], name: str, kind: type) -> Any:
     value = request.get(name)
     if type(value) is not kind:
-        msg = f"{request['call']} needs {name}, of type {kind.__name__}"
-        raise PreconditionFailed(msg)
+        raise PreconditionFailed(f"{request['call']} needs {name}, of type {kind.__name__}")
     return value
 
 
