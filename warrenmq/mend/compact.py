@@ -16,20 +16,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from warrenmq.commit_log.disk import remove_log
-from warrenmq.directory.owner_lock import FILE_NAME as OWNER
-from warrenmq.directory.owner_lock import OwnerLock, ReaderLock
 from warrenmq.errors import PreconditionFailed
 from warrenmq.inspect.inspection import Inspection, VhostInspection
 from warrenmq.inspect.layout import PERSISTENT
 from warrenmq.inspect.reading import Findings
 from warrenmq.inspect.store import InspectedStore
 from warrenmq.mend.changes import Changes, pieces_of
-from warrenmq.mend.living import node_of, refuse_living_rabbitmq
+from warrenmq.mend.living import held, node_of
 from warrenmq.message_store.combine import runs
 from warrenmq.message_store.dump import CLEAN, INDEX, SUMMARY
 from warrenmq.message_store.gc_jobs import Survivor
@@ -61,12 +57,7 @@ def compact(path: str, disk: Disk | None = None) -> Compacted:
     path = os.path.abspath(path)
     disk = disk or RealDisk()
     node = node_of(path)
-    with ExitStack() as stack:
-        owned = os.path.exists(f"{node}/{OWNER}")
-        stack.callback(OwnerLock(node).release if owned else ReaderLock(node).release)
-        refuse_living_rabbitmq(node)
-        if owned:
-            remove_log(disk, node)
+    with held(node, disk, changes=True):
         inspection = Inspection(path, now_us=0)
         if inspection.layout.kind == "queue":
             raise PreconditionFailed(

@@ -9,8 +9,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 
+from warrenmq.commit_log.disk import remove_log
+from warrenmq.directory.owner_lock import FILE_NAME as OWNER
+from warrenmq.directory.owner_lock import OwnerLock, ReaderLock
 from warrenmq.errors import PreconditionFailed
+from warrenmq.seams.disk import Disk
 
 
 def node_of(path: str) -> str:
@@ -23,6 +28,23 @@ def node_of(path: str) -> str:
     if os.path.basename(parent) == "queues":  # 3.6
         return os.path.dirname(parent)
     return parent if folder in {"msg_store_persistent", "msg_store_transient"} else path
+
+
+@contextmanager
+def held(node: str, disk: Disk, *, changes: bool) -> Iterator[bool]:
+    """Hold a directory whose broker does not run; yields whether it is a broker's of ours.  DirectoryInUse, PreconditionFailed.
+
+    If it is to be changed, what its log holds is in its files then; who only reads applies the log while reading.
+    """
+    owned = os.path.exists(f"{node}/{OWNER}")
+    lock = OwnerLock(node) if owned and changes else ReaderLock(node)
+    try:
+        refuse_living_rabbitmq(node)
+        if owned and changes:
+            remove_log(disk, node)
+        yield owned
+    finally:
+        lock.release()
 
 
 def refuse_living_rabbitmq(node: str) -> None:

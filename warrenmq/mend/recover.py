@@ -26,7 +26,7 @@ from warrenmq.commit_log.disk import remove_log
 from warrenmq.directory.definitions import QueueRecord
 from warrenmq.directory.layout import USERS, VHOSTS, queue_folder, vhost_folder
 from warrenmq.directory.owner_lock import FILE_NAME as OWNER
-from warrenmq.directory.owner_lock import OwnerLock, ReaderLock
+from warrenmq.directory.owner_lock import OwnerLock
 from warrenmq.errors import PreconditionFailed
 from warrenmq.inspect.inspection import NORMAL, Inspection, VhostInspection
 from warrenmq.inspect.layout import QueueFolder
@@ -34,7 +34,7 @@ from warrenmq.inspect.reading import Damage
 from warrenmq.mend.definitions import Definitions, declare, have_queue, of_vhost, set_parameters
 from warrenmq.mend.doubts import settle
 from warrenmq.mend.ledger import Ledger
-from warrenmq.mend.living import node_of, refuse_living_rabbitmq
+from warrenmq.mend.living import held, node_of
 from warrenmq.mend.moving import Outcome, move
 from warrenmq.mend.redelivery import mark
 from warrenmq.routing.delayed import exchange_of, is_store
@@ -91,8 +91,7 @@ def recover(
     _refuse_overlap(source, target)
     node = node_of(source)
     with ExitStack() as stack:
-        stack.callback(ReaderLock(node).release)
-        refuse_living_rabbitmq(node)
+        stack.enter_context(held(node, RealDisk(), changes=False))
         inspection = Inspection(source, now_us)
         fresh = not os.path.isdir(target) or not os.listdir(target)
         if fresh:

@@ -20,15 +20,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from warrenmq.commit_log.disk import remove_log
 from warrenmq.directory.definitions import Declared, snapshot
 from warrenmq.directory.foreign import is_rabbitmqs
 from warrenmq.directory.layout import QUEUE_NAME
-from warrenmq.directory.owner_lock import FILE_NAME as OWNER
-from warrenmq.directory.owner_lock import OwnerLock, ReaderLock
 from warrenmq.directory.recovery_terms import FILE_NAME as TERMS
 from warrenmq.inspect.entries import Where
 from warrenmq.inspect.inspection import UNREADABLE, Inspection, VhostInspection
@@ -36,7 +32,7 @@ from warrenmq.inspect.layout import RABBITMQ_TERMS, TRANSIENT, QueueFolder
 from warrenmq.inspect.reading import Damage
 from warrenmq.mend.changes import Change, Changes
 from warrenmq.mend.index_files import Version1, Version2
-from warrenmq.mend.living import node_of, refuse_living_rabbitmq
+from warrenmq.mend.living import held, node_of
 from warrenmq.mend.store_files import StoreFiles
 from warrenmq.message_store.dump import CLEAN, INDEX, SUMMARY
 from warrenmq.message_store.scan import Trust
@@ -61,12 +57,7 @@ def repair(path: str, *, dry_run: bool, disk: Disk | None = None) -> Repaired:
     path = os.path.abspath(path)
     disk = disk or RealDisk()
     node = node_of(path)
-    with ExitStack() as stack:
-        owned = os.path.exists(f"{node}/{OWNER}")
-        stack.callback(OwnerLock(node).release if owned and not dry_run else ReaderLock(node).release)
-        refuse_living_rabbitmq(node)
-        if owned and not dry_run:
-            remove_log(disk, node)  # its writes are in the files now; a dry run applies them while it reads
+    with held(node, disk, changes=not dry_run) as owned:
         done = Repaired()
         real = Changes(disk, path, "repair", dry_run=dry_run)
         for number, part in enumerate(Inspection(path, now_us=0).vhosts):

@@ -32,14 +32,14 @@ from urllib.parse import unquote, urlsplit
 
 from warrenmq.directory.definitions import QueueRecord
 from warrenmq.directory.layout import vhost_folder
-from warrenmq.directory.owner_lock import OwnerLock, ReaderLock
+from warrenmq.directory.owner_lock import OwnerLock
 from warrenmq.erlang.amqp_table_writer import bytes_of_properties
 from warrenmq.errors import CallerError
 from warrenmq.inspect.inspection import Inspection, VhostInspection
 from warrenmq.inspect.layout import QueueFolder
 from warrenmq.mend.definitions import declare, have_queue
 from warrenmq.mend.ledger import Ledger
-from warrenmq.mend.living import node_of, refuse_living_rabbitmq
+from warrenmq.mend.living import held, node_of
 from warrenmq.mend.moving import BATCH, BATCH_BYTES, Candidate, candidates
 from warrenmq.mend.recover import QueueReport, Report, by_name, by_vhost, definitions_of
 from warrenmq.remote import Remote
@@ -65,8 +65,7 @@ def recover_to_broker(
     ledgers = os.path.abspath(ledgers or source + LEDGER)
     node = node_of(source)
     with ExitStack() as stack:
-        stack.callback(ReaderLock(node).release)
-        refuse_living_rabbitmq(node)
+        stack.enter_context(held(node, RealDisk(), changes=False))
         inspection = Inspection(source, now_us)
         address = urlsplit(url)
         report = Report(
