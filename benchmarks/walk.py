@@ -24,13 +24,10 @@ from functools import cache
 from inspect import CO_GENERATOR
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FrameType
 
 import warrenmq
 from warrenmq import location
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 HOME = f"{location.HOME}/"
 WARM_UP = 10

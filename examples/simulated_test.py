@@ -8,14 +8,10 @@ process at each disk operation, cut the power, and let a minute pass in no time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from warrenmq import Broker
 from warrenmq.testing import SimulatedMachine
-
-if TYPE_CHECKING:
-    from warrenmq import Broker
 
 ORDERS = [b"order %d" % number for number in range(3)]
 

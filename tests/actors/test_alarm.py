@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from pykka import ActorRef
 
 from warrenmq.actors.node.alarm import ClearAlarm, GetAlarms, RabbitAlarm, Register, ResourceAlert, SetAlarm
 from warrenmq.node.alarms import Alarms
 from warrenmq.runtime import Server, Simulation
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pykka import ActorRef
 
 
 class Connection(Server):

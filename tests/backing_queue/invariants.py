@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from warrenmq.backing_queue.memory_target import MemoryTargetQueue
 from warrenmq.backing_queue.read_ahead import ReadAheadQueue
-from warrenmq.message.queue_message import APART, IN_STORE, INDEXED, PERSISTENT, in_memory
-
-if TYPE_CHECKING:
-    from warrenmq.backing_queue.variable_queue import VariableQueue
-    from warrenmq.message.queue_message import Message
+from warrenmq.backing_queue.variable_queue import VariableQueue
+from warrenmq.message.queue_message import APART, IN_STORE, INDEXED, PERSISTENT, Message, in_memory
 
 
 def check_invariants(queue: VariableQueue) -> None:

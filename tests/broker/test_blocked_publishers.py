@@ -14,6 +14,7 @@ import warrenmq
 from tests.broker.lives import digest
 from tests.support.limits import LIMIT
 from tests.support.simulated import SMALL, SimulatedHost
+from warrenmq.broker.broker import Broker
 from warrenmq.node.alarms import Source
 from warrenmq.runtime import Deadlock
 from warrenmq.testing.disk import PLENTY
@@ -22,8 +23,6 @@ from warrenmq.trace.reader import open_memory
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from warrenmq.broker.broker import Broker
 import itertools
 
 from warrenmq.broker.broker import QueueHandle

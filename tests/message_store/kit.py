@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
 
 from warrenmq.directory.damage_log import DamageLog
 from warrenmq.message.stored import bound_to, encode_head, seal
 from warrenmq.message_store import rdq
 from warrenmq.message_store.damage import StoreDamage
 from warrenmq.message_store.gc_jobs import Truncate
+from warrenmq.message_store.state import MsgStoreState
+from warrenmq.seams.disk import Disk
 from warrenmq.settings import Settings
 from warrenmq.testing import SimulatedDisk
-
-if TYPE_CHECKING:
-    from warrenmq.message_store.state import MsgStoreState
-    from warrenmq.seams.disk import Disk
 
 FOLDER = "/store"
 QUARANTINE = "/quarantine"
