@@ -86,7 +86,7 @@ class Report:
 def recover(
     source: str, target: str, now_us: int, progress: Callable[[str], object] = lambda _: None
 ) -> Report:
-    """Do it; `now_us` decides which messages have expired, `progress` gets each queue's name."""
+    """Move the messages of `source` into `target`; `now_us` decides which have expired, `progress` gets each queue's name."""
     source, target = os.path.abspath(source), os.path.abspath(target)
     _refuse_overlap(source, target)
     node = node_of(source)

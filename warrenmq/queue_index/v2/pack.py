@@ -50,7 +50,7 @@ class SegmentV2:
 
 
 def leave_out_oldest(records: dict[int, bytes], too_many: int) -> dict[int, bytes]:
-    """The same records without the first ones, which have `too_many` bytes together or more."""
+    """Drop the first records, which have `too_many` bytes together or more; returns the same dict."""
     left_out: list[int] = []
     for seq_id, record in records.items():
         if too_many <= 0:

@@ -108,7 +108,7 @@ def summary(data: bytes, number: int, entry_count: int) -> Summary:
 
 
 def summary_of(entries: list[tuple[int, qi.Entry]], damage: list[Damage]) -> Summary:
-    """The same of entries one by one."""
+    """Summarise live entries that were read one by one."""
     return Summary(
         len(entries),
         entries[0][0] if entries else -1,

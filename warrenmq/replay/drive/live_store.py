@@ -64,7 +64,7 @@ class LiveStore(Protocol):
 
 
 class SqliteStore:
-    """See the module.  Used by one thread at a time, which need not be the same."""
+    """A checkpoint in a file of SQLite.  Used by one thread at a time, which need not be the same."""
 
     def __init__(self, path: str) -> None:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)

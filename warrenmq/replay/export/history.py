@@ -175,7 +175,7 @@ def read(folder: str) -> list[HistoryRow]:
 
 
 def frame(spark: SparkSession, folder: str) -> DataFrame:
-    """The same rows as a DataFrame; `folder` may be an address that Spark reads."""
+    """All rows of a history as a DataFrame; `folder` may be an address that Spark reads."""
     require_pyspark()
     from warrenmq.replay.spark.failures import told_in_a_sentence
 

@@ -119,7 +119,7 @@ class Unsynced:
 
 
 class Synced(Machine):
-    """See the module."""
+    """Compares the confirms of a store with its syncs."""
 
     name: ClassVar[str] = "synced"
     events: ClassVar[frozenset[int]] = frozenset({Ev.APPEND, Ev.FILE_SYNC, Ev.STORE_CONFIRM})

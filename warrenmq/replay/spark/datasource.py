@@ -73,7 +73,7 @@ class TablePart(InputPartition):
 
 
 class TraceSource(DataSource):
-    """See the module."""
+    """Spark's name, schema and readers of the source."""
 
     @classmethod
     def name(cls) -> str:

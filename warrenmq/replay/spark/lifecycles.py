@@ -44,7 +44,7 @@ _MESSAGE = ("run", "actor", "actor_id", "seq_id")
 
 
 def lifecycles(rows: DataFrame) -> DataFrame:
-    """See the module; the columns are in docs/replay.md."""
+    """A row for each message in each incarnation of a queue; the columns are in docs/replay.md."""
     lives, begin = _by_message(rows), _span()[0]
     gaps = _gaps(rows)
     if gaps is None:
@@ -139,7 +139,7 @@ def _gaps(rows: DataFrame) -> DataFrame | None:
 
 
 def _gaps_in(rows: DataFrame) -> DataFrame:
-    """The same of rows of which nothing else is known: by the numbers that they have."""
+    """The gaps of rows of which nothing else is known, by the numbers that they have."""
     numbered = narrowed(rows, {*_OF_ROWS, "actor_rows"})
     blocks = numbered.groupBy("run", "actor_id", sf.shiftright("seq", BLOCK_BITS).alias("block")).agg(
         sf.min("seq").alias("first"),

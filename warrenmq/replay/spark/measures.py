@@ -127,7 +127,7 @@ class Sums:
         }
 
     def measures(self, slice_ns: int) -> Measures:
-        """The same, with tables as dicts."""
+        """The sums as Measures, with tables as dicts."""
         struct = self.struct()
         tallies, levels = (
             zip(*(each.tolist() for each in struct[name].values()), strict=True)

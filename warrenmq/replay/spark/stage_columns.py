@@ -144,7 +144,7 @@ def found_rows(found: Found) -> Iterator[OutcomeRow]:
 
 
 def found_of(rows: Iterable[dict[str, Any]]) -> Found:
-    """The inverse; the sum of several."""
+    """Make the outcomes of rows, added up; the inverse of `found_rows`."""
     found = Found()
     for row in rows:
         if (figure := row["figure"]) is not None:
@@ -202,7 +202,7 @@ def actor_struct(summary: ActorSummary) -> dict[str, Any]:
 
 
 def actor_summary_of(struct: dict[str, Any]) -> ActorSummary:
-    """The inverse; counts are a dict or pairs."""
+    """Make the summary of a struct, whose counts are a dict or pairs."""
     rows = {name: _row(struct[name]) for name in ("stopped", "recovered", "closed")}
     act = struct["last_act"]
     last_act = None if act is None else (act["t"], act["seq"])

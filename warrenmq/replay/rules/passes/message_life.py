@@ -251,7 +251,7 @@ class Entries(NamedTuple):
         return Entries._make(column.take(places) for column in self)
 
     def table(self) -> Ints:
-        """The same as rows of an array."""
+        """The entries as rows of an array."""
         return np.stack(self, axis=1)
 
 
