@@ -39,8 +39,6 @@ LOCAL_NAMES = frozenset(("localhost", "localhost.localdomain", "ip6-localhost"))
 
 log = Log("warrenmq.management")
 
-Scope = "MutableMapping[str, Any]"
-
 
 class Application:
     """An ASGI application; `close` ends its threads."""

@@ -20,7 +20,6 @@ from warrenmq.management.errors import bad_request
 from warrenmq.management.exchanges import declared
 from warrenmq.management.http import Reply, Request, Route
 from warrenmq.management.policies import parameter_row, parameters, policy_row
-from warrenmq.management.queues import records
 from warrenmq.management.site import Site
 from warrenmq.management.vhosts import grant
 from warrenmq.queue.arguments import OTHER_QUEUE_TYPES
@@ -188,7 +187,7 @@ def of_broker(broker: Broker, *, with_vhost: bool = True) -> dict[str, list[dict
         "queues": [
             {"name": each.name, **where, "durable": each.durable, "auto_delete": each.auto_delete,
              "arguments": each.arguments}
-            for each in records(broker) if not each.exclusive
+            for each in broker.inside.vhost.records() if not each.exclusive
         ],
         "exchanges": [
             {"name": each.name, **where, "type": each.type, "durable": each.durable, "auto_delete": each.auto_delete,

@@ -59,17 +59,13 @@ def specs(broker: Broker) -> list[ExchangeSpec]:
     return [DEFAULT, *list(broker.inside.vhost.router.exchanges.values())]
 
 
-def list_all(site: Site, request: Request) -> Any:
-    """GET /api/exchanges."""
+def list_exchanges(site: Site, request: Request) -> Any:
+    """GET /api/exchanges and /api/exchanges/vhost."""
     return [
-        each for broker in _seen(site, request) for each in rows(site, broker, specs(broker), request.query)
+        each
+        for broker in site.visible_brokers(request.account, request.at.get("vhost"))
+        for each in rows(site, broker, specs(broker), request.query)
     ]
-
-
-def list_in_vhost(site: Site, request: Request) -> Any:
-    """GET /api/exchanges/vhost."""
-    broker = site.visible(request.account, request.at["vhost"])
-    return rows(site, broker, specs(broker), request.query)
 
 
 def show(site: Site, request: Request) -> Any:
@@ -144,8 +140,11 @@ def _chosen(broker: Broker, chosen: Callable[[Binding], bool]) -> list[dict[str,
 
 def list_bindings(site: Site, request: Request) -> Any:
     """GET /api/bindings and /api/bindings/vhost."""
-    brokers = [site.visible(request.account, request.at["vhost"])] if request.at else _seen(site, request)
-    return [row for broker in brokers for row in _chosen(broker, lambda _: True)]
+    return [
+        row
+        for broker in site.visible_brokers(request.account, request.at.get("vhost"))
+        for row in _chosen(broker, lambda _: True)
+    ]
 
 
 def of_source(site: Site, request: Request) -> Any:
@@ -238,10 +237,6 @@ def _ends(site: Site, request: Request) -> tuple[Broker, str, Destination]:
     return broker, source, to
 
 
-def _seen(site: Site, request: Request) -> list[Broker]:
-    return [site.broker(name) for name in site.visible_vhosts(request.account)]
-
-
 def _existing(site: Site, request: Request) -> tuple[Broker, ExchangeSpec]:
     broker, name = site.visible(request.account, request.at["vhost"]), request.at["name"]
     spec = DEFAULT if name in ("", "amq.default") else broker.inside.vhost.router.exchanges.get(name)
@@ -253,8 +248,8 @@ def _existing(site: Site, request: Request) -> tuple[Broker, ExchangeSpec]:
 _PAIR = "bindings/{vhost}/e/{source}/{kind}/{destination}"
 
 ROUTES = (
-    Route("GET", "exchanges", list_all),
-    Route("GET", "exchanges/{vhost}", list_in_vhost),
+    Route("GET", "exchanges", list_exchanges),
+    Route("GET", "exchanges/{vhost}", list_exchanges),
     Route("GET", "exchanges/{vhost}/{name}", show),
     Route("PUT", "exchanges/{vhost}/{name}", declare),
     Route("DELETE", "exchanges/{vhost}/{name}", delete),

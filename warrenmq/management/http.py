@@ -87,9 +87,6 @@ class Request:
         return self.user
 
 
-Handler = "Callable[[Site, Request], Any]"
-
-
 @dataclass(slots=True, frozen=True)
 class Route:
     """One route: a method and a path, with its handler."""

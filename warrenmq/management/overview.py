@@ -54,8 +54,8 @@ def listeners(site: Site) -> list[dict[str, Any]]:
 def overview(site: Site, request: Request) -> Any:
     """GET /api/overview."""
     queues = consumers = exchanges = ready = unacked = 0
-    for name in site.visible_vhosts(request.account):
-        vhost = site.broker(name).inside.vhost
+    for broker in site.visible_brokers(request.account):
+        vhost = broker.inside.vhost
         exchanges += len(vhost.router.exchanges) + 1
         for read in list(vhost.figures.values()):
             figures = read()

@@ -14,8 +14,6 @@ from warrenmq.management.site import Site
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 from warrenmq.vhost.policies import COMPONENTS, LIMITS, LIMITS_NAME, OPERATOR_POLICY, POLICY
 
-Handler = "Callable[[Site, Request], Any]"
-
 
 def parameters(broker: Broker, *components: str) -> list[tuple[str, str, Any]]:
     """The parameters of a virtual host, as (component, name, value)."""
@@ -36,17 +34,11 @@ def parameter_row(broker: Broker, component: str, name: str, value: Any) -> dict
     return {"value": value, "vhost": broker.inside.vhost.name, "component": component, "name": name}
 
 
-def _brokers(site: Site, request: Request) -> list[Broker]:
-    if "vhost" in request.at:
-        return [site.visible(request.account, request.at["vhost"])]
-    return [site.broker(name) for name in site.visible_vhosts(request.account)]
-
-
 def _lister(component: str) -> Callable[[Site, Request], Any]:
     def list_policies(site: Site, request: Request) -> Any:
         return [
             policy_row(broker, name, value)
-            for broker in _brokers(site, request)
+            for broker in site.visible_brokers(request.account, request.at.get("vhost"))
             for _, name, value in parameters(broker, component)
         ]
 
@@ -105,7 +97,7 @@ def list_parameters(site: Site, request: Request) -> Any:
     wanted = [request.at["component"]] if "component" in request.at else [OPERATOR_POLICY, LIMITS]
     return [
         parameter_row(broker, *each)
-        for broker in _brokers(site, request)
+        for broker in site.visible_brokers(request.account, request.at.get("vhost"))
         for each in parameters(broker, *wanted)
     ]
 
@@ -139,7 +131,7 @@ def list_limits(site: Site, request: Request) -> Any:
     """GET /api/vhost-limits and /api/vhost-limits/vhost."""
     return [
         {"vhost": broker.inside.vhost.name, "value": value}
-        for broker in _brokers(site, request)
+        for broker in site.visible_brokers(request.account, request.at.get("vhost"))
         for _, _, value in parameters(broker, LIMITS)
         if value
     ]

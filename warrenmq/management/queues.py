@@ -69,24 +69,13 @@ def _figures(site: Site, broker: Broker, queue: str, query: Mapping[str, str]) -
     return site.figures(broker, queue) or known
 
 
-def records(broker: Broker) -> list[QueueRecord]:
-    """The queue records of a virtual host."""
-    return broker.inside.vhost.records()
-
-
-def list_all(site: Site, request: Request) -> Any:
-    """GET /api/queues."""
+def list_queues(site: Site, request: Request) -> Any:
+    """GET /api/queues and /api/queues/vhost."""
     return [
-        row(site, site.broker(vhost), record, request.query)
-        for vhost in site.visible_vhosts(request.account)
-        for record in records(site.broker(vhost))
+        row(site, broker, record, request.query)
+        for broker in site.visible_brokers(request.account, request.at.get("vhost"))
+        for record in broker.inside.vhost.records()
     ]
-
-
-def list_in_vhost(site: Site, request: Request) -> Any:
-    """GET /api/queues/vhost."""
-    broker = site.visible(request.account, request.at["vhost"])
-    return [row(site, broker, record, request.query) for record in records(broker)]
 
 
 def show(site: Site, request: Request) -> Any:
@@ -123,13 +112,9 @@ def _channel_details(site: Site, broker: Broker, channel: Any) -> dict[str, Any]
 
 def consumers(site: Site, request: Request) -> Any:
     """GET /api/consumers and /api/consumers/vhost."""
-    if "vhost" in request.at:
-        brokers = [site.visible(request.account, request.at["vhost"])]
-    else:
-        brokers = [site.broker(name) for name in site.visible_vhosts(request.account)]
     found = []
-    for broker in brokers:
-        for record in records(broker):
+    for broker in site.visible_brokers(request.account, request.at.get("vhost")):
+        for record in broker.inside.vhost.records():
             figures = site.figures(broker, record.name)
             if figures is None or not figures.consumers:
                 continue
@@ -245,8 +230,8 @@ def _existing(site: Site, request: Request) -> tuple[Broker, QueueRecord]:
 
 
 ROUTES = (
-    Route("GET", "queues", list_all),
-    Route("GET", "queues/{vhost}", list_in_vhost),
+    Route("GET", "queues", list_queues),
+    Route("GET", "queues/{vhost}", list_queues),
     Route("GET", "queues/{vhost}/{name}", show),
     Route("PUT", "queues/{vhost}/{name}", declare),
     Route("DELETE", "queues/{vhost}/{name}", delete),

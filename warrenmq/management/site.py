@@ -127,6 +127,13 @@ class Site:
             raise not_authorised(f"User not authorised to access virtual host {vhost}")
         return broker
 
+    def visible_brokers(self, account: Account, vhost: str | None = None) -> list[Broker]:
+        """The broker of this virtual host; without one, those of all that the user may see.  HttpError as `visible`."""
+        return [
+            self.visible(account, name)
+            for name in ([vhost] if vhost is not None else self.visible_vhosts(account))
+        ]
+
     # -- virtual hosts
 
     def broker(self, vhost: str) -> Broker:
