@@ -1,17 +1,8 @@
 """A disk in memory whose power can be cut.
 
-Each file is an inode with two contents: what a reader sees now, and what the platter holds.  Between them lies an
-ordered list of changes not yet synced.  Folder entries likewise: a file created, renamed or unlinked has a live
-name and a durable one, until its folder is synced.  A power cut then keeps
-
-- of each file, a random prefix of its unsynced changes; the first change that is lost may be torn: some of its
-  bytes arrived, and the file may already have its new length, filled with zeros from where the change or a sector
-  begins (a disk writes sectors as a whole).  Without `in_order`: any of the changes, and any of them torn;
-- of the unsynced folder entries, a random selection in any order, since a file system promises none.
-
-A datasync that fails loses what it should have saved, as Linux does: its pages are taken for clean, though any of them
-may not have arrived, so a later datasync that succeeds does not save them.  Readers see them until the system needs their
-memory for others, and then what is on the platter.
+Each file is an inode (inode.py), with what a reader sees now and what the platter holds.  Folder entries likewise: a file created,
+renamed or unlinked has a live name and a durable one, until its folder is synced.  A power cut keeps a random selection of the
+unsynced folder entries, in any order, since a file system promises none.
 
 Errors are injected by operation and path (`fail_next`) or by a limit of space (`free_bytes`).  `before_op` is
 called before each operation on a file, with its name and path: a simulation makes it a point where another actor
@@ -29,7 +20,6 @@ from functools import lru_cache
 from threading import RLock
 from typing import TYPE_CHECKING
 
-from warrenmq.directory.torn import SECTOR
 from warrenmq.seams.descriptors import Descriptors
 from warrenmq.seams.disk import (
     UNLIMITED,
@@ -41,112 +31,19 @@ from warrenmq.seams.disk import (
     refuse_to_salvage,
     write_in_turn,
 )
+from warrenmq.testing.inode import Change, Inode, sectors
 from warrenmq.testing.outage import Outage, PowerCut
 
 if TYPE_CHECKING:
     from random import Random
 
-_FORGOTTEN = 0.5
-"""Probability with which the system needs the memory of pages that it took for clean."""
 PLENTY = 1 << 40
 """The answer of `free_space` for a disk without a limit."""
 ENOUGH = 1 << 24
 """The answer of `room` for a disk that tells: so little that it is asked for each time."""
 
 
-class _Change:
-    """One unsynced change of an inode: bytes at an offset, or (data is None) a new length."""
-
-    __slots__ = ("data", "offset")
-
-    def __init__(self, data: bytes | None, offset: int) -> None:
-        self.data = data
-        self.offset = offset
-
-    def apply(self, content: bytearray) -> None:
-        data, offset = self.data, self.offset
-        if data is None:
-            _resize(content, offset)
-        else:
-            if offset > len(content):
-                _resize(content, offset)
-            content[offset : offset + len(data)] = data
-
-    def apply_torn(self, content: bytearray, rng: Random, *, may_end_early: bool) -> None:
-        """Apply a part of the bytes, as whole sectors, and the new length without the rest; or the file ends behind any byte of them."""
-        if self.data is None:
-            return
-        end = self.offset + len(self.data)
-        arrived = rng.randint(0, len(self.data))
-        longer = rng.random() < 0.5 or not may_end_early
-        if longer and arrived < len(self.data):
-            arrived = max(0, arrived - (self.offset + arrived) % SECTOR)
-        if arrived:
-            _Change(self.data[:arrived], self.offset).apply(content)
-        if longer:
-            _resize(content, max(len(content), end))
-
-
-class _Inode:
-    def __init__(self) -> None:
-        self.live = bytearray()
-        self.durable = bytearray()
-        self.pending: list[_Change] = []
-        self.bad: set[int] = set()
-        """Sectors that cannot be read until they are written to."""
-
-    def change(self, change: _Change) -> None:
-        change.apply(self.live)
-        self.pending.append(change)
-        if self.bad and change.data is not None:
-            self.bad.difference_update(_sectors(change.offset, len(change.data)))
-
-    def is_bad(self, offset: int, size: int) -> bool:
-        """True if a sector of these bytes cannot be read."""
-        return bool(self.bad) and not self.bad.isdisjoint(
-            _sectors(offset, min(size, len(self.live) - offset))
-        )
-
-    def sync(self) -> None:
-        for change in self.pending:
-            change.apply(self.durable)
-        self.pending.clear()
-
-    def fail_to_sync(self, rng: Random) -> None:
-        """Take every change for saved: any of them arrived, and readers see the others for a while or not any more."""
-        self._save_some(self.durable, rng, may_end_early=False)
-        self.pending.clear()
-        if rng.random() < _FORGOTTEN:
-            size = len(self.live)
-            self.live[:] = self.durable
-            _resize(self.live, size)
-
-    def _save_some(self, content: bytearray, rng: Random, *, may_end_early: bool) -> None:
-        for change in self.pending:
-            fate = rng.randrange(3)
-            if fate == 0:
-                change.apply(content)
-            elif fate == 1:
-                change.apply_torn(content, rng, may_end_early=may_end_early)
-
-    def after_power_cut(self, rng: Random, *, in_order: bool) -> _Inode:
-        content = bytearray(self.durable)
-        if in_order:
-            kept = rng.randint(0, len(self.pending))
-            for change in self.pending[:kept]:
-                change.apply(content)
-            if kept < len(self.pending):
-                self.pending[kept].apply_torn(content, rng, may_end_early=True)
-        else:
-            self._save_some(content, rng, may_end_early=True)
-        survivor = _Inode()
-        survivor.bad = self.bad
-        survivor.live = content
-        survivor.durable = bytearray(content)
-        return survivor
-
-
-_Entries = dict[str, _Inode | None]
+_Entries = dict[str, Inode | None]
 """Names to inodes; None is a name that went away."""
 
 
@@ -186,9 +83,9 @@ class SimulatedDisk:
         """Decides what a power cut or a failing sync leaves."""
         self._folders: dict[str, set[str]] = {"": set(), "/": set()}
         """By path the names in each folder."""
-        self._files: dict[str, _Inode] = {}
+        self._files: dict[str, Inode] = {}
         """The files that a process sees."""
-        self._durable_files: dict[str, _Inode] = {}
+        self._durable_files: dict[str, Inode] = {}
         """The names that a power cut leaves; an inode knows which of its bytes."""
         self._unsynced: list[tuple[str, _Entries]] = []  # folder, its entries that change together
         self._failures: list[tuple[str, str, int]] = []
@@ -235,7 +132,7 @@ class SimulatedDisk:
     def break_sector(self, path: str, offset: int) -> None:
         """Let the sector at this place of a file fail with EIO when it is read, until it is written to, as a disk has another one then."""
         with self.lock:
-            self._inode(_normal(path)).bad.add(offset // SECTOR)
+            self._inode(_normal(path)).bad.update(sectors(offset, 1))
 
     @contextmanager
     def power_fails_at(self, operation: int, *, reads: bool = True) -> Iterator[Outage]:
@@ -264,7 +161,7 @@ class SimulatedDisk:
             self.begin("create", path)
             with self.lock:
                 self._check_folder(path)
-                self._change_entries(_folder(path), {path: _Inode()})
+                self._change_entries(_folder(path), {path: Inode()})
         return SimulatedFile(self, path, self._inode(path))
 
     def open_read(self, path: str) -> File:
@@ -408,7 +305,7 @@ class SimulatedDisk:
         if self.no_descriptors:
             raise _os_error(errno.EMFILE, path)
 
-    def _inode(self, path: str) -> _Inode:
+    def _inode(self, path: str) -> Inode:
         inode = self._files.get(path)
         if inode is None:
             raise _os_error(errno.EISDIR if path in self._folders else errno.ENOENT, path)
@@ -435,7 +332,7 @@ class SimulatedDisk:
         self._note_names(change)
         self._unsynced.append((folder, change))
 
-    def _note_names(self, change: Mapping[str, _Inode | None]) -> None:
+    def _note_names(self, change: Mapping[str, Inode | None]) -> None:
         for path, inode in change.items():
             names = self._folders[_folder(path)]
             if inode is None:
@@ -457,7 +354,7 @@ class SimulatedDisk:
 class SimulatedFile:
     """An open inode; goes on working when its name is gone, as on POSIX."""
 
-    def __init__(self, disk: SimulatedDisk, path: str, inode: _Inode) -> None:
+    def __init__(self, disk: SimulatedDisk, path: str, inode: Inode) -> None:
         self.path = path
         self._disk = disk
         self._inode = inode
@@ -472,10 +369,10 @@ class SimulatedFile:
             except OSError:
                 # a short write that was cut back again: a power cut may still find some of its bytes
                 fits = min(disk.longest_file - end, len(data) if disk.free_bytes is None else disk.free_bytes)
-                inode.change(_Change(bytes(data[: max(0, fits)]), end))
-                inode.change(_Change(None, end))
+                inode.change(Change(bytes(data[: max(0, fits)]), end))
+                inode.change(Change(None, end))
                 raise
-            inode.change(_Change(bytes(data), end))
+            inode.change(Change(bytes(data), end))
 
     def pread(self, size: int, offset: int) -> bytes:
         try:
@@ -499,14 +396,14 @@ class SimulatedFile:
             if data:  # nothing to write makes no file longer
                 end = offset + len(data)
                 disk.take(max(0, end - len(inode.live)), self.path, end)
-                inode.change(_Change(bytes(data), offset))
+                inode.change(Change(bytes(data), offset))
 
     def truncate(self, size: int) -> None:
         disk, inode = self._disk, self._inode
         disk.begin("truncate", self.path)
         with disk.lock:
             disk.give_back(max(0, len(inode.live) - size))  # a longer file is sparse: zeros take no space
-            inode.change(_Change(None, size))
+            inode.change(Change(None, size))
 
     def size(self) -> int:
         return len(self._inode.live)
@@ -529,23 +426,12 @@ class SimulatedFile:
         """Do nothing: there is no descriptor to close."""
 
 
-def _apply_entries(entries: dict[str, _Inode], change: _Entries) -> None:
+def _apply_entries(entries: dict[str, Inode], change: _Entries) -> None:
     for path, inode in change.items():
         if inode is None:
             entries.pop(path, None)
         else:
             entries[path] = inode
-
-
-def _sectors(offset: int, size: int) -> range:
-    return range(offset // SECTOR, -(-(offset + size) // SECTOR))
-
-
-def _resize(content: bytearray, size: int) -> None:
-    if size < len(content):
-        del content[size:]
-    else:
-        content.extend(bytes(size - len(content)))
 
 
 _normal = lru_cache(maxsize=4096)(posixpath.normpath)
