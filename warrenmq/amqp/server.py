@@ -14,7 +14,6 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from pykka import ActorDeadError, ActorRef
@@ -234,8 +233,7 @@ class AmqpServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 traceback: TracebackType | None) -> None:  # fmt: skip
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # -- called in the loop

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from queue import Empty
-from types import TracebackType
 from typing import Any, Self, TypeAlias, Unpack
 
 from warrenmq.actors.node.alarm import RABBIT_ALARM, GetAlarms
@@ -400,8 +399,7 @@ class Broker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 traceback: TracebackType | None) -> None:  # fmt: skip
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

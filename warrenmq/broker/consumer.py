@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import count, repeat
 from queue import Empty
-from types import TracebackType
 from typing import Any, Self, TypedDict
 
 from pykka import ActorDeadError
@@ -188,8 +187,7 @@ class Consumer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 traceback: TracebackType | None) -> None:  # fmt: skip
+    def __exit__(self, *_: object) -> None:
         self.cancel()
 
     def __del__(self) -> None:

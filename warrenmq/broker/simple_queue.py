@@ -31,7 +31,6 @@ from contextlib import suppress
 from functools import partial
 from os import PathLike
 from time import monotonic
-from types import TracebackType
 from typing import Any, Literal, Self, Unpack
 
 from warrenmq.actors.sending.confirms import Confirm
@@ -311,6 +310,5 @@ class Queue:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 traceback: TracebackType | None) -> None:  # fmt: skip
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -11,7 +11,6 @@ import ipaddress
 import os
 import socket
 import threading
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import uvicorn
@@ -147,8 +146,7 @@ class ManagementServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 traceback: TracebackType | None) -> None:  # fmt: skip
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

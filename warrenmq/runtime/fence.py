@@ -9,7 +9,6 @@ Guarantees: once `cut_off` has returned no guarded write is in progress, and non
 from __future__ import annotations
 
 import threading
-from types import TracebackType
 from typing import NoReturn
 
 from warrenmq.errors import Fenced
@@ -44,7 +43,5 @@ class Fence:
             self.lock.release()
             self.refuse()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.lock.release()

@@ -12,7 +12,7 @@ import signal as _names
 import threading
 from _signal import getsignal, signal  # type: ignore[import-not-found]  # those of `signal` make enums: 3 us a call
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -57,9 +57,7 @@ class PutOff:
             self._restore(list(self._replaced))
             raise
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._restore(list(self._replaced))
 
     def _later(self, number: int, frame: FrameType | None) -> None:

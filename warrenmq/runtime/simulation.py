@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import count
 from random import Random
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import WeakSet
 
@@ -366,7 +365,5 @@ class Simulation(Runtime):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

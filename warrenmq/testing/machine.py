@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from random import Random
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from warrenmq.broker.broker import Broker
@@ -225,7 +224,5 @@ class SimulatedMachine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -16,7 +16,6 @@ import re
 import stat
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 from warrenmq.errors import CallerError
@@ -73,9 +72,7 @@ class Trace:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
