@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,6 @@ from warrenmq.errors import CallerError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
 
     from warrenmq.cli._ctl_client import Api
 

@@ -19,8 +19,9 @@ import threading
 import time
 import zlib
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pykka import ActorDeadError
 
@@ -28,9 +29,6 @@ import warrenmq
 from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.cli._failures import IMPOSSIBLE, failure_of
 from warrenmq.supervisors.broker_sup import PERSISTENT_STORE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LINE_QUEUES = ("lines-0", "lines-1", "lines-2")
 ARCHIVE_QUEUES = ("archive-a", "archive-b")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -12,8 +13,6 @@ from warrenmq.errors import NotFound
 from warrenmq.terminal import plain, preview, size, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from warrenmq.broker.stats import Stats
     from warrenmq.shared.looking import OwnerConnection
 

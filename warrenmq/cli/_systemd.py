@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import MutableMapping
 
 from warrenmq.errors import CallerError
-
-if TYPE_CHECKING:
-    from collections.abc import MutableMapping
 
 FIRST = 3
 """The first descriptor that is handed over."""

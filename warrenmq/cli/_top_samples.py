@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,6 @@ from warrenmq.errors import BrokerClosed, NotFound
 from warrenmq.terminal import counted, size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from warrenmq.shared.looking import OwnerConnection
 
 _COUNTED = 200

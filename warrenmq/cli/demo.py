@@ -18,17 +18,15 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from warrenmq.cli._failures import Problem
 from warrenmq.cli._parsers import add_verb, require_writable, whole
 from warrenmq.errors import CallerError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 DEFAULT_MESSAGES = 5_000
 MOST_MESSAGES = 10_000_000

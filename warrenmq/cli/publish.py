@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import deque
+from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -15,8 +16,6 @@ from warrenmq.routing.delayed import LONGEST_DELAY
 from warrenmq.terminal import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from warrenmq.actors.sending.confirms import Confirm
 
 WINDOW = 1000

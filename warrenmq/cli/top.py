@@ -8,6 +8,7 @@ import re
 import select
 import sys
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,6 @@ from warrenmq.errors import CallerError
 from warrenmq.terminal import columns, cut, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from warrenmq.cli._top_samples import Sample
 
 _SHOWN = 30
