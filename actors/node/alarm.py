@@ -62,8 +62,6 @@ class ResourceAlert:
 
     source: Source
     is_set: bool
-    any_set: bool
-    """Publishers are blocked, by this alarm or by the other."""
 
 
 class RabbitAlarm(Server):
@@ -104,6 +102,6 @@ class RabbitAlarm(Server):
     def _tell(self, source: Source, measured: int, limit: int, *, is_set: bool) -> None:
         if self.trace is not None:
             (_write_set if is_set else _write_clear)(self.trace, _FLAGS[source], measured, limit)
-        alert = ResourceAlert(source, is_set, bool(self._alarms.active))
+        alert = ResourceAlert(source, is_set)
         for alertee in list(self._alertees.values()):
             self.cast(alertee, alert)

@@ -48,9 +48,9 @@ def test_a_new_listener_gets_the_alarms_that_are_set_and_then_every_change(sim: 
         sim.cast(alarm, message)
     sim.event().wait(1)
     assert told == [
-        ResourceAlert("memory", is_set=True, any_set=True),
-        ResourceAlert("disk", is_set=False, any_set=True),
-        ResourceAlert("memory", is_set=False, any_set=False),
+        ResourceAlert("memory", is_set=True),
+        ResourceAlert("disk", is_set=False),
+        ResourceAlert("memory", is_set=False),
     ]
 
 
@@ -62,7 +62,7 @@ def test_asking_twice_changes_and_tells_nothing(sim: Simulation) -> None:
     for _ in range(3):
         sim.cast(alarm, SetAlarm("disk", 1, 2))
     sim.event().wait(1)
-    assert told == [ResourceAlert("disk", is_set=True, any_set=True)]
+    assert told == [ResourceAlert("disk", is_set=True)]
     assert sources(sim, alarm) == ["disk"]
 
 
@@ -75,7 +75,7 @@ def test_dead_processes_get_no_alarm(sim: Simulation) -> None:
     sim.kill(dead)
     sim.cast(alarm, SetAlarm("memory", 3, 2))
     sim.event().wait(1)
-    assert told == [ResourceAlert("memory", is_set=True, any_set=True)]
+    assert told == [ResourceAlert("memory", is_set=True)]
 
 
 def test_a_successor_knows_what_is_set(sim: Simulation) -> None:

@@ -22,7 +22,6 @@ tests/replay/planted_violations.py.  Rules of users are the same objects.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,10 +30,7 @@ from warrenmq.replay.drive.machines import Finding, Machine
 from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.explain.story import Chain, Story, no_chain
 
-MS, CQ = "docs/reference/message-store.md", "docs/reference/classic-queue.md"
-"""The pages that sources are in; #i21 is the invariant 21 of the first, #p25 the property 25 of the second."""
 FORMAT = "warrenmq/trace/events/__init__.py"
-_INVARIANT = re.compile(r"(message-store\.md#i|classic-queue\.md#p)(\d+)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +111,7 @@ class Rule:
     exercised: Exercised
     machines: tuple[type[Machine], ...] = ()
     sources: tuple[str, ...] = ()
+    """Links; docs/reference/message-store.md#i21 is its invariant 21, classic-queue.md#p25 its property 25."""
     sql: str = ""
     """A query of its violations, each a row (run, actor, seq) of the trace: specification and third judge, held against the machines
     by tests."""
@@ -134,9 +131,3 @@ class Rule:
     def reads(self, events: frozenset[int]) -> bool:
         """True if rows of any of these events matter to it."""
         return not self.events or bool(self.events & events)
-
-    @property
-    def invariants(self) -> list[tuple[str, int]]:
-        """("MS" or "CQ", number) of the references' lists that it decides, at least in part (docs/invariants.md)."""
-        found = [match for source in self.sources if (match := _INVARIANT.search(source))]
-        return [("MS" if match[1].startswith("message") else "CQ", int(match[2])) for match in found]
