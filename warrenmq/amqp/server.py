@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from pykka import ActorDeadError, ActorRef
 
@@ -33,9 +34,6 @@ from warrenmq.log import Log
 from warrenmq.runtime import Runtime
 from warrenmq.runtime.life import inbox_of
 from warrenmq.supervisors import which_children
-
-if TYPE_CHECKING:
-    import ssl
 
 PORT, TLS_PORT = 5672, 5671
 FORCED = "broker forced connection closure with reason 'shutdown'"

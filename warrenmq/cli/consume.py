@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Generator
 from contextlib import closing
 from enum import Enum, auto
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warrenmq.cli._endpoint import add_endpoint
 from warrenmq.cli._parsers import add_verb, whole
 from warrenmq.errors import CallerError, NotFound
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
 
 PREFETCH = 500
 ACK_EVERY = 100
@@ -29,9 +27,8 @@ class Empty(Enum):
     PERHAPS = auto()
 
 
-if TYPE_CHECKING:
-    Messages = Generator[tuple[bytes, Callable[[], None]] | Empty]
-    """A body and how to ack it and all before it."""
+Messages = Generator[tuple[bytes, Callable[[], None]] | Empty]
+"""A body and how to ack it and all before it."""
 
 
 def add_parser(subparsers: Any) -> Any:

@@ -11,13 +11,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from warrenmq.management.errors import bad_request
 
-if TYPE_CHECKING:
-    Path = tuple[str | int, ...]
-    """Names the thing that is counted: the first part is its kind, and things of one kind have the same counts."""
+Path = tuple[str | int, ...]
+"""Names the thing that is counted: the first part is its kind, and things of one kind have the same counts."""
 
 MINUTE = 60_000
 FINE, KEPT = 10 * MINUTE, 60 * MINUTE

@@ -9,24 +9,19 @@ reason, reductions, Raft, the Erlang machine.
 
 from __future__ import annotations
 
-import os
-import resource
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, UnknownMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, UnknownMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from warrenmq.broker.stats import alarm_stats
 from warrenmq.management.http import Reply, Request, Route
 from warrenmq.management.site import Site
 from warrenmq.queue.messages import QueueFigures
+from warrenmq.seams.descriptors import in_use
 from warrenmq.seams.syncs import SYNCS
 from warrenmq.version import version
-
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric
 
 _QUEUE_GAUGES: tuple[tuple[str, str, Callable[[QueueFigures], int]], ...] = (
     ("messages_ready", "Messages ready to be delivered to consumers", lambda each: each.ready),
@@ -125,9 +120,8 @@ class ServerCollector(Collector):
         yield _info("rabbitmq_identity_info", "RabbitMQ node & cluster identity info", identity)
 
     def _node(self) -> Iterator[Metric]:
-        memory, disk = alarm_stats(self._site.brokers()[0].inside.resources)
-        descriptors = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
-        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        memory, disk = self._site.alarms()
+        descriptors, most = in_use()
         sockets = len(self._site.server.connection_refs())
         for name, words, value in (
             ("process_open_fds", "Open file descriptors", descriptors),

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
-import resource
 import time
 from typing import Any
 
 from warrenmq.actors.vhost.messages import DeclareQueue
-from warrenmq.broker.stats import alarm_stats
 from warrenmq.directory.definitions import QueueRecord
 from warrenmq.management.errors import HttpError, bad_request, not_found
 from warrenmq.management.history import span_of
@@ -17,6 +15,7 @@ from warrenmq.management.http import Reply, Request, Route, encode
 from warrenmq.management.site import CHURN, Site, delivered
 from warrenmq.queue.messages import Get, Got
 from warrenmq.routing import TYPES
+from warrenmq.seams.descriptors import in_use
 from warrenmq.seams.syncs import SYNCS
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 from warrenmq.version import version
@@ -93,10 +92,8 @@ def overview(site: Site, request: Request) -> Any:
 
 def node(site: Site) -> dict[str, Any]:
     """JSON object of the node."""
-    resources = site.brokers()[0].inside.resources
-    memory, disk = alarm_stats(resources)
-    descriptors = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    memory, disk = site.alarms()
+    descriptors, most = in_use()
     sockets = len(site.server.connection_refs())
     mechanisms = [
         {"name": name, "description": f"SASL {name}", "enabled": True} for name in ("PLAIN", "AMQPLAIN")
@@ -180,7 +177,7 @@ def aliveness(site: Site, request: Request) -> Any:
 
 def alarms(site: Site, _request: Request) -> Any:
     """GET /api/health/checks/alarms and local-alarms: 503 while one is set."""
-    found = [each for each in alarm_stats(site.brokers()[0].inside.resources) if each.is_set]
+    found = [each for each in site.alarms() if each.is_set]
     if not found:
         return {"status": "ok"}
     rows = [{"node": site.name, "resource": each.source} for each in found]

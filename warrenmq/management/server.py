@@ -10,8 +10,9 @@ import asyncio
 import ipaddress
 import os
 import socket
+import ssl
 import threading
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -26,9 +27,6 @@ from warrenmq.management.http import Router
 from warrenmq.management.routes import ROUTES
 from warrenmq.management.site import Site
 from warrenmq.runtime.thread_start import start_thread
-
-if TYPE_CHECKING:
-    import ssl
 
 PORT = 15672
 HEAD_TIMEOUT = 10.0

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import ipaddress
 import platform
+import ssl
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pykka import ActorDeadError, Timeout
 
@@ -20,16 +21,12 @@ from warrenmq.amqp.connection.server_properties import COMPATIBLE_WITH
 from warrenmq.amqp.server import AmqpServer
 from warrenmq.amqp.statistics import COUNTED, EVENTS, ChannelInfo, ConnectionInfo, Describe
 from warrenmq.broker.broker import Broker
+from warrenmq.broker.stats import AlarmStats, alarm_stats
 from warrenmq.errors import NotFound
 from warrenmq.management.errors import WITH, not_authorised, not_found
-from warrenmq.management.history import History
+from warrenmq.management.history import History, Path, Span
 from warrenmq.queue.messages import QueueFigures
 from warrenmq.runtime.thread_start import start_thread
-
-if TYPE_CHECKING:
-    import ssl
-
-    from warrenmq.management.history import Path, Span
 
 DELIVERED = ("deliver", "deliver_no_ack", "get", "get_no_ack")
 """The counts that deliver_get is the sum of."""
@@ -146,6 +143,10 @@ class Site:
     def brokers(self) -> list[Broker]:
         """The brokers of all virtual hosts."""
         return [served.broker for served in list(self.node.vhosts.values())]
+
+    def alarms(self) -> tuple[AlarmStats, ...]:
+        """The alarms, which all virtual hosts share, that of the memory first."""
+        return alarm_stats(self.brokers()[0].inside.resources)
 
     def figures(self, broker: Broker, queue: str) -> QueueFigures | None:
         """The current figures of a queue; None if it has just been deleted."""

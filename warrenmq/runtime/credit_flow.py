@@ -18,10 +18,9 @@ Sender and receiver of a pair must use the same CreditSpec.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    Grants = list[tuple[Hashable, int]]
+Grants = list[tuple[Hashable, int]]
 
 
 class CreditSpec(NamedTuple):

@@ -13,10 +13,8 @@ import threading
 from _signal import getsignal, signal  # type: ignore[import-not-found]  # those of `signal` make enums: 3 us a call
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    Handler = Callable[[int, FrameType | None], object]
+Handler = Callable[[int, FrameType | None], object]
 
 _MAY_RAISE = tuple(
     int(getattr(_names, name))

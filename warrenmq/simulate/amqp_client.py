@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from queue import Empty
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import Any
 
 from pamqp import body, frame, header
 from pamqp.commands import Basic, Channel, Connection
@@ -27,9 +28,6 @@ from warrenmq.broker.broker import Broker
 from warrenmq.errors import Error, Nacked
 from warrenmq.message.properties import Properties
 from warrenmq.runtime import Channel as Mail
-
-if TYPE_CHECKING:
-    from random import Random
 
 PATIENCE = 60.0
 """Seconds of virtual time in which a method must be answered."""

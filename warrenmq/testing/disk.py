@@ -17,8 +17,8 @@ import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
+from random import Random
 from threading import RLock
-from typing import TYPE_CHECKING
 
 from warrenmq.seams.descriptors import Descriptors
 from warrenmq.seams.disk import (
@@ -33,9 +33,6 @@ from warrenmq.seams.disk import (
 )
 from warrenmq.testing.inode import Change, Inode, sectors
 from warrenmq.testing.outage import Outage, PowerCut
-
-if TYPE_CHECKING:
-    from random import Random
 
 PLENTY = 1 << 40
 """The answer of `free_space` for a disk without a limit."""

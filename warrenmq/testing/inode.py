@@ -12,12 +12,9 @@ what is on the platter.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from random import Random
 
 from warrenmq.directory.torn import SECTOR
-
-if TYPE_CHECKING:
-    from random import Random
 
 _FORGOTTEN = 0.5
 """Probability with which the system needs the memory of pages that it took for clean."""

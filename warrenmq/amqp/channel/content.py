@@ -11,16 +11,15 @@ repeats is compared as bytes and not decoded again.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
+
+from pamqp.base import Frame as Method
 
 from warrenmq.amqp.wire import batch
 from warrenmq.amqp.wire.codec import PUBLISH, PUBLISH_START, decode_header, decode_method
 from warrenmq.amqp.wire.errors import PRECONDITION_FAILED, UNEXPECTED_FRAME, AmqpError
 from warrenmq.amqp.wire.frames import BODY, HEADER, METHOD, Frame
 from warrenmq.seams.memory import LARGE, check_room
-
-if TYPE_CHECKING:
-    from pamqp.base import Frame as Method
 
 _EXPECTED = {
     METHOD: "expected method frame, got non method frame instead",

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from pamqp import commands
 
 from warrenmq.amqp.channel.context import User
 from warrenmq.amqp.wire.codec import PUBLISH, decode_method, decode_properties, raw_properties
@@ -23,9 +25,6 @@ from warrenmq.message.queue_message import Fetched
 from warrenmq.message.stored import bin_header, decode, head_of
 from warrenmq.message.typed_headers import TypedHeaders
 from warrenmq.routing.message_options import header_routes, parse_expiration
-
-if TYPE_CHECKING:
-    from pamqp import commands
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 IMPERSONATOR = "impersonator"

@@ -6,9 +6,10 @@ Short handlers are here: the class channel, the modes tx and confirm, and settli
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from pamqp import commands
+from pamqp.base import Frame as Method
 
 from warrenmq.amqp.channel.access_methods import TICKET, AccessRequest, AccessRequestOk
 from warrenmq.amqp.channel.consuming import ChannelConsuming
@@ -29,9 +30,6 @@ from warrenmq.amqp.wire.errors import (
     of_caller_error,
 )
 from warrenmq.errors import BrokerClosed, CallerError, Error, ProcessDied, ResourceError
-
-if TYPE_CHECKING:
-    from pamqp.base import Frame as Method
 
 Handler: TypeAlias = "Callable[[Any], object]"
 

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pamqp import commands
+from pamqp.base import Frame as Method
 from pykka import ActorRef
 
 from warrenmq.amqp.channel.access import ChannelAccess
@@ -59,9 +60,6 @@ from warrenmq.queue.limiter import Limiter
 from warrenmq.runtime import From, Server, Stop
 from warrenmq.runtime.messages import Down
 from warrenmq.runtime.reasons import NORMAL
-
-if TYPE_CHECKING:
-    from pamqp.base import Frame as Method
 
 _CLOSE, _CLOSE_OK = start_of(commands.Channel.Close), start_of(commands.Channel.CloseOk)
 _NANOSECONDS = 1_000_000

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from functools import lru_cache, partial
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pamqp import commands
+from pamqp.base import Frame as Method
 
 from warrenmq.amqp.channel.context import ConnectionContext
 from warrenmq.amqp.channel.message import Envelope
 from warrenmq.amqp.wire.codec import DeliverTemplate, encode_content, encode_header, encode_method, make
 from warrenmq.amqp.wire.errors import NAMES, NO_ROUTE, AmqpError
 from warrenmq.amqp.wire.frames import BODY, OVERHEAD
-
-if TYPE_CHECKING:
-    from pamqp.base import Frame as Method
 
 FLUSH_AT = 1 << 16
 """Bytes in the buffer at which it is flushed."""

@@ -15,16 +15,14 @@ SECURING is left at once: none of our mechanisms asks a second question, so conn
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from pamqp.base import Frame as Method
 from pamqp.commands import Connection
 
 from warrenmq.amqp.wire.errors import ACCESS_REFUSED, CHANNEL_ERROR, NOT_ALLOWED, AmqpError
 from warrenmq.amqp.wire.frames import FRAME_MIN_SIZE
 from warrenmq.settings import Settings
-
-if TYPE_CHECKING:
-    from pamqp.base import Frame as Method
 
 
 class Phase(Enum):

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pamqp.base import Frame as Method
 from pamqp.commands import Connection
 from pykka import ActorDeadError
 
@@ -52,9 +53,6 @@ from warrenmq.log import Log
 from warrenmq.node.alarms import SOURCES
 from warrenmq.runtime import Down, Exit, From, Server, Stop
 from warrenmq.runtime.reasons import SHUTDOWN, is_normal
-
-if TYPE_CHECKING:
-    from pamqp.base import Frame as Method
 
 FAILED_LOGIN = 0.3
 """Seconds before a refused login is answered."""

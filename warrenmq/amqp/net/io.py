@@ -26,7 +26,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from pykka import ActorRef
 
@@ -42,8 +42,7 @@ from warrenmq.log import Log
 from warrenmq.runtime.leading import SharedLoop
 from warrenmq.runtime.life import inbox_of
 
-if TYPE_CHECKING:
-    Deliver = Callable[[ActorRef[Any], Any], object]
+Deliver = Callable[[ActorRef[Any], Any], object]
 
 READ_LIMIT = 4 << 20
 """Or twice frame_max, if that is more: a frame counts as waiting until it is whole."""
