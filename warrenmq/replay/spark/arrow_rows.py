@@ -30,6 +30,8 @@ from warrenmq.trace.schema import CONSUMER
 from warrenmq.trace.sentences import flag_names
 
 BATCH_ROWS = 65_536
+PART_PIECES = 512
+"""Pieces in one partition: half a million rows."""
 
 Piece = tuple[Chunk, Stored]
 """Consecutive rows of one actor: where they are from, and as they stand in their file."""

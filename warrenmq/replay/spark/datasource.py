@@ -29,14 +29,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from warrenmq.errors import CallerError
 from warrenmq.replay.drive import damage, stretches
 from warrenmq.replay.spark.addresses import local_name
-from warrenmq.replay.spark.arrow_rows import DDL, TYPES, Names, Piece, named_batches, names_of
+from warrenmq.replay.spark.arrow_rows import DDL, PART_PIECES, TYPES, Names, Piece, named_batches, names_of
 from warrenmq.replay.spark.only import Only
 from warrenmq.trace.block import Kind, next_frame, raw_columns
 from warrenmq.trace.catalog import Catalog, Chunk
 from warrenmq.trace.reader import is_address, open_trace, trace_files
-
-PART_PIECES = 512
-"""Pieces in one partition: half a million rows."""
 
 _TABLES: dict[str, tuple[str, Callable[[Catalog, list[str]], Iterable[tuple[Any, ...]]]]] = {
     "damage": (damage.DDL, damage.damage_rows),

@@ -15,12 +15,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from warrenmq.replay.spark.arrow_rows import Names, named_batches
+from warrenmq.replay.spark.arrow_rows import PART_PIECES, Names, named_batches
 from warrenmq.trace.reader import trace_files
 from warrenmq.trace.tail import Part, Place, Tail, read_parts
-
-PART_PIECES = 512
-"""Pieces in one partition: half a million rows."""
 
 
 @dataclass

@@ -38,6 +38,7 @@ from warrenmq.trace.events import (
 )
 
 SHIFT = 12
+"""Messages are decided in buckets of SIZE: a number, of a message or its sequence id, shifted right by this is its bucket's."""
 SIZE = 1 << SHIFT
 
 NONE, READY, UNACKED, GONE = range(4)
