@@ -54,7 +54,7 @@ def raise_limit() -> None:
 
 
 def in_use() -> tuple[int, int]:
-    """How many descriptors this process has open, and may have; 0 are open where the system does not tell (/proc)."""
+    """Descriptors that this process has open, 0 where the system does not tell (/proc), and the most that it may have."""
     folder = "/proc/self/fd"
     return (
         len(os.listdir(folder)) if os.path.isdir(folder) else 0,

@@ -111,7 +111,7 @@ class Rule:
     exercised: Exercised
     machines: tuple[type[Machine], ...] = ()
     sources: tuple[str, ...] = ()
-    """Links; docs/reference/message-store.md#i21 is its invariant 21, classic-queue.md#p25 its property 25."""
+    """Links; docs/reference/message-store.md#i21 is an invariant, docs/reference/classic-queue.md#p25 a property."""
     sql: str = ""
     """A query of its violations, each a row (run, actor, seq) of the trace: specification and third judge, held against the machines
     by tests."""
