@@ -51,7 +51,8 @@ RARE = frozenset({
 TIMED = frozenset({Ev.PUBLISH, Ev.CONFIRM, Ev.DELIVER, Ev.ACK})
 BODIES = frozenset({Ev.APPEND, Ev.REF_RECOVERED, Ev.STORE_REMOVE, Ev.REF_DROPPED})
 
-CONFIRM_DELAY, WAIT_DELAY, CONSUMER_DELAY = "publish to confirm", "publish to delivery", "delivery to ack"
+CONFIRM_DELAY, WAIT_DELAY = "publish to confirm", "publish to first delivery"
+CONSUMER_DELAY = "first delivery to ack"
 
 
 _SUMS = (("count", "records"), ("size", "reclaimed"))

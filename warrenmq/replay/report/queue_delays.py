@@ -1,6 +1,6 @@
 """The delays of the messages of each queue: one table for the terminal and the page, the busiest queue first.
 
-The figures are the ledger's (rules/passes/message_life.py): from a publish to its confirm and to the first delivery, and from a delivery to the ack, of
+The figures are the ledger's (rules/passes/message_life.py): from a publish to its confirm and to the first delivery, and from the last one to the ack, of
 messages that were published, or delivered, in the same incarnation of the queue.
 """
 
@@ -11,7 +11,11 @@ from typing import Any, NamedTuple
 
 from warrenmq.replay.report.plots import short_time
 
-KINDS = {"confirm_ms": "publish to confirm", "deliver_ms": "publish to delivery", "ack_ms": "delivery to ack"}
+KINDS = {
+    "confirm_ms": "publish to confirm",
+    "deliver_ms": "publish to first delivery",
+    "ack_ms": "last delivery to ack",
+}
 """Key in a queue's figures -> its title."""
 
 

@@ -105,7 +105,7 @@ def _queues(result: Result) -> list[str]:
         ]
         for queue in found[:QUEUES]
     ]
-    about = "delays    median and 99th percentile: to confirm, to delivery, delivery to ack"
+    about = "delays    median and 99th percentile: to confirm, to first delivery, last delivery to ack"
     lines = [about, *table(["queue", "published", *names], rows).splitlines()]
     more = [f"queues    and {len(found) - QUEUES:,} more (--json lists all)"] if len(found) > QUEUES else []
     return lines + more
