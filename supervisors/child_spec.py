@@ -43,7 +43,7 @@ class ChildSpec:
         if exact(self.restart) not in RESTARTS:
             msg = f"child {child}: restart is {shown(self.restart)}, but must be one of {', '.join(RESTARTS)}"
             raise ArgumentValueError(msg)
-        if not isinstance(self.significant, bool) or (self.significant and self.restart == "permanent"):
+        if not is_a(self.significant, bool) or (self.significant and self.restart == "permanent"):
             msg = (
                 f"child {child}: significant is {shown(self.significant)}; give True or False, "
                 "and True only to transient and temporary children, as a permanent one never ends for good"
