@@ -6,4 +6,5 @@ In the order of reading:
     log        the log: commits of many threads share a sync
     disk       a Disk whose syncs go through it, and the replay at a start
     contents   what it has that the files may lack
+    note       which of its records is the newest, in a file beside it
 """

@@ -3,18 +3,30 @@
 Two files take turns, and each record says which is the oldest that is still needed.  So what counts is every record from that
 one to the newest, in whichever file it stands.  The newest may be torn: no caller was told that it is durable.  One that is missing
 before it was durable once: that is damage.
+
+The note beside the log (note.py) names a record that was durable.  What the log's newest record says against it:
+
+| the newest is                | the log is                                | its writes              |
+| ---------------------------- | ----------------------------------------- | ----------------------- |
+| that one, or a later one     | as it was left                            | are replayed            |
+| earlier, and the note clean  | not needed: every file was synced         | are not                 |
+| the one before it            | damaged at its end                        | are replayed            |
+| earlier, or of another log   | an older copy, or another directory's     | are not: files are newer |
+| none                         | gone                                      |                         |
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from warrenmq.commit_log import note
 from warrenmq.commit_log.record import Forget, id_of, read_all
 from warrenmq.errors import CorruptFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from warrenmq.commit_log.note import Note
     from warrenmq.commit_log.record import Record
     from warrenmq.seams.disk import Disk
 
@@ -44,8 +56,35 @@ class Contents(NamedTuple):
     """The damage in the log, a sentence each."""
 
 
-def contents_of(files: Sequence[bytes]) -> Contents:
-    """Parse the bytes of the log files."""
+def contents_of(files: Sequence[bytes], noted: bytes = b"") -> Contents:
+    """Parse the bytes of the log files, and of the note beside them."""
+    found, last = _parsed(files), note.committed(noted)
+    return found if last is None else _as_noted(found, last)
+
+
+def _as_noted(found: Contents, last: Note) -> Contents:
+    """The content of a log of which the note says that its newest record was `last`."""
+    same = found.id == last.id
+    if same and found.newest >= last.number:
+        return found
+    if same and found.newest == last.number - 1 and not last.clean:
+        damage = [
+            *found.damage,
+            f"record {last.number} of the commit log, its last one, is missing or cannot be read",
+        ]
+        return found._replace(newest=last.number, clean=False, damage=damage)
+    damage = []
+    if not last.clean:
+        what = "gone" if not found.newest else "an older copy" if same else "of another directory"
+        damage = [
+            f"the commit log is {what}: record {last.number} was written to it, and its last one is {found.newest or 'none'}; nothing of it "
+            "was replayed, as the files are newer, and if the power failed what was confirmed last may be missing; "
+            "put back directories whole"
+        ]
+    return Contents(last.id, last.number, 0, 0, last.clean, {}, damage)
+
+
+def _parsed(files: Sequence[bytes]) -> Contents:
     log = id_of(files)
     if log is None:  # never written to, or the first record of all is torn
         return Contents(0, 0, 0, 0, False, {}, [])
@@ -89,8 +128,9 @@ def _redo(records: list[Record], damage: list[str]) -> dict[str, Extents]:
 
 def read(disk: Disk, root: str) -> Contents:
     """Read the log of a data directory."""
-    paths = [f"{root}/{name}" for name in FILE_NAMES]
-    return contents_of([disk.read(path) if disk.exists(path) else b"" for path in paths])
+    paths = [f"{root}/{name}" for name in (*FILE_NAMES, note.NAME)]
+    *files, noted = [disk.read(path) if disk.exists(path) else b"" for path in paths]
+    return contents_of(files, noted)
 
 
 def patched(data: bytes, extents: Extents) -> bytes:

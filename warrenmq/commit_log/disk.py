@@ -28,6 +28,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
+from warrenmq.commit_log import note
 from warrenmq.commit_log.contents import FILE_NAMES, read, write_back
 from warrenmq.commit_log.log import FILE_SIZE, CommitLog, Outcome
 from warrenmq.commit_log.record import encoded, pack_writes
@@ -97,8 +98,8 @@ class LoggedFile:
         end = offset + size
         self.submitted = None
         self._end = max(self._end, end)
+        self._disk.unsynced[self.relative] = self
         if not self.written:
-            self._disk.unsynced[self.relative] = self
             self.low, self.high = offset, end
         elif offset < self.low:
             self.low = offset
@@ -285,14 +286,18 @@ class LoggedDisk:
         return forgets
 
     def sync_many(self, paths: Sequence[str]) -> None:
-        unsynced = [name for path in paths if (name := self._relative(path)) in self.unsynced]
-        with self._outside_the_log(map(self._relative, paths)):
-            self._disk.sync_many(paths)
-        named = [name for name in unsynced if self.log.names(name)]
-        if named:
-            self._forget(named)
-        for name in unsynced:
-            self.unsynced.pop(name, None)
+        names = [*map(self._relative, paths)]
+        # before the sync: who writes from now on is in the table again
+        writers = {name: writer for name in names if (writer := self.unsynced.pop(name, None)) is not None}
+        try:
+            with self._outside_the_log(names):
+                self._disk.sync_many(paths)
+            if named := [name for name in writers if self.log.names(name)]:
+                self._forget(named)
+        except BaseException:  # a kill, too: the next one that opens them has to know
+            for name, writer in writers.items():
+                self.unsynced.setdefault(name, writer)
+            raise
 
     # -- the log
 
@@ -374,8 +379,9 @@ def _keep(disk: Disk, root: str, found: Contents) -> None:
 
 def remove_log(disk: Disk, root: str) -> Contents | None:
     """Replay the log and remove it, for a directory that is used without one."""
-    paths = [path for path in (f"{root}/{name}" for name in FILE_NAMES) if disk.exists(path)]
-    if not paths:
+    # the note first, as no log is missed without it
+    paths = [f"{root}/{name}" for name in (note.NAME, *FILE_NAMES)]
+    if not any(map(disk.exists, paths)):
         return None
     found = replay(disk, root)
     CommitLog(disk, root, 0, found).close()

@@ -33,6 +33,7 @@ from posixpath import dirname
 from threading import Lock as ThreadLock
 from typing import TYPE_CHECKING
 
+from warrenmq.commit_log import note
 from warrenmq.commit_log.contents import FILE_NAMES
 from warrenmq.commit_log.record import CLEAN, SECTOR, encoded, pack, pack_forget, room_for
 from warrenmq.seams.blocking import THIS_THREAD
@@ -184,12 +185,16 @@ class CommitLog:
         self._look_at_limit()
         self._files: list[_LogFile] = []
         """Both, or none before the first write."""
+        self._note: File | None = None
+        """The note beside them, open with them (note.py)."""
         self._current = 0
         """The place in `_files` of the one that is written to."""
         self._number = found.newest + 1
         """Of the next record."""
         self._first = self._number
         """The oldest record that a replay still needs; each record has it."""
+        self._told_first = self._first
+        """The one that the newest record has."""
         self._tables = ThreadLock()
         """Held for a moment around what several threads change."""
         self._turn = _Turn(lock())
@@ -360,6 +365,10 @@ class CommitLog:
             raise
         file.file.datasync()
         self._in_doubt = False
+        self._told_first = self._first
+        if self._note is not None:
+            with suppress(OSError):  # an older note only tells less
+                self._note.pwrite(note.pack(self._id, self._number, flags), 0)
         self._number += 1
         file.position += len(data)
         if self._first == file.start and self._other.ranges:
@@ -403,13 +412,13 @@ class CommitLog:
         """Open the log files, or create them on the first write."""
         if self._files:
             return
-        paths = [f"{self._root}/{name}" for name in FILE_NAMES]
+        paths = [f"{self._root}/{name}" for name in (*FILE_NAMES, note.NAME)]
         self._made = self._made or not all(map(self._disk.exists, paths))
-        files = [_LogFile(self._disk.open(path, create=True)) for path in paths]
+        *files, self._note = [self._disk.open(path, create=True) for path in paths]
         if self._made:
             self._disk.sync_dir(self._root)
             self._made = False
-        self._files = files
+        self._files = [*map(_LogFile, files)]
         if self._number == 1:
             self._mark()  # from now on the log's id is at the beginning of a file, where recovery looks for it
 
@@ -435,7 +444,8 @@ class CommitLog:
         """Switch to the other log file, after syncing the files that its records name."""
         full, other = self._files[self._current], self._other
         self._sync_files(other)
-        if other.ranges:
+        # even if no file is named any more: the other file's first record is about to be overwritten, perhaps in part
+        if self._told_first < full.start:
             self._first = full.start
             self._append()
         self._current = 1 - self._current
@@ -543,6 +553,8 @@ class CommitLog:
                     self._mark(CLEAN)
             finally:
                 self._failed = OSError("the commit log is closed")
+                if self._note is not None:
+                    self._note.close()
                 for each in self._files:
                     each.file.close()
                 self._files = []

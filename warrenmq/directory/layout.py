@@ -4,6 +4,7 @@
     rabbit_serial                               how often it was opened
     warrenmq.id                                 what its traces call it
     warrenmq.traced                             the last run of it that was traced, and if others were not since
+    warrenmq.log.0, .1, warrenmq.committed      the commit log, and the note which of its records is the last one (commit_log/)
     msg_stores/vhosts/<V>/.vhost                the vhost's name
                           .config               its segment_entry_count
                           definitions.log       what is declared (definitions.py)
@@ -28,7 +29,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from warrenmq.commit_log.contents import Contents
+from warrenmq.commit_log.contents import FILE_NAMES, Contents
 from warrenmq.commit_log.disk import LoggedDisk, open_logged, remove_log
 from warrenmq.directory.foreign import refuse_rabbitmqs
 from warrenmq.directory.owner_lock import OwnerLock
@@ -120,6 +121,8 @@ class DataDirectory:
         self._lock = lock
         self._logged: LoggedDisk | None = None
         """Set in the one that is to close the log."""
+        self._damage: list[CorruptFile] = []
+        """Of the commit log, until a virtual host tells it."""
 
     @classmethod
     def open(
@@ -160,10 +163,11 @@ class DataDirectory:
             found = remove_log(self.disk, self.path)
         if found is not None and found.writes:
             log.info("commit log replayed", path=self.path, files=len(found.writes))
-        for each in found.damage if found is not None else ():
-            log.warning(
-                "the commit log is damaged; it was copied to the quarantine", path=self.path, damage=each
-            )
+        if found is not None:
+            path = f"{self.path}/{FILE_NAMES[found.file]}"
+            self._damage += [
+                CorruptFile(path, 0, f"{each}; it was copied to the quarantine") for each in found.damage
+            ]
 
     def shared(self) -> DataDirectory:
         """Share the directory with another of its virtual hosts; closing the returned object closes nothing."""
@@ -171,7 +175,10 @@ class DataDirectory:
 
     def vhost(self, name: str) -> VhostDirectory:
         """The folder of a vhost, made when it is not there."""
-        return VhostDirectory(self.disk, self.path, name, self._settings)
+        folder = VhostDirectory(self.disk, self.path, name, self._settings)
+        folder.damage += self._damage
+        self._damage = []
+        return folder
 
     def next_boot(self) -> int:
         """Count this opening, durably: no number comes twice."""
@@ -237,7 +244,7 @@ class VhostDirectory:
     definitions  the file of its definitions
     queues       the folder of its queues' folders
     quarantine   where its damaged bytes go
-    damage       which of its own small files made no sense
+    damage       which of its own small files made no sense, and what the first one tells of the commit log
     settings     the broker's, with the segment size that this vhost was made with
     """
 

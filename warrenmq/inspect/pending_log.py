@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from warrenmq.commit_log import note
 from warrenmq.commit_log.contents import FILE_NAMES, Extents, contents_of
 from warrenmq.directory.owner_lock import owner_of
 
@@ -28,7 +29,7 @@ def pending_log(path: str) -> PendingLog:
     """Read the commit log of the data directory that a path is or lies in."""
     node = os.path.realpath(path)
     for _ in range(_LEVELS):
-        files = [os.path.join(node, name) for name in FILE_NAMES]
+        files = [os.path.join(node, name) for name in (*FILE_NAMES, note.NAME)]
         if any(map(os.path.exists, files)):
             return PendingLog({}, []) if owner_of(node) is not None else _read(node, files)
         node = os.path.dirname(node)
@@ -46,6 +47,7 @@ def _read(node: str, files: list[str]) -> PendingLog:
         except OSError as error:
             data.append(b"")
             damage.append((path, f"it cannot be read ({error.strerror})"))
-    found = contents_of(data)
+    *logs, noted = data
+    found = contents_of(logs, noted)
     damage += [(files[found.file], each) for each in found.damage]
     return PendingLog({os.path.join(node, name): extents for name, extents in found.writes.items()}, damage)
