@@ -86,10 +86,9 @@ class VhostSup(Supervisor):
             ]
             # no queue is called like a path
             owners += [(f"folder {folder}", (folder,)) for folder in vhost.kept_folders]
-            walked = vhost.last_stops.walked
             for name, folders in owners:
-                for folder in folders:
-                    yield name, walked(folder).store_message_ids
+                for msg_ids in vhost.last_stops.claims(folders):
+                    yield name, msg_ids
 
         def store(name: str, refs: Any) -> ChildSpec:
             args = (name, vhost.directory.store(name), vhost.disk, vhost.settings, refs, vhost.directory.quarantine,

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
 import warrenmq
 from tests.support.limits import LIMIT
-from tests.support.simulated import BOTH_PROFILES, SimulatedHost, take_all
+from tests.support.simulated import BOTH_PROFILES, EVERY_KIND, SimulatedHost, take_all
 from warrenmq.settings import Settings
 
 LARGE = b"L" * 900
@@ -100,6 +101,35 @@ def test_a_store_without_room_keeps_what_it_was_given_and_frees_what_is_acked(ho
     host.disk.free_bytes = None
     host.crash(power_cut=True)
     assert take_all(host.open().queue("q")) == [LARGE] * 5
+
+
+@pytest.mark.parametrize("seed", range(32))
+def test_a_kill_on_a_full_disk_loses_nothing_and_tells_no_damage(seed: int) -> None:
+    """Bodies go there before their acks are safe."""
+    draw = Random(f"full {seed}")
+    settings = replace(EVERY_KIND[seed % len(EVERY_KIND)], disk_free_limit=0)
+    with SimulatedHost(seed, settings, traced=False) as host:
+        queue = host.open().declare_queue("q")
+        bodies = [b"%d " % number + bytes(draw.choice([5, 900, 900])) for number in range(30)]
+        for body in bodies:
+            queue.publish(body).result()
+        host.sleep(1)
+        host.disk.free_bytes = draw.choice([0, 0, 100])
+        for _ in range(8):  # neither these nor the acks can be written
+            queue.publish(bytes(50))
+        acked = draw.randrange(1, 25)
+        for _ in range(acked):
+            delivery = queue.get()
+            assert delivery is not None
+            delivery.ack()
+            host.sleep(draw.choice([0, 0, 0.1, 3]))
+        host.crash(power_cut=False)
+        host.disk.free_bytes = None
+        broker = host.open()
+        assert not broker.stats().damage
+        assert {*take_all(broker.queue("q"))} >= {*bodies[acked:]}
+        host.sleep(1)
+        assert not [path for path in host.disk.paths() if path.endswith(".unsafe-acks")]
 
 
 @pytest.mark.parametrize("room", range(0, 2000, 97))

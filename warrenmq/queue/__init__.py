@@ -23,6 +23,7 @@ In the order of reading:
     x_death             the headers of a dead letter
     returns             x-delivery-limit
     return_counts       its counts, in a file
+    unsafe_acks         the note that bodies went before their acks were safe
     failure             what a consumer notes on a message that it gives back for later
     due                 delayed messages, released when their time has come
     queue_expiry        x-expires

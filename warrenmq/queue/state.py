@@ -76,6 +76,7 @@ from warrenmq.queue.ram_duration import RamDuration
 from warrenmq.queue.return_counts import ReturnCounts
 from warrenmq.queue.returns import Returns
 from warrenmq.queue.unconfirmed import Unconfirmed, are_several
+from warrenmq.queue.unsafe_acks import UnsafeAcks
 from warrenmq.trace.events import DROP_DELETED, DROP_PURGED, Trigger
 
 if TYPE_CHECKING:
@@ -161,6 +162,7 @@ class QueueState:
     expiry             the timer of x-expires
     output             delivers, acks, requeues
     index_sync         when the index is synced, and whether the disk is full
+    unsafe_acks        the note that bodies went before their acks were safe
     ram_duration       reports to the memory monitor
     drain              Drain calls that wait
     rows               the queue's rows in the trace; None without a trace
@@ -181,6 +183,7 @@ class QueueState:
             in_use=f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use", rows=rows, effects=effects,
         )  # fmt: skip
         self.index_sync = IndexSync(queue.rooms, queue.settings, queue.log, effects, queue.monotonic_ns)
+        self.unsafe_acks = UnsafeAcks(queue.disk, queue.directory)
         kept = ReturnCounts(queue.disk, queue.directory) if queue.durable else None
         self._returns = returns = Returns(arguments.delivery_limit, kept, vq.index.live_runs)
         self.drops = QueueDrops(vq, self.index_sync, queue.has_dead_letter_exchange, returns, rows, effects)
@@ -259,6 +262,7 @@ class QueueState:
     def begin(self) -> list[int]:
         """The first call, after recovery; returns the sequence ids of messages that recovery found damaged."""
         self.expiry.renew()
+        self.index_sync.unsynced |= self.unsafe_acks.noted
         return self.drops.take_lost()
 
     # -- messages that arrive
@@ -482,8 +486,9 @@ class QueueState:
                 if index.dirty_bytes >= WORTH_FLUSHING:
                     self._flush_if_empty()
         else:
-            if vq.to_remove and (index_sync.disk_full or not index.needs_sync):
-                vq.index_synced()  # on a full disk removing acked bodies makes room, though their acks are not safe yet
+            # on a full disk removing acked bodies makes room
+            if vq.to_remove and (self.unsafe_acks.note() if index_sync.disk_full else not index.needs_sync):
+                vq.index_synced()
                 self.effects.append(_CAST_STORE)
             index_sync.rest()
         if index.flushing and not index_sync.disk_full and index_sync.guarded(index.flush_step):
@@ -562,6 +567,7 @@ class QueueState:
         self.group_commit.synced(took, sum(self.output.delivered), several=are_several(complete))
         if index_sync.disk_full:
             index_sync.succeeded()
+        self.unsafe_acks.safe()
         self._confirm(complete)
         if self.vq.to_remove:
             self.vq.index_synced()
@@ -569,6 +575,7 @@ class QueueState:
 
     def confirm_synced(self) -> None:
         """Confirm what waited for the sync of a clean stop."""
+        self.unsafe_acks.safe()
         self._confirm(self.unconfirmed.index_synced())
 
     def nack_all(self, why: str) -> list[tuple[int, int]]:

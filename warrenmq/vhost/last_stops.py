@@ -13,7 +13,7 @@ Source: rabbit_recovery_terms and rabbit_variable_queue:init; docs/reference/cla
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -22,13 +22,14 @@ from warrenmq.directory.quarantine import set_aside
 from warrenmq.directory.recovery_terms import FILE_NAME, Terms, changes_since, parse, twins
 from warrenmq.errors import CorruptFile
 from warrenmq.queue.return_counts import NAME as RETURN_COUNTS
+from warrenmq.queue.unsafe_acks import NAME as UNSAFE_ACKS
 from warrenmq.queue_index.protocol import Walked
 from warrenmq.queue_index.versions import files_of, to_make_safe, walk
 from warrenmq.seams.disk import Disk
 from warrenmq.settings import Settings
 from warrenmq.vhost.queue_folders import NAMING_FILES
 
-_NOT_OF_THE_INDEX = {FILE_NAME, RETURN_COUNTS, *NAMING_FILES}
+_NOT_OF_THE_INDEX = {FILE_NAME, RETURN_COUNTS, UNSAFE_ACKS, *NAMING_FILES}
 _NO_STOP = Terms(0, 0)
 """The terms of a queue that was killed before it held anything."""
 
@@ -87,6 +88,16 @@ class LastStops:
         if names:
             self._disk.sync_many(to_make_safe(folder, names))
         return walk(self._disk, folder, names, self._settings)
+
+    def claims(self, folders: Sequence[str]) -> Iterator[list[bytes]]:
+        """The messages of a queue that are in its store, in runs that were appended in their order, and removed in it once their acks were safe."""
+        unsafe = self._disk.exists(f"{folders[0]}/{UNSAFE_ACKS}")
+        for folder in folders:
+            ids = self.walked(folder).store_message_ids
+            if unsafe:  # any of them may have been removed
+                yield from ([each] for each in ids)
+            else:
+                yield ids
 
     def at_rest(self, folders: Iterable[str], version: int) -> tuple[int, int] | None:
         """`LastStop.at_rest` of a queue whose folders were looked at; the sequence id is that of the first one."""
