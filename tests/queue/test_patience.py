@@ -75,7 +75,7 @@ def test_what_nobody_waits_for_is_synced_at_the_same_moments_in_all_queues(inter
 
 
 def test_queues_whose_acks_wait_share_their_syncs():
-    with SimulatedHost(1, Settings(queue_sleep_after=60_000)) as host:
+    with SimulatedHost(3, Settings(queue_sleep_after=60_000)) as host:
         broker = host.open()
         queues = [broker.declare_queue(f"q{number}") for number in range(40)]
         for queue in queues:
