@@ -74,6 +74,33 @@ def test_a_limit_that_is_lowered_below_what_the_files_have_takes_effect_with_the
         assert take_all(host.open().queue("q")) == bodies
 
 
+@pytest.mark.parametrize("seed", range(32))
+def test_what_waits_to_be_written_when_the_limit_is_lowered_is_confirmed_or_nacked(seed: int) -> None:
+    draw = Random(f"lowered {seed}")
+    settings = replace(EVERY_KIND[seed % len(EVERY_KIND)], commit_log=draw.random() < 0.6, disk_free_limit=0)
+    bodies = [b"%d " % number + bytes(draw.choice([5, 80, 300, 900])) for number in range(50)]
+    already = draw.randrange(40)
+    with SimulatedHost(seed, settings) as host:
+        queue = host.open().declare_queue("q")
+        for body in bodies[:already]:
+            queue.publish(body).result()
+        confirms = [queue.publish(body) for body in bodies[already:]]
+        host.sleep(draw.choice([0, 0, 0.0001, 0.001]))
+        host.disk.longest_file = draw.choice([0, 100, 600, 2000, 5000])
+        host.sleep(5)
+        answers = [confirm.exception() for confirm in confirms if confirm.done()]
+        assert len(answers) == len(confirms)
+        assert all("the system lets no file grow" in str(each) for each in answers if each is not None)
+        host.disk.longest_file = 1 << 30
+        host.sleep(5)
+        queue.publish(b"after").result()
+        host.crash(power_cut=True)
+        found = take_all(host.open().queue("q"))
+        confirmed = [body for body, answer in zip(bodies[already:], answers, strict=True) if answer is None]
+        assert {*bodies[:already], *confirmed, b"after"} <= {*found}
+        host.check_trace()
+
+
 def test_the_refusal_names_the_limit_and_spares_the_messages_beside_it() -> None:
     with SimulatedHost(3, replace(EVERY_KIND[0], commit_log=False)) as host:
         queue = host.open().declare_queue("q")

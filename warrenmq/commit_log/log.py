@@ -319,6 +319,8 @@ class CommitLog:
         self._look_at_limit()
         size, most = room_for(sum(map(len, parts))), self._most
         if size > most - _RESERVE:
+            if most < self._size:
+                self.lack = OSError(errno.EFBIG, "File too large")
             return Outcome.NO_ROOM
         try:
             self._open()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Confirm:
-    """Tell a client about its messages: `written` = safe, `ignored` = will never need to be."""
+    """Tell a client about its messages: `written` = safe, `ignored` = will never need to be, `too long` = cannot be written for now."""
 
     client: Client
     msg_ids: list[bytes]

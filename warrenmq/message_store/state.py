@@ -155,6 +155,7 @@ class MsgStoreState:
             return
         if self.writer.disk_full:
             self._backlog.append((client, batch, batch))
+            self.writer.put_off(client)
         else:
             self._write(client, batch, batch)
 
@@ -210,6 +211,7 @@ class MsgStoreState:
         later = [each for each, value in zip(left, seen, strict=True) if processes_write(value)]
         self.tables.flying.written(client.cref, [msg_id for msg_id, _ in later])
         self._backlog.appendleft((client, batch, later))
+        self.writer.put_off(client)
         ignored = [(m, value) for (m, _), value in zip(left, seen, strict=True) if not processes_write(value)]
         if self._trace is not None:
             for msg_id, value in ignored:

@@ -33,7 +33,7 @@ from warrenmq.message_store.effects import Confirm
 from warrenmq.message_store.rdq import LARGE_MESSAGE, OVERHEAD
 from warrenmq.message_store.tables import trace_number
 from warrenmq.message_store.trace import checksum_in_row
-from warrenmq.seams.disk import NoRoomToSync, is_short_of_descriptors, lack_of
+from warrenmq.seams.disk import NoRoomToSync, is_longest, is_short_of_descriptors, lack_of
 from warrenmq.trace.events import (
     IGNORED,
     ROLL_FOR_LARGE,
@@ -82,6 +82,8 @@ class StoreWriter:
         self.file = CurrentFile(disk, directory, tables.files.current, trace)
         self._full = 0
         """The reason why a new file is to be begun (a flag of ROLL), for which there was no room or descriptor; 0 = there is none."""
+        self._too_long = False
+        """What writes wait for is a file that may grow further."""
         self.left: list[int] = []
         """Files that were rolled over and not yet checked for garbage."""
 
@@ -131,6 +133,17 @@ class StoreWriter:
         if (lack := lack_of(error)) is None:
             raise error
         self._tables.disk_full, self._tables.lack = True, lack
+        self._too_long = is_longest(error)
+        if self._too_long:
+            for client in self._waiting.values():
+                client.unconfirmed.clear()
+                self.put_off(client)
+            self._waiting.clear()
+
+    def put_off(self, client: Client) -> None:
+        """Writes of a client wait for room; under a limit of the system nobody waits for that."""
+        if self._too_long and client.wants_confirms:
+            self._effects.append(Confirm(client, [], "too long"))
 
     def _sync_file(self, trigger: Trigger) -> bool:
         """Sync the current file, which was flushed; False if that has to wait."""

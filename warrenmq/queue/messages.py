@@ -132,7 +132,9 @@ class Resume:
 
 @dataclass(slots=True)
 class MsgsOnDisk:
-    """Store -> queue: bodies are on disk (`written`), or will never be needed (`ignored`)."""
+    """Store -> queue: bodies are on disk (`written`), or will never be needed (`ignored`), or cannot be written under a limit of the
+    system (`too long`: these and all others).
+    """
 
     msg_ids: list[bytes]
     reason: str

@@ -22,7 +22,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from warrenmq.backing_queue.delayed import DelayedQueue
-from warrenmq.errors import AccessRefused
+from warrenmq.errors import AccessRefused, Nacked
 from warrenmq.queue.asleep import Asleep
 from warrenmq.queue.consumers import QueueConsumers
 from warrenmq.queue.drain import QueueDrain
@@ -77,6 +77,7 @@ from warrenmq.queue.return_counts import ReturnCounts
 from warrenmq.queue.returns import Returns
 from warrenmq.queue.unconfirmed import Unconfirmed, are_several
 from warrenmq.queue.unsafe_acks import UnsafeAcks
+from warrenmq.seams.disk import is_longest
 from warrenmq.trace.events import DROP_DELETED, DROP_PURGED, Trigger
 
 if TYPE_CHECKING:
@@ -296,6 +297,9 @@ class QueueState:
             case Resume():
                 self.consumers.resume(message.channel)
             case MsgsOnDisk():
+                if message.reason == "too long":
+                    self._nack_what_waits()
+                    return
                 if self.rows is not None:
                     self.rows.on_disk(message.msg_ids, message.reason)
                 self._confirm(self.unconfirmed.on_disk(message.msg_ids))
@@ -561,6 +565,8 @@ class QueueState:
             written = self.vq.index.sync(trigger)
         except OSError as error:
             index_sync.failed(error)
+            if is_longest(error):
+                self._nack_what_waits()
             return
         complete = self.unconfirmed.index_synced()
         took = self._monotonic_ns() - began if written is not None and written[0] else None
@@ -572,6 +578,17 @@ class QueueState:
         if self.vq.to_remove:
             self.vq.index_synced()
             self.effects.append(_CAST_STORE)
+
+    def _nack_what_waits(self) -> None:
+        """A limit of the system keeps what was taken in from being written, perhaps for good: its publishers wait no longer."""
+        if not (given_up := self.unconfirmed.give_up()):
+            return
+        if self.rows is not None:
+            self.rows.nacked(given_up)
+        why = f"{self.index_sync.lack_now}, so the message is kept in memory until that limit (ulimit -f) is raised"
+        self.effects += [Refuse(promise, Nacked(why)) for _, _, _, promise in given_up]
+        if self.drain.waiting:
+            self.drain.look()
 
     def confirm_synced(self) -> None:
         """Confirm what waited for the sync of a clean stop."""

@@ -49,6 +49,7 @@ from warrenmq.trace.writers import writer
 
 _write_recv, _write_publish = writer(events.Recv), writer(events.Publish)
 _write_confirm, _write_on_disk = writer(events.Confirm), writer(events.OnDisk)
+_write_nacked = writer(events.Nacks)
 _write_deliver, _write_ack = writer(events.Deliver), writer(events.Ack)
 _write_requeue = writer(events.Requeue)
 _write_drop = writer(events.Drop)
@@ -140,6 +141,11 @@ class QueueTrace:
         """Publishers are about to be sent their confirms."""
         for first, count, msg in publication_runs(complete):
             _write_confirm(self._trace, CONFIRM_DURABLE, msg, first, count)
+
+    def nacked(self, given_up: Sequence[Publication]) -> None:
+        """Publishers are about to be told that their messages are not written."""
+        for _, count, msg, _ in given_up:
+            _write_nacked(self._trace, msg, self._trace.id, count)
 
     def on_disk(self, msg_ids: list[bytes], reason: str) -> None:
         """The store reported bodies."""

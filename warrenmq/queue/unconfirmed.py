@@ -116,7 +116,7 @@ class Outstanding:
 
 
 class Unconfirmed:
-    """The outstanding confirms of one queue.  `nack_all` may be called from any thread, once; the rest only by the owner.
+    """The outstanding confirms of one queue.  `nack_all` may be called from any thread, once, when its owner is dead; the rest only by the owner.
 
     unsynced    publications since the last index sync, in order
     _bodies     message id -> the publication that waits for this body
@@ -172,15 +172,24 @@ class Unconfirmed:
                     complete.append(parts.publication)
         return complete
 
-    def nack_all(self, why: str) -> list[tuple[int, int]]:
-        """The queue process is dead: nack all that has no answer yet; returns it as (first message, how many)."""
-        owed: dict[_Parts, None] = dict.fromkeys(self._bodies.values())
+    def give_up(self) -> list[Publication]:
+        """Everything that has no answer yet, which gets another one than a confirm."""
+        unsynced, bodies = self.unsynced, self._bodies
+        self.unsynced, self._bodies = [], {}
+        owed: dict[_Parts, None] = dict.fromkeys(bodies.values())
         whole: list[Publication] = []
-        for each in self.unsynced:
+        for each in unsynced:
             if isinstance(each, _Parts):
                 owed[each] = None
             else:
                 whole.append(each)
-        for _, _, _, promise in (publications := [*whole, *(parts.publication for parts in owed)]):
+        for parts in owed:
+            parts.missing = 0  # for those who look at what was outstanding
+        return [*whole, *(parts.publication for parts in owed)]
+
+    def nack_all(self, why: str) -> list[tuple[int, int]]:
+        """The queue process is dead: nack all that has no answer yet; returns it as (first message, how many)."""
+        publications = self.give_up()
+        for _, _, _, promise in publications:
             promise.nack(why)
         return [(message, count) for _, count, message, _ in publications]

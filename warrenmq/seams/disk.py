@@ -50,6 +50,11 @@ def is_full(error: OSError) -> bool:
     return error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG} and not isinstance(error, SyncFailed)
 
 
+def is_longest(error: OSError) -> bool:
+    """True if a file would have become larger than the system lets files of this process be: nobody knows if that ever changes."""
+    return error.errno == errno.EFBIG
+
+
 def is_short_of_descriptors(error: OSError) -> bool:
     """True if no file could be opened because too many are open."""
     return error.errno in {errno.EMFILE, errno.ENFILE}
@@ -81,7 +86,7 @@ def lack_of(error: OSError) -> str | None:
     """
     if isinstance(error, ReadFailed):
         return f"a file cannot be read ({error.strerror})"
-    if error.errno == errno.EFBIG:
+    if is_longest(error):
         return f"the system lets no file grow further ({error.strerror})"
     if is_full(error):
         return FULL

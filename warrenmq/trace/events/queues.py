@@ -312,7 +312,8 @@ class QueueDeleted(Event[T], event=Ev.QUEUE_DELETED, says="{actor} is deleted fr
 class Nacks(Event[T], event=Ev.NACKED, says="{actor} nacked {count} messages of {queue}; {message_ids}"):
     """Publishers were told that a queue process has ended before it confirmed their messages.
 
-    The actor that finds the process dead writes it, as an actor of the queue's, before the supervisor hears of the end.
+    The actor that finds the process dead writes it, as an actor of the queue's, before the supervisor hears of the end.  A queue that may
+    not write what it took in, since its files may not grow (`ulimit -f`), writes it itself.
     """
 
     message: T = in_msg("first message")
