@@ -159,6 +159,11 @@ def path_of(what: str, value: Any) -> str:
     return plain
 
 
+def place_of(what: str, value: Any) -> str:
+    """A path that stays where it is when the program changes its working folder, or somebody a symbolic link on the way."""
+    return os.path.realpath(path_of(what, value))
+
+
 def mapping(what: str, value: Any) -> list[tuple[Any, Any]]:
     """The items of a dict or another Mapping; None has none."""
     if value is None:

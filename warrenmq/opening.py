@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from warrenmq.broker import embedded
 from warrenmq.broker.broker import Broker
-from warrenmq.checks import flag, path_of, short_text, shown, text
+from warrenmq.checks import flag, place_of, short_text, shown, text
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError, CallerError
 from warrenmq.runtime import Runtime
 from warrenmq.settings import Settings
@@ -50,6 +50,6 @@ def open(  # noqa: A001  # the promised name
     except ModuleNotFoundError as why:
         raise CallerError(f"shared=True needs {why.name}; install warrenmq[amqp].") from why
     return SharedBroker(
-        path_of("path", path), embedded.settings_of(settings), None if trace is None else path_of("trace", trace),
+        place_of("path", path), embedded.settings_of(settings), None if trace is None else place_of("trace", trace),
         short_text("vhost", vhost), unconfirmed,
     ).opened()  # fmt: skip

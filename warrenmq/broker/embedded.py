@@ -7,7 +7,7 @@ from os import PathLike
 from typing import Any
 
 from warrenmq.broker.broker import Broker
-from warrenmq.checks import is_a, mapping, path_of, short_text, shown, text
+from warrenmq.checks import is_a, mapping, place_of, short_text, shown, text
 from warrenmq.errors import ArgumentTypeError, SettingsError
 from warrenmq.runtime import Pool, Runtime, Threads
 from warrenmq.seams.disk import RealDisk
@@ -32,8 +32,8 @@ def open(  # noqa: A001  # the promised name
     Raises DirectoryInUse when another broker has the folder, SettingsError for a bad setting, ArgumentValueError for a `runtime` that has an open broker, OSError when the
     folder cannot be used.  Damaged files never raise: their bad bytes go to quarantine/ and are reported.
     """
-    data = path_of("path", path)
-    trace_to = None if trace is None else path_of("trace", trace)
+    data = place_of("path", path)
+    trace_to = None if trace is None else place_of("trace", trace)
     vhost = short_text("vhost", vhost)
     if runtime is not None and not is_a(runtime, Runtime):
         raise ArgumentTypeError(

@@ -22,6 +22,7 @@ docs/reference/classic-queue.md#directories-and-file-names and #message-ids.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import re
 from collections.abc import Callable, Iterable
@@ -314,6 +315,12 @@ class VhostDirectory:
             text = b"VHOST: %b\nQUEUE: %b\n%b" % (self.name.encode(), queue, index)
             path = f"{folder}/{QUEUE_NAME}"
             if not disk.exists(path):
+                if not disk.is_dir(
+                    self.queues
+                ):  # made anew it would be another directory, beside that of the open files
+                    raise FileNotFoundError(
+                        errno.ENOENT, "the data directory was moved or deleted", self.queues
+                    )
                 disk.mkdir(folder)
                 disk.sync_dir(self.queues)  # it may be there since a crash, and not synced
                 disk.replace(path, text)
