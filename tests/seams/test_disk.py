@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import posixpath
 import random
+import stat
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import warrenmq
 from warrenmq.errors import Fenced
 from warrenmq.runtime import Fence
 from warrenmq.seams import disk as disk_seam
@@ -383,3 +386,18 @@ def test_a_sync_that_fails_names_its_file_and_is_no_full_disk(tmp_path, monkeypa
         with pytest.raises(SyncFailed, match=r"No space left on device: '.*/f'") as failed:
             sync()
         assert not is_full(failed.value)
+
+
+def test_a_file_system_without_a_sync_of_folders_is_used_all_the_same(tmp_path, monkeypatch):
+    fsync = os.fsync
+
+    def without_folders(fd):
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", without_folders)
+    with warrenmq.open(tmp_path / "data") as broker:
+        broker.declare_queue("q").publish(b"1").result()
+    with warrenmq.open(tmp_path / "data") as broker:
+        assert broker.queue("q").get().body == b"1"

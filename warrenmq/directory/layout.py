@@ -315,9 +315,8 @@ class VhostDirectory:
             text = b"VHOST: %b\nQUEUE: %b\n%b" % (self.name.encode(), queue, index)
             path = f"{folder}/{QUEUE_NAME}"
             if not disk.exists(path):
-                if not disk.is_dir(
-                    self.queues
-                ):  # made anew it would be another directory, beside that of the open files
+                # made anew it would be another directory, beside that of the open files
+                if not disk.is_dir(self.queues):
                     raise FileNotFoundError(
                         errno.ENOENT, "the data directory was moved or deleted", self.queues
                     )

@@ -262,6 +262,15 @@ def _sync(sync: Callable[[int], object], fd: int, path: str) -> None:
         raise SyncFailed(error.errno, error.strerror, path) from error
 
 
+def _fsync(fd: int) -> None:
+    """os.fsync, of a file or folder; that of a folder fails with EINVAL on a file system that has none, which keeps its entries in its own way."""
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+
+
 def read_rest(fd: int, data: bytes, size: int, offset: int) -> bytes:
     """Read what one call did not: it gives at most 2 GiB, less when a signal comes between, and what is in front of a bad sector."""
     parts = [data]
@@ -461,7 +470,7 @@ class RealDisk:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             with THIS_THREAD.blocking:
-                os.fsync(fd)
+                _fsync(fd)
         finally:
             os.close(fd)
 
@@ -488,7 +497,7 @@ class RealDisk:
         for path in paths:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                _sync(os.fsync, fd, path)
+                _sync(_fsync, fd, path)
             finally:
                 os.close(fd)
 
