@@ -15,11 +15,11 @@ Mail that is left when it has its answer goes to a worker, too, unless it can wa
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
 from warrenmq.runtime.messages import unwrapped
+from warrenmq.runtime.signals import runs_handlers
 from warrenmq.runtime.workers import Runner
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Helper(Runner):
     sent     the classes of messages that made one ready since it waited last, the last SOON of them
     hurries  classes of messages behind which it did not wait soon, the last time; behind all others it is expected to
     in_a_row its sends that made an actor ready, since another thread's did
-    is_main  it is the main thread, in which the handlers of signals run
+    is_main  it is the thread in which the handlers of signals run
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Helper(Runner):
         self.sent: list[type] = []
         self.hurries: set[type] = set()
         self.in_a_row = 0
-        self.is_main = threading.current_thread() is threading.main_thread()
+        self.is_main = runs_handlers()
 
     def keep(self, cell: Cell, message: object) -> bool:
         if not cell.helpable:

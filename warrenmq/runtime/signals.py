@@ -77,9 +77,21 @@ class PutOff:
             self._restore(replaced)
 
 
+def runs_handlers() -> bool:
+    """True in the thread in which the handlers of signals run: the main thread of the main interpreter (mod_wsgi has others)."""
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    if (handler := getsignal(_names.SIGINT)) is not None:
+        try:
+            signal(_names.SIGINT, handler)
+        except ValueError:
+            return False
+    return True
+
+
 def undisturbed(act: Callable[[], object]) -> None:
     """Call `act`; what the handlers of signals raise meanwhile is raised behind it."""
-    if threading.current_thread() is threading.main_thread():
+    if runs_handlers():
         with PutOff():
             act()
     else:
