@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from operator import index
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError
 
@@ -46,6 +46,14 @@ def shown(value: Any) -> str:
     else:
         return f"of type {type(value).__name__}"
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def of_this_process(handle: object) -> NoReturn:
+    """`__reduce__` of what belongs to a broker of this process: ArgumentTypeError, as neither pickle nor copy can make another."""
+    raise ArgumentTypeError(
+        f"a {type(handle).__name__} belongs to the process that made it and cannot be pickled or copied; pass names and bodies, "
+        "and have every process open the directory with shared=True"
+    )
 
 
 def wrong_type(what: str, value: Any, wanted: str) -> ArgumentTypeError:

@@ -15,7 +15,7 @@ from functools import partial
 from threading import Lock
 
 from warrenmq import forks
-from warrenmq.checks import seconds, wrong_type
+from warrenmq.checks import of_this_process, seconds, wrong_type
 from warrenmq.errors import Nacked
 from warrenmq.runtime import Runtime
 
@@ -42,6 +42,8 @@ class Confirm:
     """
 
     __slots__ = ("_callbacks", "_error", "_runtime", "_settled", "_shares")
+
+    __reduce__ = of_this_process
 
     def __init__(self, runtime: Runtime, shares: int = 1) -> None:
         self._runtime = runtime

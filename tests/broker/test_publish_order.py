@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
-from copy import copy
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -61,7 +60,8 @@ class Publishers:
     def run(self, seed: str) -> None:
         """One publisher's life."""
         choose = Random(seed)
-        broker = copy(self.broker)
+        broker = object.__new__(type(self.broker))
+        vars(broker).update(vars(self.broker))
         # tasks of a simulation share a thread, and would share its sender
         broker.inside.client = Client(broker.inside.client.engine)
         for number in range(self.operations):

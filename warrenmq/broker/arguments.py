@@ -21,7 +21,18 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from warrenmq.checks import flag, is_a, mapping, seconds, short_text, shown, text, whole, wrong_type
+from warrenmq.checks import (
+    flag,
+    is_a,
+    mapping,
+    of_this_process,
+    seconds,
+    short_text,
+    shown,
+    text,
+    whole,
+    wrong_type,
+)
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError, PreconditionFailed
 from warrenmq.message.properties import TRANSIENT, Properties
 from warrenmq.message.typed_headers import TypedHeaders
@@ -41,6 +52,7 @@ class Named:
     """A handle of a queue or an exchange: it may be passed wherever a name is expected."""
 
     name: str
+    __reduce__ = of_this_process
 
 
 def name(what: str, value: Any) -> str:

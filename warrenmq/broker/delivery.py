@@ -16,7 +16,7 @@ from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.broker.message_options import seconds_of
 from warrenmq.broker.parts import BrokerClient, Transacted
 from warrenmq.broker.retry import RetryPolicy, attempts
-from warrenmq.checks import flag
+from warrenmq.checks import flag, of_this_process
 from warrenmq.errors import ForkedProcess, NotFound, PreconditionFailed
 from warrenmq.message.properties import Properties
 from warrenmq.message.queue_message import Fetched
@@ -123,6 +123,8 @@ class Delivery:
     """One message as a consumer gets it; settle it with `ack`, `nack` or `reject`."""
 
     __slots__ = ("_decoded", "_fetched", "_settled", "_subscription", "body", "tag")
+
+    __reduce__ = of_this_process
 
     def __init__(self, subscription: Subscription, tag: int, fetched: Fetched) -> None:
         self._subscription = subscription

@@ -42,7 +42,7 @@ from warrenmq.broker.consumer import Consumer
 from warrenmq.broker.delivery import Delivery, Message
 from warrenmq.broker.embedded import open  # noqa: A004
 from warrenmq.broker.message_options import MessageOptions
-from warrenmq.checks import flag, number_of_seconds, seconds, whole, wrong_value
+from warrenmq.checks import flag, number_of_seconds, of_this_process, seconds, whole, wrong_value
 from warrenmq.errors import Blocked, PreconditionFailed
 from warrenmq.runtime.signals import undisturbed
 from warrenmq.runtime.thread_event import News, hold
@@ -84,6 +84,8 @@ class Queue:
     `codec` is "bytes", "json" or "msgpack"; what it cannot encode raises TypeError at `put`.  Opening raises as
     `warrenmq.open` does.
     """
+
+    __reduce__ = of_this_process
 
     def __init__(self, path: str | PathLike[str], *, codec: Literal["bytes", "json", "msgpack"] = "bytes",
                  settings: Settings | Mapping[str, Any] | None = None) -> None:  # fmt: skip

@@ -16,12 +16,15 @@ from warrenmq.broker.arguments import Named
 from warrenmq.broker.message_options import MessageOptions
 from warrenmq.broker.parts import BrokerClient
 from warrenmq.broker.publisher import Pending
+from warrenmq.checks import of_this_process
 from warrenmq.errors import PreconditionFailed
 from warrenmq.message.properties import Properties
 
 
 class Transaction:
     """A context manager that keeps its thread's publishes and acks until its end; made by `Broker.tx`."""
+
+    __reduce__ = of_this_process
 
     def __init__(self, client: BrokerClient, publish: Callable[..., Confirm]) -> None:
         """`publish` is the broker's."""
