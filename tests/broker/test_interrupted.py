@@ -188,6 +188,32 @@ def test_a_consumer_that_nobody_knows_of_is_cancelled() -> None:
         host.check_trace()
 
 
+@pytest.mark.parametrize("scheduler", ["pool", "threads"])
+def test_a_loop_that_was_interrupted_leaves_no_consumer_in_its_traceback(
+    tmp_path: Path, scheduler: str
+) -> None:
+    """Notebooks and the interactive interpreter keep the last traceback, whose consumer went on taking messages."""
+    with warrenmq.open(tmp_path, settings={"scheduler": scheduler}) as broker, alarms() as alarm:
+        queue = broker.declare_queue("q")
+
+        def loop() -> None:
+            for _ in queue.consume():
+                pass
+
+        for _ in range(3):
+            alarm(0.05)
+            with pytest.raises(Interrupt) as kept:
+                loop()
+            assert queue.info().consumers == 0
+            assert kept.traceback
+        with queue.consume() as consumer:  # one that has a name goes on
+            alarm(0.05)
+            with pytest.raises(Interrupt):
+                next(consumer)
+            queue.publish(b"m").result(LIMIT)
+            assert next(consumer).body == b"m"
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in the __del__
 def test_a_consumer_that_is_dropped_while_a_signal_comes_is_cancelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

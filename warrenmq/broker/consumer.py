@@ -23,7 +23,7 @@ from warrenmq import forks
 from warrenmq.broker.delivery import Delivery, Message, Subscription
 from warrenmq.broker.engine import CLOSED
 from warrenmq.broker.parts import BrokerClient
-from warrenmq.checks import flag, seconds, whole
+from warrenmq.checks import flag, of_this_process, seconds, whole
 from warrenmq.errors import BrokerClosed, Error, ForkedProcess, PreconditionFailed, ProcessDied
 from warrenmq.message.queue_message import Fetched
 from warrenmq.queue.messages import AckDeadline, Cancel, Consume, Deliveries, Taken
@@ -63,6 +63,8 @@ class Consumer:
     went back to the queue (queue/ack_timeout.py).
     """
 
+    __reduce__ = of_this_process
+
     def __init__(self, client: BrokerClient, queue: str, prefetch: int, *, no_ack: bool, exclusive: bool, priority: int,
                  channel: Channel | None = None, ack_in_time: bool = True, timeout: float | None = None) -> None:  # fmt: skip
         """`ack_in_time`: consumer_timeout holds.  Empty as in `_subscribe`."""
@@ -95,7 +97,15 @@ class Consumer:
         return self
 
     def __next__(self) -> Delivery:
-        delivery = self.get()
+        try:
+            delivery = self.get()
+        except Exception:
+            raise
+        except BaseException as why:  # noqa: BLE001  # of a signal's handler
+            # its traceback may be kept (sys.last_traceback), and must not keep a consumer that nobody else knows of
+            why.__context__ = None
+            del self
+            raise why.with_traceback(None)  # noqa: B904
         if delivery is None:
             raise StopIteration
         return delivery
