@@ -1,6 +1,8 @@
 """The same broker, awaited."""
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import warrenmq
 from tests.support.limits import LIMIT
 from warrenmq import aio
 from warrenmq.actors.vhost.vhost import queue_name
+from warrenmq.aio.broker import GRACE
 
 
 def test_publish_consume_and_restart(tmp_path: Path) -> None:
@@ -179,7 +182,8 @@ def test_a_get_leaves_no_more_than_its_grace_for_the_end_of_its_consumer(
         loop, ends = asyncio.get_running_loop(), []
         real = asyncio.timeout_at
         monkeypatch.setattr(asyncio, "timeout_at", lambda end: ends.append(end) or real(end))
-        async with aio.open(tmp_path) as broker:
+        with warrenmq.open(tmp_path, shared=True):
+            broker = await aio.open(tmp_path, shared=True).start()
             queue = await broker.declare_queue("q")
             for body in (None, b"1"):
                 begin = loop.time()
@@ -187,7 +191,125 @@ def test_a_get_leaves_no_more_than_its_grace_for_the_end_of_its_consumer(
                     await queue.publish(body)
                 delivery = await queue.get(0.05)
                 assert (delivery and delivery.body) == body
-                assert begin < ends.pop() <= loop.time() + aio.GRACE
+                assert begin < ends.pop() <= loop.time() + GRACE
             assert not ends
+            await broker.close()
+
+    asyncio.run(main())
+
+
+def test_gets_of_the_owner_need_no_thread(tmp_path: Path) -> None:
+    """One took a thread of the executor, or a consumer that needed two."""
+    go = threading.Event()
+
+    async def main() -> None:
+        async with aio.open(tmp_path) as broker:
+            queue = await broker.declare_queue("q")
+            await queue.publish(b"")
+            loop = asyncio.get_running_loop()
+            loop.set_default_executor(ThreadPoolExecutor(1))
+            loop.run_in_executor(None, go.wait, LIMIT)
+            assert await queue.get(no_ack=True) is not None
+            assert await queue.get() is None
+            assert await queue.get(0.01) is None
+            waiting = asyncio.gather(*(queue.get(LIMIT, no_ack=True) for _ in range(100)))
+            await asyncio.sleep(0)
+            await queue.publish_many([b"%d" % number for number in range(100)])
+            assert [delivery and int(delivery.body) for delivery in await waiting] == list(range(100))
+            go.set()
+
+    asyncio.run(main())
+
+
+def test_a_get_that_waits_outlives_its_queues_process_and_ends_with_the_broker(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with aio.open(tmp_path, settings={"vhost_restart_intensity": (1000, 1)}) as broker:
+            queue, runtime = await broker.declare_queue("q"), broker.sync.runtime
+            assert await queue.get() is None  # that wakes it
+            for _ in range(5):
+                waiting = asyncio.gather(*(queue.get(LIMIT) for _ in range(10)))
+                await asyncio.sleep(0)
+                runtime.kill(runtime.whereis(queue_name("q")))
+                await queue.publish_many([b"%d" % number for number in range(10)])
+                for delivery in await waiting:
+                    assert delivery is not None
+                    delivery.ack()
+                await queue.purge()
+            last = asyncio.create_task(queue.get(LIMIT))
+            await asyncio.sleep(0)
+        with pytest.raises(warrenmq.BrokerClosed):
+            await last
+
+    asyncio.run(main())
+
+
+def test_a_message_that_comes_as_its_get_is_given_up_is_in_the_queue(tmp_path: Path) -> None:
+    broker = warrenmq.open(tmp_path)
+    sync = broker.declare_queue("q")
+    assert sync.get() is None  # that wakes it
+    tasks: list[asyncio.Task[object]] = []
+
+    async def main(published: int) -> None:
+        queue = await (await aio.Broker(lambda: broker).start()).queue("q")
+        tasks[:] = [asyncio.create_task(queue.get(LIMIT)) for _ in range(3)]
+        await asyncio.sleep(0)
+        # the answers wait for the loop, which does not run before its end, when it cancels all tasks
+        sync.publish_many([b"%d" % number for number in range(published)]).result(LIMIT)
+
+    for published in range(4):
+        asyncio.run(main(published))
+        assert sync.info().unacked == 0
+        assert [message.body for message in sync.peek(4)] == [b"%d" % number for number in range(published)]
+        sync.purge()
+    loop = asyncio.new_event_loop()  # and one that is closed under its tasks harms nobody
+    loop.run_until_complete(main(0))
+    loop.close()
+    sync.publish_many([b"1"] * 4).result(LIMIT)
+    assert sync.get() is not None
+    broker.close()
+
+
+def test_several_loops_get_from_one_broker(tmp_path: Path) -> None:
+    broker = warrenmq.open(tmp_path)
+    sync = broker.declare_queue("q")
+    got: list[bytes] = []
+
+    async def take() -> None:
+        queue = await (await aio.Broker(lambda: broker).start()).queue("q")
+        while (delivery := await queue.get(LIMIT)).body:
+            got.append(delivery.body)
+            delivery.ack()
+        delivery.ack()
+
+    loops = [threading.Thread(target=lambda: asyncio.run(take())) for _ in range(3)]
+    for loop in loops:
+        loop.start()
+    sync.publish_many([b"%d" % number for number in range(300)]).result(LIMIT)
+    sync.publish_many([b""] * 3).result(LIMIT)
+    for loop in loops:
+        loop.join(LIMIT)
+    assert sorted(map(int, got)) == list(range(300))
+    broker.close()
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_get_without_acks_takes_one_message(tmp_path: Path, shared: bool) -> None:
+    """With a timeout it was a consumer without acks, which took all, and then could not give them back."""
+
+    async def main() -> None:
+        with warrenmq.open(tmp_path, shared=shared) as owner:
+            broker = await (aio.open(tmp_path, shared=True) if shared else aio.Broker(lambda: owner)).start()
+            queue = await broker.declare_queue("q")
+            await queue.publish_many([b"%d" % number for number in range(10)])
+            for number in range(3):
+                delivery = await queue.get(LIMIT if number else None, no_ack=True)
+                assert delivery is not None
+                assert delivery.body == b"%d" % number
+            info = await queue.info()
+            assert (info.ready, info.unacked) == (7, 0)
+            consumer = queue.consume(no_ack=True)
+            assert await consumer.get(LIMIT) is not None
+            await consumer.cancel()  # what it did not hand out is gone, as RabbitMQ has it
+            await broker.close()
 
     asyncio.run(main())

@@ -14,7 +14,7 @@ import warrenmq
 from tests.support.limits import LIMIT
 from warrenmq import aio
 from warrenmq.actors.vhost.vhost import queue_name
-from warrenmq.cancellable import in_thread
+from warrenmq.aio.cancellable import in_thread
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:

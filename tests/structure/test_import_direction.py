@@ -20,7 +20,6 @@ MAY_IMPORT = {
     "log": set(),
     "location": set(),
     "accepting": {"log"},
-    "cancellable": {"errors"},
     "version": {"location"},
     "terminal": set(),
     "checks": {"errors"},
@@ -52,7 +51,7 @@ MAY_IMPORT = {
     # faces
     "broker": FACE,
     "opening": FACE | {"broker", "shared"},
-    "aio": FACE | {"broker", "cancellable", "opening"},
+    "aio": FACE | {"broker", "opening"},
     "durable_actors": FACE | {"broker"},
     "actors": set(),
     "simulate": FACE | {"amqp", "broker", "testing", "replay"},  # runs the broker on simulated machines and judges it

@@ -35,21 +35,22 @@ from warrenmq.actors.vhost.vhost import Vhost
 from warrenmq.broker import arguments as check
 from warrenmq.broker.arguments import Named
 from warrenmq.broker.client import Client
-from warrenmq.broker.consumer import DEFAULT_PREFETCH, Consumer, ack_deadline, consume_options
-from warrenmq.broker.delivery import Delivery, Message, Subscription
+from warrenmq.broker.consumer import DEFAULT_PREFETCH, Consumer, consume_options
+from warrenmq.broker.delivery import Delivery, Message
 from warrenmq.broker.engine import Engine
+from warrenmq.broker.getter import Getter
 from warrenmq.broker.message_options import MessageOptions, read_options
 from warrenmq.broker.parts import AlarmTable, BrokerClient, Calls, OpenState
 from warrenmq.broker.retry import Backoff, RetryPolicy
 from warrenmq.broker.stats import Stats
 from warrenmq.broker.transaction import Transaction
-from warrenmq.checks import SURELY_SHORT, flag, is_a, seconds, short_text, shown, text, whole
+from warrenmq.checks import SURELY_SHORT, flag, is_a, of_this_process, seconds, short_text, shown, text, whole
 from warrenmq.directory.definitions import QueueRecord
 from warrenmq.directory.layout import DataDirectory
 from warrenmq.errors import ArgumentValueError, Error
 from warrenmq.message.properties import Properties
 from warrenmq.node.resources import Resources
-from warrenmq.queue.messages import Get, Got, Info, Peek, Purge, QueueInfo
+from warrenmq.queue.messages import Info, Peek, Purge, QueueInfo
 from warrenmq.routing import Binding, ExchangeSpec
 from warrenmq.routing.delayed import LATER
 from warrenmq.runtime import Runtime
@@ -72,6 +73,8 @@ class Broker:
     check_open                raises BrokerClosed, with the reason, unless it is open; ForkedProcess in a forked child
     inside                    for this package, see Inside
     """
+
+    __reduce__ = of_this_process
 
     def __init__(self, path: str, settings: Settings, runtime: Runtime, disk: Disk, memory: Memory,
                  trace: str | Recorder | None = None, vhost: str = "/",
@@ -99,6 +102,9 @@ class Broker:
         except BaseException:
             engine.give_up()
             raise
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.path!r}{'' if self.is_open else ', closed'}>"
 
     # -- publish
 
@@ -467,8 +473,7 @@ class QueueHandle(Named):
         """`ack_in_time`: consumer_timeout holds for what `get` returns."""
         self._broker = broker
         self.name = name
-        self._getter = broker.inside.client.next_consumer_id()
-        self._ack_deadline = ack_deadline(broker.settings) if ack_in_time else None
+        self._getter = Getter(broker.inside.client, name, ack_in_time=ack_in_time)
 
     def publish(self, body: bytes, *, properties: Properties | None = None, persistent: bool = True,
                 mandatory: bool = False, timeout: float | None = None,
@@ -490,15 +495,10 @@ class QueueHandle(Named):
         It goes back to the queue, and settling it has no effect any more, after `consumer_timeout`; at once if a signal's handler
         interrupts the call.
         """
-        patience = seconds("timeout", timeout) or 0.0
-        request = Get(self._getter, flag("no_ack", no_ack), patience, ack_deadline=self._ack_deadline)
+        request = self._getter.request(timeout, no_ack)
         client = self._broker.inside.client
         try:
-            reply, ref = client.calls.call_queue(self.name, request)
-            if not isinstance(reply, Got):
-                return None
-            subscription = Subscription(client, self.name, ref, self._getter, no_ack=request.no_ack)
-            return Delivery(subscription, reply.tag, reply.message)
+            return self._getter.delivery(client, request, *client.calls.call_queue(self.name, request))
         except Error:
             raise
         except Empty:  # the owner, another process, did not answer in time

@@ -18,7 +18,8 @@ from warrenmq.actors.vhost.vhost import Vhost, queue_name
 from warrenmq.errors import BrokerClosed, ProcessDied
 from warrenmq.queue.asleep import NEEDS_PROCESS
 from warrenmq.queue.messages import Consume, Get, GiveUp
-from warrenmq.runtime import CallFailed, Runtime
+from warrenmq.runtime import CallFailed, Channel, Runtime
+from warrenmq.runtime.calls import From
 from warrenmq.runtime.life import inbox_of
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 from warrenmq.trace.recorder import ActorTrace
@@ -86,6 +87,19 @@ class ActorCalls:
                 self._check_open()
                 if inbox_of(ref).gives_back:
                     self._runtime.event().wait(RESTART_POLL)  # it is falling asleep
+
+    def ask_queue(self, queue: str, request: Any, box: Channel) -> tuple[From, ActorRef[Any]] | None:
+        """Send a request to a queue's process, which comes back as well and whose answer goes into `box`; None, and nothing was sent, where that may have to wait:
+        the queue sleeps, or is being restarted.
+        """
+        self._check_open()
+        if queue in self._vhost.asleep:
+            return None
+        try:
+            ref = self._runtime.whereis(queue_name(queue))
+        except ActorDeadError:
+            return None
+        return self._runtime.ask(ref, request, box, self._trace()), ref
 
     def give_up(self, queue: str, request: Get | Consume) -> None:
         """Have the queue take back what a request took whose caller was interrupted."""

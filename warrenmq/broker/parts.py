@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from pykka import ActorRef
+
 from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.broker.retry import RetryPolicy
 from warrenmq.message.properties import Properties
@@ -13,6 +15,7 @@ from warrenmq.node.alarms import Alarm, BlockedPublisher
 from warrenmq.queue.collected import OpenAcks
 from warrenmq.queue.messages import Consume, Get
 from warrenmq.runtime import Channel, Runtime
+from warrenmq.runtime.calls import From
 from warrenmq.runtime.seams import Own
 from warrenmq.settings import Settings
 from warrenmq.trace.recorder import ActorTrace
@@ -44,6 +47,7 @@ class Calls(Protocol):
     """Requests to a broker's processes (calls.py)."""
 
     def call_queue(self, queue: str, request: Any) -> tuple[Any, Any]: ...
+    def ask_queue(self, queue: str, request: Any, box: Channel) -> tuple[From, ActorRef[Any]] | None: ...
     def call_actor(self, ref: Any, request: Any) -> Any: ...
     def call_named(self, name: str, request: Any) -> Any: ...
     def give_up(self, queue: str, request: Get | Consume) -> None: ...

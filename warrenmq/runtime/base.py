@@ -269,12 +269,20 @@ class Runtime(ABC):
         """Send a request and wait for the answer; CallFailed if the server dies first, or pykka.Timeout."""
         self.check_process()
         try:
-            inbox = inbox_of(self.whereis(dest))
+            ref = self.whereis(dest)
         except ActorDeadError as error:
             raise CallFailed(NO_PROC) from error
-        sender = From(self.reply_box(dest, request))
+        sender = self.ask(ref, request, self.reply_box(dest, request), trace)
+        try:
+            return sender.wait(timeout)
+        finally:
+            sender.end()
+
+    def ask(self, ref: ActorRef[Any], request: Any, box: Channel, trace: ActorTrace | None = None) -> From:
+        """Send a request and do not wait: the answer is put into `box`, in another thread perhaps; whoever asked calls `end` then."""
+        inbox = inbox_of(ref)
+        sender = From(inbox, box, trace)
         call = Call(request, sender)
-        key = inbox.on_close(sender.fail)
         if trace is None:
             sent = inbox.send(call)
         else:
@@ -285,12 +293,7 @@ class Runtime(ABC):
                 _write_undelivered(trace, kind, wrapped.pseq)
         if not sent and inbox.gives_back:
             sender.fail(inbox.reason)  # it can be asked again sooner than its end is over
-        try:
-            return sender.wait(timeout)
-        finally:
-            inbox.forget(key)
-            if trace is not None:
-                trace.observe(sender.t)
+        return sender
 
     def reply_box(self, dest: ActorRef[Any] | Name, request: Any) -> Channel:  # noqa: ARG002
         """A box in which the caller waits for the reply."""

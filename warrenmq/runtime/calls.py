@@ -15,6 +15,7 @@ from pykka import Future, Timeout
 from warrenmq.runtime.closable import Closable
 from warrenmq.runtime.reasons import CallFailed
 from warrenmq.runtime.seams import Channel
+from warrenmq.trace.recorder import ActorTrace
 
 NO_REPLY = object()
 """Returned by a `handle_call` that will answer later, with `sender.reply`."""
@@ -23,13 +24,17 @@ NO_REPLY = object()
 class From:
     """One call that waits for its answer."""
 
-    __slots__ = ("_box", "_handling", "t")
+    __slots__ = ("_box", "_callee", "_handling", "_key", "_trace", "t")
 
-    def __init__(self, box: Channel) -> None:
+    def __init__(self, callee: Closable, box: Channel, trace: ActorTrace | None) -> None:
+        """`box` gets the answer; `trace` is the caller's."""
         self._box = box
         self._handling = False
+        self._trace = trace
+        self._callee = callee
         self.t = 0
         """The answering actor's clock at its reply; 0 when untraced."""
+        self._key = callee.on_close(self.fail)
 
     def begin(self) -> None:
         """Note, as the server, that from here on the request may have an effect, and may be the cause of the server's death."""
@@ -61,11 +66,17 @@ class From:
             raise error
         return value
 
+    def end(self) -> None:
+        """Expect, as the caller, no answer any more."""
+        self._callee.forget(self._key)
+        if self._trace is not None:
+            self._trace.observe(self.t)
+
 
 class FutureFrom(From):
     """The address of a Pykka `ask`: its answer goes into a Pykka future, once."""
 
-    __slots__ = ("_callee", "_key", "_unanswered")
+    __slots__ = ("_unanswered",)
 
     def __init__(self, future: Future[Any], callee: Closable) -> None:
         self.t = 0

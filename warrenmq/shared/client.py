@@ -26,12 +26,15 @@ from warrenmq.shared.publishing import Unconfirmed
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pykka import ActorRef
+
     from warrenmq.broker.broker import Broker
     from warrenmq.broker.parts import Transacted
     from warrenmq.broker.retry import RetryPolicy
     from warrenmq.message.stored import StoredMessage
     from warrenmq.queue.collected import OpenAcks
     from warrenmq.runtime import Channel, Runtime
+    from warrenmq.runtime.calls import From
     from warrenmq.settings import Settings
     from warrenmq.shared.attachment import Attachment
     from warrenmq.shared.links import Links
@@ -97,6 +100,13 @@ class SharedCalls:
             timeout, lambda: self._over_link(request, lambda owned: owned.call_queue(queue, request), queue)
         )
         return answer
+
+    def ask_queue(self, queue: str, request: Any, box: Channel) -> tuple[From, ActorRef[Any]] | None:
+        """Send a request to a queue's process of this one, as ActorCalls.ask_queue does; None while another process owns the directory."""
+        link = self._links.current
+        with suppress(BrokerClosed):  # or the owner's supervisor gave up: `call_queue` finds out
+            return link.client.calls.ask_queue(queue, request, box) if isinstance(link, Owned) else None
+        return None
 
     def check_queue(self, name: str) -> None:
         """Raise NotFound or ResourceLocked unless the queue is there and may be used."""

@@ -1,0 +1,42 @@
+"""Callbacks and channels that wake an event loop out of other threads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from warrenmq.broker.consumer import DOWN
+from warrenmq.runtime import Channel
+
+
+def waker(call: Callable[[], object]) -> Callable[[], None]:
+    """A function for any thread that has `call` made in the loop that runs now; once that is closed it does nothing."""
+    loop = asyncio.get_running_loop()
+
+    def wake() -> None:
+        with suppress(RuntimeError):  # the loop is closed: there is nothing to wake
+            loop.call_soon_threadsafe(call)
+
+    return wake
+
+
+class WakingChannel:
+    """A channel that wakes its event loop; `put` is called in other threads."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self.news = asyncio.Event()
+        self._wake = waker(self.news.set)
+        self.subscribe_again = False
+        """The queue process of a consumer died: the next take will wait for its successor."""
+        self.get = channel.get
+        self.get_nowait = channel.get_nowait
+        self.empty = channel.empty
+        self.qsize = channel.qsize
+
+    def put(self, item: object, /) -> None:
+        self._channel.put(item)
+        if item is DOWN:
+            self.subscribe_again = True
+        self._wake()
