@@ -34,8 +34,8 @@ def ask(url: str, body: bytes | None = None) -> bytes:
             threading.Event().wait(0.02)
 
 
-@pytest.mark.parametrize("preload", [False, True])
-def test_workers_share_the_directory_and_survive_their_owner(tmp_path: Path, preload: bool) -> None:
+@pytest.mark.parametrize("options", ["", "--preload", "-k gthread --threads 2"])
+def test_workers_share_the_directory_and_survive_their_owner(tmp_path: Path, options: str) -> None:
     data, socket = tmp_path / "data", "127.0.0.1:0"
     log = tmp_path / "log"
     command = [
@@ -53,7 +53,7 @@ def test_workers_share_the_directory_and_survive_their_owner(tmp_path: Path, pre
     environment = os.environ | {"PYTHONPATH": ROOT, "JOBS_DIRECTORY": str(data)}
     with log.open("wb") as said:
         server = subprocess.Popen(
-            [*command, *["--preload"] * preload], cwd=ROOT, env=environment, stdout=said, stderr=said
+            [*command, *options.split()], cwd=ROOT, env=environment, stdout=said, stderr=said
         )
     try:
         while "Listening at: " not in (text := log.read_text()):
@@ -75,7 +75,7 @@ def test_workers_share_the_directory_and_survive_their_owner(tmp_path: Path, pre
         while len(answered) < REQUESTS // 3 or not owner:
             found = json.loads(ask(url))
             owner = found["pid"] if found["owner"] else owner
-            if preload:  # the master owns it, and has no requests to answer: kill any worker
+            if options == "--preload":  # the master owns it, and has no requests to answer: kill any worker
                 owner = found["pid"]
         os.kill(owner, signal.SIGKILL)
         for each in clients:
