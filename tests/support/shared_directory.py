@@ -44,6 +44,8 @@ def owner_process(path: Path) -> Iterator[Callable[..., None]]:
         os.kill(process.pid or 0, number)
         if number == signal.SIGKILL:
             process.join(LIMIT)
+        elif number == signal.SIGSTOP:  # its threads may run for a while yet
+            os.waitid(os.P_PID, process.pid or 0, os.WSTOPPED | os.WNOWAIT)
 
     try:
         yield send
