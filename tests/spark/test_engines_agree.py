@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.replay.hand_made import hand_made
 from tests.replay.planted_violations import PLANTS, a_plant_of_each_rule
@@ -41,6 +43,14 @@ def agree(one, other):
     assert one.counts == other.counts
     assert replace(one.catalog, chunks=[]) == replace(other.catalog, chunks=[])
     assert one.chains == other.chains
+
+
+@given(st.binary(max_size=1 << 17))
+def test_what_goes_through_spark_comes_back_as_it_was(data):
+    from warrenmq.replay.spark.stage_columns import pressed, unpressed
+
+    for each in (data, memoryview(data)):
+        assert unpressed(memoryview(pressed(each))) == unpressed(pressed(each)) == data
 
 
 def test_between_stages_only_a_machines_own_summary_is_binary():

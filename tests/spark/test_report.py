@@ -5,6 +5,7 @@ from __future__ import annotations
 import html.parser
 import json
 import re
+from threading import Event
 
 import pytest
 
@@ -224,6 +225,25 @@ def test_without_pyspark_the_other_engine_is_named(monkeypatch, clean_trace, cap
     assert "warrenmq[spark,java]" in said
     assert "--engine python" in said
     assert "Traceback" not in said
+
+
+@pytest.mark.spark
+def test_tables_are_made_while_the_rules_are_judged(spark, clean_trace, monkeypatch):
+    from warrenmq.replay.spark import engine, measures
+
+    begun, judge, fill = Event(), engine.replay_indexed, measures.measure
+
+    def judged_meanwhile(*args):
+        assert begun.wait(60)
+        return judge(*args)
+
+    def filled(*args):
+        begun.set()
+        return fill(*args)
+
+    monkeypatch.setattr(engine, "replay_indexed", judged_meanwhile)
+    monkeypatch.setattr(measures, "measure", filled)
+    assert replay(clean_trace).picture == replay(clean_trace, engine="python").picture
 
 
 @pytest.mark.spark

@@ -145,13 +145,16 @@ def _in_spark(
     from warrenmq.replay.spark import measures as spark_measures
     from warrenmq.replay.spark import source as spark_source
     from warrenmq.replay.spark.failures import told_in_a_sentence
+    from warrenmq.replay.spark.jobs import beside
 
     with told_in_a_sentence(), spark_session(master=master, short=_is_short(path)) as spark:
         trace = spark_source.index_trace(spark, path)
-        result = spark_engine.replay_indexed(spark, trace, own, queried)
         if not picture:
-            return result, None
-        return result, build(spark_measures.measure(spark, trace), trace.catalog)
+            return spark_engine.replay_indexed(spark, trace, own, queried), None
+        # At once: the rules are jobs one behind the other, whose last tasks leave cores idle.
+        with beside(spark, spark_measures.measure, trace) as measures:
+            result = spark_engine.replay_indexed(spark, trace, own, queried)
+            return result, build(measures.result(), trace.catalog)
 
 
 def _queried(path: str, queries: Sequence[SqlRule]) -> Found | None:

@@ -66,8 +66,10 @@ from warrenmq.replay.spark.stage_columns import (
     found_of,
     found_rows,
     pack,
+    pressed,
     rows_in,
     unpack,
+    unpressed,
 )
 from warrenmq.trace.block import Stored, columns_of
 from warrenmq.trace.catalog import Catalog, Chunk, Run
@@ -279,7 +281,7 @@ def summarise_pieces(checkers: Sequence[Machine], unpack: Pieces, given: Batches
             for piece, part in prechecker.actor_summaries(unit):
                 actors.add(piece, part)
             for nth, (machine, key, piece, summary) in enumerate(prechecker.check(unit)):
-                yield SummaryRow(machine, pack(key), *piece.order, nth, pickle.dumps(summary))
+                yield SummaryRow(machine, pack(key), *piece.order, nth, pressed(pickle.dumps(summary)))
         yield from actors.rows()
 
     return batches(summaries(), SUMMARIES)
@@ -338,7 +340,7 @@ def check_pieces_fully(
         check = FullCheck(checkers, unproven)
         for unit in units_of(unpack(given)):
             for nth, (machine, key, piece, summary) in enumerate(check.summarise(unit)):
-                yield SummaryRow(machine, pack(key), *order(piece), nth, pickle.dumps(summary))
+                yield SummaryRow(machine, pack(key), *order(piece), nth, pressed(pickle.dumps(summary)))
 
     return batches(summaries(), SUMMARIES)
 
@@ -373,7 +375,7 @@ def _places(keys: Keys, rows: Iterable[dict[str, Any]], only_marked: bool) -> It
 
 
 def _summary(pickled: bytes) -> Any:
-    return pickle.loads(pickled)  # noqa: S301 - our own tasks'
+    return pickle.loads(unpressed(pickled))  # noqa: S301 - our own tasks'
 
 
 def conclude_stages(

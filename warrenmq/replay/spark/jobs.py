@@ -1,12 +1,17 @@
-"""Descriptions of this package's jobs in Spark's UI."""
+"""The jobs of this package: what Spark's UI says of them, and jobs beside others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Concatenate, ParamSpec, TypeVar
 
+from pyspark import inheritable_thread_target
 from pyspark.sql import SparkSession
 
+_Given = ParamSpec("_Given")
+_Found = TypeVar("_Found")
 _DESCRIPTION = "spark.job.description"
 
 
@@ -28,3 +33,15 @@ def described(spark: SparkSession, text: str) -> Iterator[None]:
         yield
     finally:
         context.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type]
+
+
+@contextmanager
+def beside(
+    spark: SparkSession,
+    job: Callable[Concatenate[SparkSession, _Given], _Found],
+    *args: _Given.args,
+    **kwargs: _Given.kwargs,
+) -> Iterator[Future[_Found]]:
+    """Run a job while the block runs its own, in a thread whose jobs have the pool, group and tags of this one's."""
+    with ThreadPoolExecutor(1) as thread:
+        yield thread.submit(inheritable_thread_target(spark)(job), spark, *args, **kwargs)

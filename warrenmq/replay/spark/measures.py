@@ -43,7 +43,7 @@ from warrenmq.replay.report.store_files import Collected, StoreFile, StoreFiles,
 from warrenmq.replay.spark.jobs import described
 from warrenmq.replay.spark.partitions import ROWS_OF_KEYS, partitions
 from warrenmq.replay.spark.source import Batches, Pieces, TraceIndex, map_pieces
-from warrenmq.replay.spark.stage_columns import ROW, batches
+from warrenmq.replay.spark.stage_columns import ROW, batches, pressed, unpressed
 from warrenmq.trace.catalog import Run
 from warrenmq.trace.schema import Row
 
@@ -55,7 +55,8 @@ def _longs(names: Iterable[str]) -> list[tuple[str, pa.DataType]]:
 
 
 def _columns(names: Iterable[str]) -> pa.DataType:
-    return pa.struct([(name, pa.list_(pa.int64())) for name in names])
+    """Columns of numbers, each as its bytes: Spark would copy a list of them number by number, twice a shuffle."""
+    return pa.struct([(name, pa.binary()) for name in names])
 
 
 _FILES = pa.struct([
@@ -70,13 +71,13 @@ _DELAYS = pa.struct([
 """A histogram for each delay, run and slice of time: how many messages waited as long as each class says."""
 
 _MEASURES = pa.schema([
-    ("tallies", _columns(TALLIES)), ("levels", _columns(LEVELS)),
+    ("tallies", pa.binary()), ("levels", pa.binary()),
     ("rare", pa.list_(pa.struct([("run", pa.int64()), ("row", ROW)]))),
     ("files", pa.list_(_FILES)),
     ("delays", pa.list_(_DELAYS)),
     ("bodies", pa.list_(pa.struct(_longs(("run", "store", "slice", "bytes"))))),
 ])  # fmt: skip
-"""The sums of a task: Measures.  Those of which there are tens of thousands are columns of numbers."""
+"""The sums of a task: Measures.  Those of which there are tens of thousands are tables of numbers, as bytes."""
 _OTHERS = [name for name in _MEASURES.names if name not in ("tallies", "levels")]
 
 _PARTS = pa.schema([
@@ -114,29 +115,26 @@ class Sums:
 
     def add(self, struct: pa.StructScalar) -> None:
         """Take in the sums of a task, as `struct` makes them."""
-        self.tallies.append(_table(struct["tallies"], TALLIES))
-        self.levels.append(_table(struct["levels"], LEVELS))
+        self.tallies.append(_numbers(struct["tallies"]).reshape(-1, len(TALLIES)))
+        self.levels.append(_numbers(struct["levels"]).reshape(-1, len(LEVELS)))
         self.others.add(_measures({name: struct[name].as_py() for name in _OTHERS}))
 
     def struct(self) -> dict[str, Any]:
         """The sums as a row of _MEASURES."""
         return {
-            "tallies": _as_columns(self.tallies, TallyKey, TALLIES),
-            "levels": _as_columns(self.levels, LevelKey, LEVELS),
+            "tallies": _bytes(_sums(self.tallies, TallyKey, TALLIES)),
+            "levels": _bytes(_sums(self.levels, LevelKey, LEVELS)),
             **_struct(self.others),
         }
 
     def measures(self, slice_ns: int) -> Measures:
         """The sums as Measures, with tables as dicts."""
-        struct = self.struct()
-        tallies, levels = (
-            zip(*(each.tolist() for each in struct[name].values()), strict=True)
-            for name in ("tallies", "levels")
-        )
+        tallies = _sums(self.tallies, TallyKey, TALLIES).tolist()
+        levels = _sums(self.levels, LevelKey, LEVELS).tolist()
         return replace(
             self.others,
             tallies={TallyKey(*each[:-3]): Tally(*each[-3:]) for each in tallies},
-            levels={LevelKey(*each[:-3]): each[-3:] for each in levels},
+            levels={LevelKey(*each[:-3]): tuple(each[-3:]) for each in levels},
             slice_ns=slice_ns,
         )
 
@@ -155,9 +153,9 @@ def measure_units(slice_ns: int, unpack: Pieces, given: Batches) -> Iterator[pa.
 
 def _parts(run: int, found: UnitMeasures) -> Iterator[tuple[Any, ...]]:
     for queue, chunk, seq, timed in found.timed:
-        yield run, queue, chunk, seq, timed._asdict(), None, None, None
+        yield run, queue, chunk, seq, tuple(map(_bytes, timed)), None, None, None
     for store, chunk, bodies in found.bodies:
-        yield run, store, chunk, 0, None, bodies._asdict(), None, None
+        yield run, store, chunk, 0, None, tuple(map(_bytes, bodies)), None, None
     if found.of_files:
         yield run, -1, 0, 0, None, None, [row._asdict() for row in found.of_files], None
 
@@ -202,9 +200,7 @@ def _together(form: type[_Numbers], its: Sequence[tuple[pa.RecordBatch, int]], n
     whole = [part for part in parts if part.is_valid]
     if not whole:
         return None
-    return form(
-        *(np.concatenate([part[column].values.to_numpy() for part in whole]) for column in form._fields)
-    )
+    return form(*(np.concatenate([_numbers(part[column]) for part in whole]) for column in form._fields))
 
 
 def _merge(given: Batches) -> Iterator[pa.RecordBatch]:
@@ -220,15 +216,17 @@ def _sum(given: Iterable[pa.RecordBatch]) -> Sums:
     return found
 
 
-def _table(columns: pa.StructScalar, names: Sequence[str]) -> Ints:
-    return np.stack([columns[name].values.to_numpy() for name in names], axis=1)
+def _bytes(numbers: Ints) -> bytes:
+    return pressed(numbers.astype("<i8", copy=False).tobytes())
 
 
-def _as_columns(tables: Sequence[Ints], key: type[Any], names: Sequence[str]) -> dict[str, Ints]:
-    """The sum of these tables."""
-    if not tables:
-        return dict.fromkeys(names, np.zeros(0, np.int64))
-    return dict(zip(names, summed(tables, len(key._fields)).T, strict=True))
+def _numbers(column: pa.BinaryScalar) -> Ints:
+    return np.frombuffer(unpressed(memoryview(column.as_buffer())), "<i8")
+
+
+def _sums(tables: Sequence[Ints], key: type[Any], names: Sequence[str]) -> Ints:
+    """The sum of these tables, whose columns have these names."""
+    return summed(tables, len(key._fields)) if tables else np.zeros((0, len(names)), np.int64)
 
 
 def _struct(measures: Measures) -> dict[str, list[Any]]:

@@ -154,6 +154,8 @@ def _local_conf(scratch: Path, partitions: int) -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": str(partitions),
+        # Of few and equal ones Spark would join some, and one core would wait for the other.
+        "spark.sql.adaptive.coalescePartitions.enabled": "false",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         # Workers import this package from where we did, installed or not.
         "spark.executorEnv.PYTHONPATH": str(HOME),

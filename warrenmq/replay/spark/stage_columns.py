@@ -5,7 +5,7 @@
     outcomes      facts, findings, figures, files of stores, and the keys that need a full check; one kind a row, the other columns
                   are null
 
-`summary` alone is binary: it is the machine's own, a pickle of tuples and arrays.  A key is an array of parts, each of which is a
+`summary` alone is binary: it is the machine's own, a pickle of tuples and arrays, pressed.  A key is an array of parts, each of which is a
 `text` or a `number`: the machine says what they are (of `files`, for instance, run, store and file).
 """
 
@@ -22,6 +22,9 @@ from warrenmq.replay.drive.trace_context import ActorSummary
 from warrenmq.trace.schema import COLUMNS, Row
 
 BATCH_ROWS = 4096
+_CODEC = "lz4_raw"
+_LENGTH = 8
+"""Bytes of the length, which this codec does not keep."""
 
 _KEY = pa.list_(pa.struct([("text", pa.string()), ("number", pa.int64())]))
 ROW = pa.struct([(name, pa.int64()) for name in COLUMNS])
@@ -99,6 +102,17 @@ def pack(key: Key | FigureKey) -> PackedKey:
 def unpack(parts: Sequence[dict[str, Any]]) -> Key:
     """Make the key of a column's parts."""
     return tuple(part["number"] if part["text"] is None else part["text"] for part in parts)
+
+
+def pressed(data: bytes | memoryview) -> bytes:
+    """Bytes as they go through Spark, which moves them a dozen times: to Java, through a cache and a shuffle, and to Python."""
+    compressed: bytes = pa.compress(data, codec=_CODEC, asbytes=True)
+    return len(data).to_bytes(_LENGTH, "little") + compressed
+
+
+def unpressed(data: bytes | memoryview) -> pa.Buffer:
+    """The inverse."""
+    return pa.decompress(data[_LENGTH:], int.from_bytes(data[:_LENGTH], "little"), codec=_CODEC)
 
 
 def batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
