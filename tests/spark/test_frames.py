@@ -181,6 +181,26 @@ def test_a_union_a_table_and_more_columns_change_nothing(spark):
     assert found.figures["events"] == rows.count()
 
 
+def test_rows_of_a_trace_that_grew_count_once(spark):
+    """A table to which a trace was appended while it was written, when nothing said how many rows there would be, and at its end."""
+    rows = spark.createDataFrame(rows_of(consistent_trace(0, 20)))
+    no_number = sf.lit(None).cast("long")
+    before = rows.where("seq < 9").withColumn("actor_rows", no_number).withColumn("run_actors", no_number)
+    found = spark_check.check_rows(before.unionByName(rows))
+    assert (found.verdict, found.violations) == ("ok", [])
+    assert found.figures["events"] == rows.count()
+
+
+@pytest.mark.parametrize("kept", ["true", "pmod(hash(run, actor, seq), 9) > 0", "t % 2 = 0"])
+def test_other_rows_of_the_same_numbers_leave_it_open(spark, kept):
+    """As two simulated machines have of one seed, which ran other programs: their runs have the same names."""
+    one, other = (spark.createDataFrame(rows_of(consistent_trace(seed, 20))) for seed in (0, 1))
+    named = other.withColumns({"run": sf.lit(one.first().run), "directory": sf.lit(one.first().directory)})
+    found = spark_check.check_rows(one.unionByName(named.where(kept)))
+    assert (found.verdict, found.violations) == ("indeterminate", [])
+    assert "so the rows of this run may be those of two" in found.indeterminate[0].text
+
+
 def test_rows_that_lack_what_every_row_has_are_refused_in_a_sentence(spark):
     rows = spark.createDataFrame(rows_of(consistent_trace(0, 5)))
     with pytest.raises(Error, match="these are no rows of a trace: one has no seq"):

@@ -108,7 +108,7 @@ class Run:
     has_strangers: bool = False
     """Parts are missing that may have named actors, or the run before it is."""
     contradicted: str = ""
-    """A file that has the number of another one and other contents: of another run of this name, or a damaged copy."""
+    """A file, or of a table a row, that has the number of another one and other contents: of another run of this name, or a damaged copy."""
 
     @classmethod
     def of(cls, header: Mapping[str, Any]) -> Run:
@@ -147,7 +147,7 @@ class Run:
             return f"version {self.version} of the format is not known here"
         if self.contradicted:
             name = self.contradicted.rpartition("/")[2]
-            return f"{name} has the number of another of its files and other contents, so its rows may be those of two runs"
+            return f"{name} has the number of another one and other contents, so the rows of this run may be those of two"
         return ""
 
     def actor_name(self, actor: int) -> str:

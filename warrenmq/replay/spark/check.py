@@ -44,6 +44,7 @@ from warrenmq.trace.schema import Row
 _WHOSE = ("directory", "vhost")
 _LATER = {"run_actors": "null", "directory": "''", "vhost": "''"}
 """Columns that older rows do not have, and what stands for them: one broker, and any number of actors."""
+_KNOWN_LATER = ("actor_rows", "run_actors")
 _GIVEN = (
     "run", "actor", "kind", "parent_id", "actor_rows", "t", "seq", "msg", "peer_id", "pseq", "a", "b", "c",
 )  # fmt: skip
@@ -108,7 +109,7 @@ def check_rows(rows: DataFrame, own: Sequence[Rule] = ()) -> Result:
         catalog = _catalog(together)
         if catalog.overlaps:  # a union, or a table that was written twice, may have the same rows twice
             by_row = needed.repartition(partitions(catalog.rows, ROWS_OF_PIECES), "run", "seq")
-            together = _joined(by_row.distinct(), kept)
+            together = _joined(_distinct(by_row), kept)
             catalog = _catalog(together)
         numbers = {run.name: number for number, run in enumerate(catalog.runs)}
 
@@ -137,6 +138,13 @@ def _joined(needed: DataFrame, kept: ExitStack) -> DataFrame:
     sent = pieces.repartitionByRange(number, "run", _first("t")) if number > 1 else pieces.repartition(1)
     ordered = sent.sortWithinPartitions("run", _first("who"), _first("seq"))
     return _kept(ordered.mapInArrow(_join_pieces, from_arrow_schema(_PIECES)), kept)
+
+
+def _distinct(rows: DataFrame) -> DataFrame:
+    """Each row once, with the most that is known of its actor and run: an earlier copy of a trace that grew knew less."""
+    known = [sf.max(name).alias(name) for name in _KNOWN_LATER]
+    each = rows.groupBy(*(name for name in rows.columns if name not in _KNOWN_LATER)).agg(*known)
+    return each.select(*rows.columns)
 
 
 def _kept(rows: DataFrame, until: ExitStack) -> DataFrame:
@@ -235,6 +243,10 @@ def _catalog(rows: DataFrame) -> Catalog:
     catalog = build_catalog(files.values())
     numbers = {run.name: number for number, run in enumerate(catalog.runs)}
     with_rows = Counter(actor["run"] for actor in found)
+    for actor in found:
+        for twice in actor["overlaps"]:
+            if (seq := twice["behind"]["seq_first"]) < twice["before"]["seq_first"] + twice["before"]["rows"]:
+                catalog.runs[numbers[actor["run"]]].contradicted = f"row {seq} of {actor['actor']}"
     for actor in found:
         number = numbers[actor["run"]]
         if actor["run_actors"] != with_rows[actor["run"]]:
