@@ -84,11 +84,12 @@ class Ends:
         self._session.may_nack = True
         before = sim.whereis(last)
         self._publishing.look()
-        # a commit log that cannot sync a data file takes nothing more until the broker is opened again, so there processes are killed
-        # and an alarm holds the publish up that has the queue write
-        is_killed = self._machine.settings.commit_log or self._faults.may_block
-        how = "kill" if is_killed else step.word("how")
-        if one_queue and how != "kill":
+        # An alarm holds up what has a queue write.
+        how = "kill" if self._faults.may_block or not one_queue else step.word("how")
+        if how != "kill" and self._machine.settings.commit_log:
+            self._fail_a_sync(victim)
+            return
+        if how != "kill":
             self._faults.break_disk_of(str(name), "datasync" if how == "sync" else "")
             self._publishing.publish_one(victim)
             self._machine.sleep(_MET)
@@ -104,6 +105,19 @@ class Ends:
         self._faults.after_kill()
         self._publishing.look()
         self.lost += check_queues(self._session, sent, clean=False, is_safe=not one_queue)
+
+    def _fail_a_sync(self, victim: str) -> None:
+        """Fail a sync of the log or of a file, and end the broker: a commit log that could not sync a data file takes nothing more."""
+        before = self._session.now()
+        self._faults.break_disk_of("", "datasync")
+        self._publishing.publish_one(victim)
+        self._machine.sleep(_MET)
+        if not self._faults.mend_disk():
+            return
+        for model in self._session.models.values():
+            model.acks_are_safe(before - _ACKED)
+        self._machine.crash(power_cut=self._machine.seed % 2 == 1)
+        self.open_again()
 
     def flip(self, step: Step) -> None:
         self._machine.crash(power_cut=False)

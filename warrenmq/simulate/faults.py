@@ -42,7 +42,8 @@ class Faults:
         self._is_pressed = False
         self._pressed_at = 0.0
         self._slow: list[_Slow] = []
-        self._broken_for = self._broken_op = ""
+        self._broken: tuple[str, str] | None = None
+        """The actor whose next operation of the disk fails, and the operation's name; empty = any."""
         self.ever_refused = False
         self.clock_jumped = False
 
@@ -125,19 +126,22 @@ class Faults:
         return is_meant if of != "any" else lambda _op: True
 
     def break_disk_of(self, actor: str, op: str) -> None:
-        """Have the next operation of the disk that this actor begins fail, or the next one of this name."""
-        self._broken_for, self._broken_op = actor, op
+        """Have the next operation of the disk of this name that this actor begins fail; empty = of any name, of any actor."""
+        self._broken = actor, op
         self._machine.disk.before_op = self._before_op
 
     def mend_disk(self) -> bool:
         """No operation is to fail any more; True if one has failed."""
-        has_failed, self._broken_for = not self._broken_for, ""
+        has_failed, self._broken = self._broken is None, None
         return has_failed
 
     def _before_op(self, op: str, path: str) -> None:
         """Hold an operation of the disk up if it is to be slow, and fail one that is to fail."""
-        if self._broken_for and self._machine.sim.running == self._broken_for and self._broken_op in ("", op):
-            self._broken_for = ""
+        if self._broken is not None and all(
+            meant in ("", there)
+            for meant, there in zip(self._broken, (self._machine.sim.running, op), strict=True)
+        ):
+            self._broken = None
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
         for each in self._slow:
             if each.is_meant(op):
@@ -158,7 +162,7 @@ class Faults:
         self._machine.memory.used_bytes = 0
         self._is_full = self._is_pressed = self.ever_refused = False
         self._slow.clear()
-        self._broken_for = ""
+        self._broken = None
 
     def end_all(self) -> None:
         """End every fault that is in force."""
