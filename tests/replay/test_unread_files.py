@@ -23,7 +23,7 @@ from tests.support.trace_writer import write_trace
 from warrenmq.cli import main
 from warrenmq.replay.drive import engine
 from warrenmq.replay.drive.watch import Watch, unread_lines, watch
-from warrenmq.trace.reader import NotATrace
+from warrenmq.trace.reader import NotATrace, require_header
 
 Harm = Callable[[Path, random.Random], None]
 
@@ -170,3 +170,11 @@ def test_hidden_files_are_not_looked_at(tmp_path):
         (folder / f"._{file.name}").write_bytes(b"\0\5\26\7" * 1_000)
     found = engine.replay(folder)
     assert (found.verdict, found.missing) == ("ok", [])
+
+
+def test_of_many_files_without_a_header_three_are_named(tmp_path):
+    paths = [str(tmp_path / f"{number}.wtr") for number in range(5)]
+    with pytest.raises(NotATrace, match=f"^{', '.join(paths[:3])} and 2 more: no file there begins"):
+        require_header(paths)
+    with pytest.raises(NotATrace, match="no path was given: "):
+        require_header([])

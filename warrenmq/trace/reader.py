@@ -124,7 +124,9 @@ def require_header(names: Iterable[str]) -> None:
     """Raise NotATrace unless one of these files begins as a trace."""
     names = list(names)
     if all(header_of(name) is None for name in names):
-        raise NotATrace(f"{', '.join(names)}: no file there begins with a whole header of a trace.")
+        named = ", ".join(names[:_NAMED]) or "no path was given"
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        raise NotATrace(f"{named}{more}: no file there begins with a whole header of a trace.")
 
 
 def require_runs(catalog: Catalog, of: Iterable[str] = ()) -> None:
