@@ -233,3 +233,23 @@ def test_workers_with_another_python_are_one_sentence(spark, small_trace, monkey
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("warrenmq replay: ")
     assert "PYSPARK_PYTHON" in line
+
+
+@pytest.fixture
+def second_session(spark):
+    yield spark.newSession()
+    spark.createDataFrame([], "nothing int")  # active again
+
+
+def test_a_second_session_of_a_process_reads_traces_as_well(spark, second_session, small_trace):
+    rows = read(spark, small_trace)
+    again = read(second_session, small_trace)
+    assert rows.count() == again.count() == read(spark, small_trace).count()
+    assert check(again.where("seq > 0")).count() == 0
+
+
+def test_a_read_that_no_python_can_plan_is_one_sentence(second_session, small_trace, monkeypatch):
+    monkeypatch.setattr(second_session.sparkContext, "pythonExec", "/nowhere/python")
+    with pytest.raises(Error, match="PYSPARK_PYTHON") as raised:
+        read(second_session, small_trace)
+    assert "\n" not in str(raised.value)

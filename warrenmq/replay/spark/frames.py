@@ -61,15 +61,15 @@ def read(
     chosen = Only.of(only or {})
     scan: Scan
     files: list[str] | None = None
-    if not any(is_of_spark(local_name(name)) for name in names):
-        require_header(file for name in names for file in trace_files(local_name(name)))
-        register(spark)
-        files = [os.path.abspath(local_name(name)) for name in names]
-        scan = partial(_scan_files, spark, files)
-    else:
-        with told_in_a_sentence():
+    with told_in_a_sentence():
+        if not any(is_of_spark(local_name(name)) for name in names):
+            require_header(file for name in names for file in trace_files(local_name(name)))
+            files = [os.path.abspath(local_name(name)) for name in names]
+            _require_python(spark, files)
+            scan = partial(_scan_files, spark, files)
+        else:
             scan = partial(scan_through_spark, spark, index_trace(spark, *names))
-    rows = scan(columns or COLUMNS, chosen)
+        rows = scan(columns or COLUMNS, chosen)
     _scans[rows] = Read(scan, chosen, names, files)
     return rows
 
@@ -152,6 +152,14 @@ def _schema(columns: Sequence[str]) -> str:
     return ", ".join(f"{name} {TYPES[name]}" for name in columns)
 
 
+def _require_python(spark: SparkSession, files: list[str]) -> None:
+    """Register the source; in a session that did not know it have Spark start a Python for it now, as the caller's action would not say what is wrong in a sentence."""
+    is_known = spark in _registered
+    register(spark)
+    if not is_known:
+        _ = spark.read.format(TraceSource.name()).load(files[:1]).schema
+
+
 _registered: WeakSet[SparkSession] = WeakSet()
 """Sessions that know the source: Spark warns when one is registered twice."""
 
@@ -159,5 +167,7 @@ _registered: WeakSet[SparkSession] = WeakSet()
 def register(spark: SparkSession) -> None:
     """Make `spark.read.format("warrenmq-trace")` and `readStream` of it known to a Spark session."""
     if spark not in _registered:
+        # Spark looks for another source of this name in the active session, whichever registers one; this makes it active.
+        spark.createDataFrame([], "nothing int")
         spark.dataSource.register(TraceSource)
         _registered.add(spark)
