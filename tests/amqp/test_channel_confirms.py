@@ -110,3 +110,13 @@ def test_a_deleted_queue_has_nothing_against_a_run():
     assert sent == []
     confirm.confirm()
     assert sent == [Settled(5, 3, ok=True)]
+
+
+def test_a_queue_that_answers_each_message_of_a_run_has_answered_it_with_the_last():
+    sent = []
+    first, *others = ChannelConfirm(sent.append, 5, 3, 1).parts(3)
+    for part in (first, others[0]):
+        part.confirm()
+        assert sent == []
+    others[1].confirm()
+    assert sent == [Settled(5, 3, ok=True)]

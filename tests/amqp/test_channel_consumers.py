@@ -113,3 +113,24 @@ def test_nack_multiple_and_reject_without_requeue(channel):
         channel.get("q", no_ack=False)
     channel.send(Basic.Nack(2, multiple=True, requeue=True), Basic.Reject(3, requeue=False), Basic.Nack(4))
     assert channel.bodies("q") == [b"a", b"b", b"d"]
+
+
+def test_what_was_acked_before_a_nack_of_several_does_not_come_back(channel):
+    channel.declare("q")
+    channel.publish("q", b"a", b"b", b"c")
+    for _ in range(3):
+        channel.get("q", no_ack=False)
+    channel.send(Basic.Ack(2), Basic.Nack(3, multiple=True, requeue=True))
+    assert channel.bodies("q") == [b"a", b"c"]
+
+
+def test_what_is_rejected_makes_room_for_the_next_in_a_channels_limit(channel):
+    channel.declare("q")
+    channel.call(Basic.Qos(prefetch_count=2, global_=True), Basic.QosOk)
+    channel.publish("q", b"a", b"b", b"c", b"d", b"e")
+    channel.consume("q")
+    assert [each.body for each in channel.all()] == [b"a", b"b"]
+    channel.send(Basic.Reject(1, requeue=False))
+    assert [each.body for each in channel.all()] == [b"c"]
+    channel.send(Basic.Nack(3, multiple=True, requeue=False))
+    assert [each.body for each in channel.all()] == [b"d", b"e"]

@@ -9,7 +9,8 @@ import pytest
 
 import warrenmq
 from tests.support.limits import LIMIT
-from warrenmq.durable_actors.snapshot import FOLDER
+from warrenmq.broker.delivery import Delivery
+from warrenmq.durable_actors.snapshot import FOLDER, Snapshot
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError, AskFailed, CorruptFile
 from warrenmq.supervisors import ChildSpec, Supervisor
 
@@ -143,6 +144,21 @@ def test_the_same_id_counts_once(broker):
         adder.tell(Add(5), message_id="five")
     started(broker)
     assert total(broker) == 5
+
+
+def test_a_message_is_acked_behind_the_state_that_it_made(broker, monkeypatch):
+    done = []
+
+    def noted(of, name):
+        original = getattr(of, name)
+        monkeypatch.setattr(of, name, lambda *args: (done.append(name), original(*args))[1])
+
+    noted(Snapshot, "write")
+    noted(Delivery, "ack")
+    Adder.ref(broker).tell(Add(1))
+    started(broker)
+    settled(broker, lambda: len(done) >= 2)
+    assert done[:2] == ["write", "ack"]
 
 
 def test_state_and_messages_are_there_when_the_directory_is_opened_again(tmp_path):
