@@ -241,6 +241,9 @@ class QueueProcess(Server):
         except Exception:  # the process ends, and the message may stand nowhere yet
             message.confirm.nack(ENDED)
             raise
+        # given up meanwhile: whoever did so may have looked for what to nack before it stood anywhere
+        if self.actor_inbox.reason is not ALIVE:
+            message.confirm.nack(ENDED)
 
     def handle_call(self, request: Any, sender: From) -> Any:
         """Answer one call."""

@@ -199,6 +199,11 @@ FOUND = {
     "a publish that a second thread is sending while all others are settled may be nacked by a process that was killed": (
         "classic", 200490, "publish to=all size=150 wait=1\nburst to=all\nkill victim=vhost_sup\nsettle",
     ),
+    "a publish that waits for unlike ones to be taken in is nacked when its queue is killed meanwhile": (
+        "modern", 777027793, "sleep ms=15000\npublish to=all size=1500 via=amqp\nsettle\npublish to=x.x persistent=0 wait=1 via=amqp\nget queue=p\n"
+        "publish to=p size=455 via=amqp\nburst count=8 size=899\nsleep ms=2000\nsleep ms=70000\nsleep ms=14800\nget queue=d via=amqp\npolicy\n"
+        "get queue=b via=amqp\npublish persistent=0 priority=1 via=amqp\npublish_many to=a.x size=899\nkill victim=vhost_sup how=sync",
+    ),
 }  # fmt: skip
 """Runs that have found faults: profile, seed and script."""
 

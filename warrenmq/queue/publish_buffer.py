@@ -99,6 +99,7 @@ class PublishBuffer:
     """Publishes that have arrived and are not taken in yet; only `nack_all` may be called from any thread.
 
     _publishes    in order of arrival; all alike in durable, answered and priority
+    _unlike       a publish that is unlike these, and is added once they are taken in
     count         their messages
     _durable      True if they go to the disk
     _answered     True if their publishers wait for a confirm
@@ -124,6 +125,7 @@ class PublishBuffer:
         self._behind: dict[str, int] = {}
         self._deferred: list[GrantCredit] = []
         self._publishes: list[Publish] = []
+        self._unlike: Publish | None = None
         self.count = 0
         self._durable = self._answered = True
         self._priority = 0
@@ -139,16 +141,19 @@ class PublishBuffer:
         durable = publication.persistent and self._durable_queue
         answered = message.confirm is not UNANSWERED
         if self._publishes and (durable is not self._durable or answered is not self._answered):
+            self._unlike = message
             return False
         if (highest := self._vq.max_priority) is not None:
             priority = min(publication.priority, highest)
             if self._publishes and priority != self._priority:
+                self._unlike = message
                 return False
             self._priority = priority
         self._durable, self._answered = durable, answered
         if publication.expiration is not None:
             self._timed = True
         self._publishes.append(message)
+        self._unlike = None
         self.count += len(publication.bodies)
         return True
 
@@ -274,8 +279,10 @@ class PublishBuffer:
                 self._deferred.clear()
 
     def nack_all(self, why: str) -> list[tuple[int, int]]:
-        """The queue process is dead: nack what was collected; returns it as (first message, how many)."""
-        collected = self._publishes
+        """The queue process is dead: nack what was collected, and what was about to be; returns it as (first message, how many)."""
+        collected = [*self._publishes]
+        if (unlike := self._unlike) is not None and not any(each is unlike for each in collected):
+            collected.append(unlike)
         for message in collected:
             message.confirm.nack(why)
         return [
