@@ -74,7 +74,7 @@ class Supervisor(Server):
     intensity: int = 1
     period: float = 5.0
     auto_shutdown: AutoShutdown = "never"
-    """Whether it ends, for the reason "shutdown", when any or all of its significant children have ended for good."""
+    """The supervisor ends, for the reason "shutdown", when any or all of its significant children have ended for good; or never."""
 
     # State (OTP's #state{}):
     #   _children   id -> Child, in order of start (#state.children)

@@ -83,7 +83,7 @@ class StoreWriter:
         self._full = 0
         """The reason why a new file is to be begun (a flag of ROLL), for which there was no room or descriptor; 0 = there is none."""
         self._too_long = False
-        """What writes wait for is a file that may grow further."""
+        """True while writes wait for a file to be allowed to grow further."""
         self.left: list[int] = []
         """Files that were rolled over and not yet checked for garbage."""
 

@@ -55,7 +55,7 @@ Batches = Iterable[pa.RecordBatch]
 Pieces = Callable[[Batches], Iterator[Piece]]
 """Cuts what a task is given into pieces; the job decodes what it needs of them."""
 Job = Callable[[Pieces, Batches], Iterator[pa.RecordBatch]]
-"""What a task does with the pieces that it is given; goes to the workers by value."""
+"""The function that a task applies to its pieces; it goes to the workers by value."""
 
 
 @dataclass(frozen=True)
