@@ -8,27 +8,22 @@ Source: docs/reference/classic-queue.md#dead-lettering.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
+from warrenmq.actors.queue.recovery import QueueSpec
 from warrenmq.actors.sending.message_sender import Flow, MessageSender
 from warrenmq.erlang.amqp_table import properties_of_bytes
 from warrenmq.erlang.amqp_table_writer import bytes_of_properties
 from warrenmq.errors import NotFound
+from warrenmq.log import Log
 from warrenmq.message.plain_properties import dict_of_plain, properties_as_plain
-from warrenmq.message.stored import decode
-from warrenmq.queue.unconfirmed import UNANSWERED
+from warrenmq.message.queue_message import Publication
+from warrenmq.message.stored import StoredMessage, decode
+from warrenmq.queue.arguments import QueueArguments
+from warrenmq.queue.unconfirmed import UNANSWERED, Promise
 from warrenmq.queue.x_death import REJECTED, Death, is_cycle, with_death, without_cc
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from warrenmq.actors.queue.recovery import QueueSpec
-    from warrenmq.log import Log
-    from warrenmq.message.queue_message import Publication
-    from warrenmq.message.stored import StoredMessage
-    from warrenmq.queue.arguments import QueueArguments
-    from warrenmq.queue.unconfirmed import Promise
-    from warrenmq.runtime import Server
+from warrenmq.runtime import Server
 
 _CYCLES_LOGGED = 100
 """Different cycles that are logged."""

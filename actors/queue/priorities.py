@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from warrenmq.actors.store.messages import BumpCredit
 from warrenmq.queue.collected import OpenAcks
@@ -23,9 +23,6 @@ from warrenmq.queue.messages import (
     Taken,
     UpdateRamDuration,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 PRIORITIES: Mapping[type, int] = {
     ListConsumers: 9, SetRamDurationTarget: 8, UpdateRamDuration: 8, MsgsOnDisk: 6, Answered: 6,

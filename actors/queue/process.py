@@ -7,8 +7,12 @@ The decisions are in the state; here are recovery before the first message, time
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
+
+from pykka import ActorRef
 
 from warrenmq.actors.node.memory_monitor import RABBIT_MEMORY_MONITOR, ReportRamDuration
 from warrenmq.actors.queue.dead_letter import DeadLetterPublisher
@@ -17,9 +21,10 @@ from warrenmq.actors.queue.recovery import QueueSpec, recover, tell_found
 from warrenmq.actors.queue.release import Releases, delay_of
 from warrenmq.actors.sending.message_sender import Flow
 from warrenmq.actors.store.client import BumpCredit, MsgStoreClient
-from warrenmq.directory.recovery_terms import discard_terms, save_terms
+from warrenmq.directory.recovery_terms import Terms, discard_terms, save_terms
 from warrenmq.errors import Blocked
 from warrenmq.log import Log
+from warrenmq.message.queue_message import Publication
 from warrenmq.queue.collected import OpenAcks, OpenPublish
 from warrenmq.queue.drain import unwritten
 from warrenmq.queue.effects import (
@@ -74,7 +79,8 @@ from warrenmq.queue.messages import (
 )
 from warrenmq.queue.state import WAITS, QueueSetting, QueueState
 from warrenmq.queue.trace import QueueTrace
-from warrenmq.runtime import NO_REPLY, Down, From, Server, Stop
+from warrenmq.queue.unconfirmed import Promise
+from warrenmq.runtime import NO_REPLY, Down, From, Server, Stop, Timer
 from warrenmq.runtime.closable import ALIVE
 from warrenmq.runtime.life import inbox_of
 from warrenmq.runtime.reasons import NORMAL, SHUTDOWN, Killed
@@ -83,17 +89,6 @@ from warrenmq.seams.disk import is_full, is_short_of_descriptors, lack_of
 from warrenmq.seams.fenced_disk import FencedDisk
 from warrenmq.trace.events import Nacks, Trigger
 from warrenmq.trace.writers import writer
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from collections.abc import Set as AbstractSet
-
-    from pykka import ActorRef
-
-    from warrenmq.directory.recovery_terms import Terms
-    from warrenmq.message.queue_message import Publication
-    from warrenmq.queue.unconfirmed import Promise
-    from warrenmq.runtime import Timer
 
 _write_nacked = writer(Nacks)
 

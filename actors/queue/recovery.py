@@ -10,40 +10,36 @@ A queue with priorities has all this for each of its folders, but one client of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pykka import ActorRef
+
+from warrenmq.actors.sending.message_sender import MessageIds
+from warrenmq.actors.store.client import MsgStoreClient
 from warrenmq.backing_queue.delayed import DelayedQueue
 from warrenmq.backing_queue.memory_target import MemoryTargetQueue
 from warrenmq.backing_queue.priority_queue import PriorityQueue
+from warrenmq.backing_queue.protocol import BackingQueue
 from warrenmq.backing_queue.read_ahead import ReadAheadQueue
+from warrenmq.backing_queue.variable_queue import VariableQueue
+from warrenmq.directory.damage_log import DamageLog
+from warrenmq.log import Log
+from warrenmq.queue.arguments import QueueArguments
+from warrenmq.queue.asleep import Asleep
+from warrenmq.queue.messages import QueueFigures
 from warrenmq.queue_index import versions as index_versions
 from warrenmq.queue_index.protocol import Opening
 from warrenmq.queue_index.v1.recovery import Found
+from warrenmq.routing import Router
 from warrenmq.routing.delayed import is_store
+from warrenmq.runtime import Name
+from warrenmq.seams.disk import Disk
+from warrenmq.settings import Settings
+from warrenmq.trace.recorder import ActorTrace
+from warrenmq.vhost.last_stops import LastStop
 from warrenmq.vhost.unknown_folders import clear
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pykka import ActorRef
-
-    from warrenmq.actors.sending.message_sender import MessageIds
-    from warrenmq.actors.store.client import MsgStoreClient
-    from warrenmq.backing_queue.protocol import BackingQueue
-    from warrenmq.backing_queue.variable_queue import VariableQueue
-    from warrenmq.directory.damage_log import DamageLog
-    from warrenmq.log import Log
-    from warrenmq.queue.arguments import QueueArguments
-    from warrenmq.queue.asleep import Asleep
-    from warrenmq.queue.messages import QueueFigures
-    from warrenmq.routing import Router
-    from warrenmq.runtime import Name
-    from warrenmq.seams.disk import Disk
-    from warrenmq.settings import Settings
-    from warrenmq.trace.recorder import ActorTrace
-    from warrenmq.vhost.last_stops import LastStop
-
 
 _BEHAVIOURS: dict[str, type[VariableQueue]] = {
     "memory_target": MemoryTargetQueue,

@@ -11,27 +11,23 @@ Answered tells of all that are there.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from warrenmq.actors.queue.recovery import QueueSpec
 from warrenmq.actors.sending.message_sender import Flow, MessageSender
+from warrenmq.backing_queue.delayed import DueMessage
 from warrenmq.errors import NotFound
+from warrenmq.log import Log
 from warrenmq.message.header_changes import with_headers
-from warrenmq.message.stored import decode, encode
+from warrenmq.message.properties import Properties
+from warrenmq.message.queue_message import Publication
+from warrenmq.message.stored import StoredMessage, decode, encode
+from warrenmq.queue.unconfirmed import Promise
 from warrenmq.routing.delayed import X_DELAY, X_DELAYED_TO, exchange_of
 from warrenmq.routing.delayed import delay_of as delay_of_headers
 from warrenmq.routing.message_options import parse_expiration
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from warrenmq.actors.queue.recovery import QueueSpec
-    from warrenmq.backing_queue.delayed import DueMessage
-    from warrenmq.log import Log
-    from warrenmq.message.properties import Properties
-    from warrenmq.message.queue_message import Publication
-    from warrenmq.message.stored import StoredMessage
-    from warrenmq.queue.unconfirmed import Promise
-    from warrenmq.runtime import Server
+from warrenmq.runtime import Server
 
 
 def delay_of(publication: Publication) -> int:

@@ -8,19 +8,27 @@ docs/alarms.md says what an application sees of it), and while a queue grants no
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from queue import Empty
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pykka import ActorRef
 
 from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.actors.sending.message_sender import Flow, MessageIds, MessageSender
 from warrenmq.actors.vhost.vhost import queue_name
+from warrenmq.broker.parts import Publishes, Transacted
 from warrenmq.errors import Blocked, Returned
-from warrenmq.node.alarms import BlockedPublisher, in_words
+from warrenmq.message.properties import Properties
+from warrenmq.message.stored import StoredMessage
+from warrenmq.node.alarms import Alarms, BlockedPublisher, in_words
+from warrenmq.routing import Router
 from warrenmq.routing.delayed import LATER
 from warrenmq.routing.message_options import header_routes, parse_expiration
+from warrenmq.runtime import Event, Runtime
 from warrenmq.trace.events import (
     CREDIT_GAVE_UP,
     CREDIT_GRANTED,
@@ -30,20 +38,8 @@ from warrenmq.trace.events import (
     CreditBlocked,
     CreditUnblocked,
 )
+from warrenmq.trace.recorder import ActorTrace
 from warrenmq.trace.writers import writer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-
-    from pykka import ActorRef
-
-    from warrenmq.broker.parts import Publishes, Transacted
-    from warrenmq.message.properties import Properties
-    from warrenmq.message.stored import StoredMessage
-    from warrenmq.node.alarms import Alarms
-    from warrenmq.routing import Router
-    from warrenmq.runtime import Event, Runtime
-    from warrenmq.trace.recorder import ActorTrace
 
 _write_alarm_blocked, _write_alarm_unblocked = writer(AlarmBlocked), writer(AlarmUnblocked)
 _write_credit_blocked, _write_credit_unblocked = writer(CreditBlocked), writer(CreditUnblocked)

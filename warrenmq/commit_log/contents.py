@@ -17,18 +17,14 @@ The note beside the log (note.py) names a record that was durable.  What the log
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from warrenmq.commit_log import note
-from warrenmq.commit_log.record import Forget, id_of, read_all
+from warrenmq.commit_log.note import Note
+from warrenmq.commit_log.record import Forget, Record, id_of, read_all
 from warrenmq.errors import CorruptFile
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from warrenmq.commit_log.note import Note
-    from warrenmq.commit_log.record import Record
-    from warrenmq.seams.disk import Disk
+from warrenmq.seams.disk import Disk
 
 FILE_NAMES = ("warrenmq.log.0", "warrenmq.log.1")
 """Names of the log's files in the data directory."""

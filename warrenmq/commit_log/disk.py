@@ -22,25 +22,17 @@ with the whole file.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from posixpath import dirname
 from threading import Lock
-from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from warrenmq.commit_log import note
-from warrenmq.commit_log.contents import FILE_NAMES, read, write_back
-from warrenmq.commit_log.log import FILE_SIZE, CommitLog, Outcome
+from warrenmq.commit_log import log, note
+from warrenmq.commit_log.contents import FILE_NAMES, Contents, read, write_back
+from warrenmq.commit_log.log import FILE_SIZE, Batch, CommitLog, Outcome
 from warrenmq.commit_log.record import encoded, pack_writes
-from warrenmq.seams.disk import NoRoomToSync, write_in_turn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from warrenmq.commit_log import log
-    from warrenmq.commit_log.contents import Contents
-    from warrenmq.commit_log.log import Batch
-    from warrenmq.seams.disk import Disk, File, Waiter
+from warrenmq.seams.disk import Disk, File, NoRoomToSync, Waiter, write_in_turn
 
 LARGE = 128 << 10
 """Bytes since the last sync with which a file is synced by itself: to write them twice costs a busy queue more than a second sync."""

@@ -25,42 +25,37 @@ start reads it.  A file that cannot be opened for want of descriptors is synced 
 from __future__ import annotations
 
 import errno
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, suppress
 from enum import Enum, auto
 from functools import partial
 from itertools import chain
 from posixpath import dirname
 from threading import Lock as ThreadLock
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import Any, Protocol
 
 from warrenmq.commit_log import note
-from warrenmq.commit_log.contents import FILE_NAMES
+from warrenmq.commit_log.contents import FILE_NAMES, Contents
 from warrenmq.commit_log.record import CLEAN, SECTOR, encoded, pack, pack_forget, room_for
 from warrenmq.seams.blocking import THIS_THREAD
-from warrenmq.seams.disk import SyncFailed, is_full, is_short_of_descriptors
+from warrenmq.seams.disk import Disk, File, SyncFailed, Waiter, is_full, is_short_of_descriptors
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from contextlib import AbstractContextManager
-    from types import TracebackType
-    from typing import Any, Protocol
 
-    from warrenmq.commit_log.contents import Contents
-    from warrenmq.seams.disk import Disk, File, Waiter
+class Lock(AbstractContextManager[Any], Protocol):
+    """A lock from the runtime; a simulation has its own kind, as it must not block its only thread."""
 
-    class Lock(AbstractContextManager[Any], Protocol):
-        """A lock from the runtime; a simulation has its own kind, as it must not block its only thread."""
+    def acquire(self) -> bool: ...
 
-        def acquire(self) -> bool: ...
+    def release(self) -> None: ...
 
-        def release(self) -> None: ...
 
-    class LogSeams(Protocol):
-        """The parts of a runtime that the log needs."""
+class LogSeams(Protocol):
+    """The parts of a runtime that the log needs."""
 
-        def lock(self) -> Lock: ...
+    def lock(self) -> Lock: ...
 
-        def token_bytes(self, n: int) -> bytes: ...
+    def token_bytes(self, n: int) -> bytes: ...
 
 
 FILE_SIZE = 32 << 20

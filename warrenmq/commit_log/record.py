@@ -23,14 +23,12 @@ torn spoils no record but its own, and so that a reader finds the records behind
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from zlib import crc32
 
 from warrenmq.errors import CorruptFile
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 SECTOR = 512
 """Bytes that a disk writes as a whole; each record begins at a multiple of it."""

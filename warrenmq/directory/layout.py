@@ -28,10 +28,10 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from warrenmq.commit_log.contents import FILE_NAMES, Contents
 from warrenmq.commit_log.disk import LoggedDisk, open_logged, remove_log
+from warrenmq.commit_log.log import LogSeams
 from warrenmq.directory.foreign import refuse_rabbitmqs
 from warrenmq.directory.owner_lock import OwnerLock
 from warrenmq.directory.quarantine import set_aside
@@ -40,9 +40,6 @@ from warrenmq.log import Log
 from warrenmq.seams.disk import Disk, RealDisk
 from warrenmq.seams.salvage import Salvage
 from warrenmq.settings import MAX_SEGMENT_ENTRIES, Settings
-
-if TYPE_CHECKING:
-    from warrenmq.commit_log.log import LogSeams
 
 log = Log("warrenmq.directory")
 

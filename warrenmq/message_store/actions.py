@@ -11,14 +11,12 @@ Source: docs/reference/message-store.md#the-end-of-a-client, #write-action and #
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from enum import Enum, IntEnum, auto
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from warrenmq.message_store.message_index import Entry
+from warrenmq.message_store.message_index import Entry
 
 Action = TypeVar("Action")
 

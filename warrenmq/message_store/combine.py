@@ -18,17 +18,13 @@ A file can also be combined alone: then there is no 3, and its garbage is gone.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from warrenmq.errors import CorruptFile
 from warrenmq.message_store import rdq
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from warrenmq.message_store.gc_jobs import Survivor
-    from warrenmq.seams.disk import Disk, File
+from warrenmq.message_store.gc_jobs import Survivor
+from warrenmq.seams.disk import Disk, File
 
 RUN = 1 << 20
 """Bytes that are copied at once, at least one record."""

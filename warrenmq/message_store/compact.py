@@ -25,17 +25,14 @@ than the record behind it, and then less than half of the file is garbage.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from warrenmq.errors import CorruptFile
 from warrenmq.message_store.gc_plan import is_mostly_garbage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from warrenmq.seams.disk import Disk, File
+from warrenmq.seams.disk import Disk, File
 
 Span: TypeAlias = tuple[int, int]
 """(offset, length); of a record: (offset, total size)"""

@@ -16,11 +16,9 @@ Concurrency: one lock, taken once a batch; `get` takes none.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable
 from threading import Lock
-from typing import TYPE_CHECKING, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 Batch: TypeAlias = list[tuple[bytes, bytes]]
 """Writes that were sent together: (message id, body)."""

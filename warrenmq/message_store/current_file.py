@@ -9,15 +9,11 @@ Trace: FILE_WRITE for each flush, FILE_SYNC for each sync, with the reason that 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from warrenmq.message_store import rdq
+from warrenmq.seams.disk import Disk
 from warrenmq.trace.events import FileSync, FileWrite, Trigger
+from warrenmq.trace.recorder import ActorTrace
 from warrenmq.trace.writers import writer
-
-if TYPE_CHECKING:
-    from warrenmq.seams.disk import Disk
-    from warrenmq.trace.recorder import ActorTrace
 
 _write_written, _write_synced = writer(FileWrite), writer(FileSync)
 

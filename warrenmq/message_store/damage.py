@@ -6,15 +6,12 @@ Concurrency: the store's process and its clients read, each in its own thread; a
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
+from warrenmq.directory.damage_log import DamageLog
 from warrenmq.directory.quarantine import keep
 from warrenmq.errors import CorruptFile
 from warrenmq.message_store import rdq
-
-if TYPE_CHECKING:
-    from warrenmq.directory.damage_log import DamageLog
-    from warrenmq.seams.disk import Disk
+from warrenmq.seams.disk import Disk
 
 
 class StoreDamage:

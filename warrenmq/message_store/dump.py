@@ -16,8 +16,9 @@ Entries without references are left out, as a start that reads the files does no
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator, Mapping, Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import crc32
 
 import msgpack  # type: ignore[import-untyped]
@@ -27,11 +28,7 @@ from warrenmq.message_store import rdq
 from warrenmq.message_store.file_summary import FileSummary
 from warrenmq.message_store.message_index import MessageIndex
 from warrenmq.message_store.owner_refs import OwnerRefs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from warrenmq.seams.disk import Disk
+from warrenmq.seams.disk import Disk
 
 SUMMARY = "file_summary.ets"
 INDEX = "msg_store_index.ets"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from warrenmq.message_store.gc_jobs import Combine, Compact, Delete, Truncate
-
-if TYPE_CHECKING:
-    from warrenmq.message_store.tables import Client, StoreTables
+from warrenmq.message_store.tables import Client, StoreTables
 
 
 @dataclass(slots=True)

@@ -13,12 +13,9 @@ back could be another file's.
 from __future__ import annotations
 
 from threading import Lock
-from typing import TYPE_CHECKING
 
 from warrenmq.message_store import rdq
-
-if TYPE_CHECKING:
-    from warrenmq.seams.disk import Disk, File
+from warrenmq.seams.disk import Disk, File
 
 
 class _Handle:

@@ -24,12 +24,9 @@ was not admitted, or is dead, begins no read.  So nothing that a client leaves b
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 @dataclass(slots=True)

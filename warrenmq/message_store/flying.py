@@ -30,11 +30,9 @@ acted on when it is no longer true.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from threading import Lock
-from typing import TYPE_CHECKING, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from typing import TypeAlias
 
 Seen: TypeAlias = int | None
 """A value as the store saw it; None = no row."""

@@ -22,26 +22,22 @@ gc_plan.py says when jobs are made.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from warrenmq.message_store import gc_plan
 from warrenmq.message_store.actions import FileState
 from warrenmq.message_store.combine import placed
-from warrenmq.message_store.gc_jobs import Combine, Compact, Delete, Phase, Truncate
+from warrenmq.message_store.effects import Effect
+from warrenmq.message_store.flying import Seen
+from warrenmq.message_store.gc_jobs import Combine, Compact, Delete, Job, Phase, Truncate
 from warrenmq.message_store.gc_plan import MAXIMUM_SIMULTANEOUS_GC_FILES, is_mostly_garbage
-from warrenmq.message_store.tables import trace_number
+from warrenmq.message_store.message_index import Entry
+from warrenmq.message_store.tables import StoreTables, trace_number
+from warrenmq.settings import Settings
 from warrenmq.trace import events
 from warrenmq.trace.events import DEFER_READ, DEFER_REMOVE, Defer, FileDelete, Lock, Unlock
+from warrenmq.trace.recorder import ActorTrace
 from warrenmq.trace.writers import writer
-
-if TYPE_CHECKING:
-    from warrenmq.message_store.effects import Effect
-    from warrenmq.message_store.flying import Seen
-    from warrenmq.message_store.gc_jobs import Job
-    from warrenmq.message_store.message_index import Entry
-    from warrenmq.message_store.tables import StoreTables
-    from warrenmq.settings import Settings
-    from warrenmq.trace.recorder import ActorTrace
 
 _write_lock, _write_unlock, _write_defer = writer(Lock), writer(Unlock), writer(Defer)
 _write_deleted, _write_file_state = writer(FileDelete), writer(events.FileState)

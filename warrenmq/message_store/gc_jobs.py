@@ -17,10 +17,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    from warrenmq.message_store.compact import Plan, Span
+from warrenmq.message_store.compact import Plan, Span
 
 Survivor: TypeAlias = tuple[bytes, int, int]
 """(message id, offset, total size)"""

@@ -16,12 +16,9 @@ Together: in a store where nothing happens, at most half is garbage before long.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Container
 
-if TYPE_CHECKING:
-    from collections.abc import Container
-
-    from warrenmq.message_store.file_summary import FileSummary
+from warrenmq.message_store.file_summary import FileSummary
 
 GARBAGE_FRACTION = 0.5
 MAXIMUM_SIMULTANEOUS_GC_FILES = 4

@@ -10,18 +10,14 @@ to be garbage; its record is copied to the quarantine first.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from warrenmq.directory.quarantine import set_aside
 from warrenmq.errors import CorruptFile
 from warrenmq.message_store import rdq
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from warrenmq.message_store.recovery import Recovered
-    from warrenmq.seams.disk import Disk
+from warrenmq.message_store.recovery import Recovered
+from warrenmq.seams.disk import Disk
 
 
 class LostReferences:

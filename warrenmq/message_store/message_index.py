@@ -7,10 +7,8 @@ field by field beside the store; here it reports the new places, and the store e
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
+from typing import TypeAlias
 
 Entry: TypeAlias = tuple[int, int, int, int]
 """(ref_count, file, offset, total_size); a plain tuple, which the cyclic collector does not track."""

@@ -12,10 +12,7 @@ file, is its ref_count in the index.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 
 class OwnerRefs:

@@ -27,10 +27,10 @@ The dirty way, one file after the other in ascending order:
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING
 
 from warrenmq.errors import CorruptFile
 from warrenmq.log import Log
@@ -40,20 +40,13 @@ from warrenmq.message_store.combine import commit, placed, prepare
 from warrenmq.message_store.damage import keep_record
 from warrenmq.message_store.dump import CLEAN, INDEX, SUMMARY, UnusableDump, load
 from warrenmq.message_store.file_summary import FileSummary
-from warrenmq.message_store.message_index import MessageIndex
+from warrenmq.message_store.message_index import Entry, MessageIndex
 from warrenmq.message_store.owner_refs import OwnerRefs
-from warrenmq.message_store.scan import BLOCK, Gap, Trust, scan
-from warrenmq.seams.disk import is_full
+from warrenmq.message_store.scan import BLOCK, Gap, Record, Trust, scan
+from warrenmq.seams.disk import Disk, File, is_full
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from warrenmq.message_store.message_index import Entry
-    from warrenmq.message_store.scan import Record
-    from warrenmq.seams.disk import Disk, File
-
-    Claims = list[tuple[str, list[bytes]]]
-    """Each queue's messages, in their order; a queue with priorities has as many entries."""
+Claims = list[tuple[str, list[bytes]]]
+"""Each queue's messages, in their order; a queue with priorities has as many entries."""
 
 
 @dataclass(slots=True)

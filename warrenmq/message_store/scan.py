@@ -36,15 +36,12 @@ Source: rabbit_msg_file, docs/reference/message-store.md#records-on-disk.
 from __future__ import annotations
 
 import re
+from collections.abc import Container, Generator, Iterator
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from warrenmq.message_store.rdq import HEAD, ID_SIZE, MARKER
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Generator, Iterator
-
-    from warrenmq.seams.disk import Readable
+from warrenmq.seams.disk import Readable
 
 BLOCK = 256 << 10
 LOOK_AHEAD = 64 << 10

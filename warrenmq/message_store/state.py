@@ -18,7 +18,8 @@ removes go on and make room.
 from __future__ import annotations
 
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from warrenmq.message_store.actions import (
     Mask,
@@ -30,33 +31,24 @@ from warrenmq.message_store.actions import (
     remove_action,
     write_action,
 )
-from warrenmq.message_store.effects import Reply
-from warrenmq.message_store.flying import processes_remove, processes_write
-from warrenmq.message_store.gc import DeferredRead, DeferredRemove, StoreGc
-from warrenmq.message_store.gc_jobs import Phase
+from warrenmq.message_store.cur_file_cache import Batch
+from warrenmq.message_store.damage import StoreDamage
+from warrenmq.message_store.effects import Effect, Reply
+from warrenmq.message_store.flying import Seen, processes_remove, processes_write
+from warrenmq.message_store.gc import Deferred, DeferredRead, DeferredRemove, StoreGc
+from warrenmq.message_store.gc_jobs import Job, Phase
 from warrenmq.message_store.gc_plan import is_mostly_garbage
+from warrenmq.message_store.message_index import Entry
 from warrenmq.message_store.rdq import BODY_AT
-from warrenmq.message_store.tables import StoreTables, trace_number
+from warrenmq.message_store.recovery import Recovered
+from warrenmq.message_store.tables import Client, StoreTables, trace_number
 from warrenmq.message_store.trace import checksum_in_row, tell_recovered, tell_remove, tell_write
 from warrenmq.message_store.writer import StoreWriter
+from warrenmq.seams.disk import Disk
+from warrenmq.settings import Settings
 from warrenmq.trace.events import BY_SERVER, Decision, Read, RefDropped
+from warrenmq.trace.recorder import ActorTrace
 from warrenmq.trace.writers import writer
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from warrenmq.message_store.cur_file_cache import Batch
-    from warrenmq.message_store.damage import StoreDamage
-    from warrenmq.message_store.effects import Effect
-    from warrenmq.message_store.flying import Seen
-    from warrenmq.message_store.gc import Deferred
-    from warrenmq.message_store.gc_jobs import Job
-    from warrenmq.message_store.message_index import Entry
-    from warrenmq.message_store.recovery import Recovered
-    from warrenmq.message_store.tables import Client
-    from warrenmq.seams.disk import Disk
-    from warrenmq.settings import Settings
-    from warrenmq.trace.recorder import ActorTrace
 
 _write_ref_dropped, _write_read = writer(RefDropped), writer(Read)
 

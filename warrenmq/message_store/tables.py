@@ -7,20 +7,16 @@ may be shared stand in each table's module.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from warrenmq.message_store.actions import Place
 from warrenmq.message_store.cur_file_cache import CurFileCache
+from warrenmq.message_store.damage import StoreDamage
 from warrenmq.message_store.file_handles import FileHandles
+from warrenmq.message_store.file_summary import FileSummary
 from warrenmq.message_store.flying import FlyingTable
-from warrenmq.seams.disk import FULL
-
-if TYPE_CHECKING:
-    from warrenmq.message_store.actions import Place
-    from warrenmq.message_store.damage import StoreDamage
-    from warrenmq.message_store.file_summary import FileSummary
-    from warrenmq.message_store.message_index import MessageIndex
-    from warrenmq.seams.disk import Disk
-    from warrenmq.settings import Settings
+from warrenmq.message_store.message_index import MessageIndex
+from warrenmq.seams.disk import FULL, Disk
+from warrenmq.settings import Settings
 
 
 class StoreTables:

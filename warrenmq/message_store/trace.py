@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from warrenmq.message.stored import checksum_of
 from warrenmq.message_store.actions import WriteAction
-from warrenmq.message_store.tables import trace_number
+from warrenmq.message_store.file_summary import FileSummary
+from warrenmq.message_store.flying import Seen
+from warrenmq.message_store.message_index import Entry, MessageIndex
+from warrenmq.message_store.recovery import Recovered
+from warrenmq.message_store.tables import Client, trace_number
 from warrenmq.trace.events import (
     CLEAN,
     DIRTY,
@@ -20,15 +22,8 @@ from warrenmq.trace.events import (
     StoreRemove,
     StoreWrite,
 )
+from warrenmq.trace.recorder import ActorTrace
 from warrenmq.trace.writers import writer
-
-if TYPE_CHECKING:
-    from warrenmq.message_store.file_summary import FileSummary
-    from warrenmq.message_store.flying import Seen
-    from warrenmq.message_store.message_index import Entry, MessageIndex
-    from warrenmq.message_store.recovery import Recovered
-    from warrenmq.message_store.tables import Client
-    from warrenmq.trace.recorder import ActorTrace
 
 _write_store_write, _write_store_remove = writer(StoreWrite), writer(StoreRemove)
 _write_recovered, _write_ref_recovered = writer(StoreRecovered), writer(RefRecovered)

@@ -26,14 +26,13 @@ again can know.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from warrenmq.message_store.current_file import CurrentFile
-from warrenmq.message_store.effects import Confirm
+from warrenmq.message_store.effects import Confirm, Effect
 from warrenmq.message_store.rdq import LARGE_MESSAGE, OVERHEAD
-from warrenmq.message_store.tables import trace_number
+from warrenmq.message_store.tables import Client, StoreTables, trace_number
 from warrenmq.message_store.trace import checksum_in_row
-from warrenmq.seams.disk import NoRoomToSync, is_longest, is_short_of_descriptors, lack_of
+from warrenmq.seams.disk import Disk, NoRoomToSync, is_longest, is_short_of_descriptors, lack_of
+from warrenmq.settings import Settings
 from warrenmq.trace.events import (
     IGNORED,
     ROLL_FOR_LARGE,
@@ -47,14 +46,8 @@ from warrenmq.trace.events import (
     StoreConfirm,
     Trigger,
 )
+from warrenmq.trace.recorder import ActorTrace
 from warrenmq.trace.writers import writer
-
-if TYPE_CHECKING:
-    from warrenmq.message_store.effects import Effect
-    from warrenmq.message_store.tables import Client, StoreTables
-    from warrenmq.seams.disk import Disk
-    from warrenmq.settings import Settings
-    from warrenmq.trace.recorder import ActorTrace
 
 _write_append, _write_roll, _write_store_confirm = writer(Append), writer(Roll), writer(StoreConfirm)
 

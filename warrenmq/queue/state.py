@@ -17,21 +17,29 @@ each consumer is sent what it has room for (assert_invariant).  A confirm waits 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+from pykka import ActorRef
 
 from warrenmq.backing_queue.delayed import DelayedQueue
+from warrenmq.backing_queue.parts import StoreClient
+from warrenmq.backing_queue.protocol import BackingQueue
 from warrenmq.errors import AccessRefused, Nacked
+from warrenmq.log import Log
+from warrenmq.message.queue_message import Publication as PublishedTogether
+from warrenmq.queue.arguments import QueueArguments
 from warrenmq.queue.asleep import Asleep
 from warrenmq.queue.consumers import QueueConsumers
 from warrenmq.queue.drain import QueueDrain
 from warrenmq.queue.drops import QueueDrops
 from warrenmq.queue.due import Delays
-from warrenmq.queue.effects import CastStore, Refuse, Settle, StartTimer
+from warrenmq.queue.effects import CastStore, Effect, Refuse, Settle, StartTimer
 from warrenmq.queue.expiry_and_limits import ExpiryAndLimits
 from warrenmq.queue.group_commit import GroupCommit
-from warrenmq.queue.index_sync import IndexSync
+from warrenmq.queue.index_sync import IndexSync, StoreRoom
 from warrenmq.queue.messages import (
     Ack,
     Acks,
@@ -56,6 +64,7 @@ from warrenmq.queue.messages import (
     MsgsOnDisk,
     NewArguments,
     Peek,
+    Publish,
     Purge,
     QueueFigures,
     QueueInfo,
@@ -75,28 +84,12 @@ from warrenmq.queue.queue_expiry import QueueExpiry
 from warrenmq.queue.ram_duration import RamDuration
 from warrenmq.queue.return_counts import ReturnCounts
 from warrenmq.queue.returns import Returns
-from warrenmq.queue.unconfirmed import Unconfirmed, are_several
+from warrenmq.queue.trace import QueueTrace
+from warrenmq.queue.unconfirmed import Publication, Unconfirmed, are_several
 from warrenmq.queue.unsafe_acks import UnsafeAcks
-from warrenmq.seams.disk import is_longest
+from warrenmq.seams.disk import Disk, Waiter, is_longest
+from warrenmq.settings import Settings
 from warrenmq.trace.events import DROP_DELETED, DROP_PURGED, Trigger
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from pykka import ActorRef
-
-    from warrenmq.backing_queue.parts import StoreClient
-    from warrenmq.backing_queue.protocol import BackingQueue
-    from warrenmq.log import Log
-    from warrenmq.message.queue_message import Publication as PublishedTogether
-    from warrenmq.queue.arguments import QueueArguments
-    from warrenmq.queue.effects import Effect
-    from warrenmq.queue.index_sync import StoreRoom
-    from warrenmq.queue.messages import Publish
-    from warrenmq.queue.trace import QueueTrace
-    from warrenmq.queue.unconfirmed import Publication
-    from warrenmq.seams.disk import Disk, Waiter
-    from warrenmq.settings import Settings
 
 T = TypeVar("T")
 

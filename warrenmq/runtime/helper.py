@@ -16,14 +16,10 @@ Mail that is left when it has its answer goes to a worker, too, unless it can wa
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from warrenmq.runtime.messages import unwrapped
 from warrenmq.runtime.signals import runs_handlers
-from warrenmq.runtime.workers import Runner
-
-if TYPE_CHECKING:
-    from warrenmq.runtime.workers import Cell
+from warrenmq.runtime.workers import Cell, Runner
 
 SOON = 4
 """Sends within which a thread from outside is expected to wait, if it did so the last time."""

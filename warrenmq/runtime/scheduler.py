@@ -14,13 +14,10 @@ seed is made at the same places in every run.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heappop, heappush
 from random import Random
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
+from typing import Any, Protocol
 
 START_NS = 1_000_000_000
 RESTLESSNESS = (0.05, 0.3, 1.0)

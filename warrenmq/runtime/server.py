@@ -9,41 +9,34 @@ raises, SystemExit included, reaches Pykka's loop, and every end of an actor goe
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from itertools import chain, repeat, starmap
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar
+from types import TracebackType
+from typing import Any, ClassVar
 
-from pykka import ActorDeadError, ThreadingActor
+from pykka import ActorDeadError, ActorRef, ThreadingActor
 from pykka.messages import ProxyCall, ProxySetAttr
 
 from warrenmq.errors import CallerError, Refusal
-from warrenmq.runtime.calls import NO_REPLY
+from warrenmq.runtime.base import Name, Runtime
+from warrenmq.runtime.calls import NO_REPLY, From
 from warrenmq.runtime.closable import ALIVE
 from warrenmq.runtime.fence import Fence
 from warrenmq.runtime.inbox import CLOSED, WAKE, Inbox, Letter
 from warrenmq.runtime.life import ActorLife, Boot, inbox_of, link
-from warrenmq.runtime.mailbox import DRY, PARK, Mailbox
+from warrenmq.runtime.mailbox import DRY, PARK, Mailbox, Timer
 from warrenmq.runtime.messages import Call, Down, Exit, Info, ProxyRequest, Traced
 from warrenmq.runtime.ranked_mailbox import PriorityMailbox, RankedMailbox
 from warrenmq.runtime.reasons import NO_PROC, NORMAL, Killed, Stop
+from warrenmq.seams.disk import Waiter
 from warrenmq.trace.events import Recv
+from warrenmq.trace.recorder import ActorTrace
 from warrenmq.trace.writers import writer
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from collections.abc import Set as AbstractSet
-    from types import TracebackType
-
-    from pykka import ActorRef
-
-    _Handler = Callable[[Any], object]
-    _Dispatch = Callable[[type, _Handler], _Handler]
-
-    from warrenmq.runtime.base import Name, Runtime
-    from warrenmq.runtime.calls import From
-    from warrenmq.runtime.mailbox import Timer
-    from warrenmq.seams.disk import Waiter
-    from warrenmq.trace.recorder import ActorTrace
+_Handler = Callable[[Any], object]
+_Dispatch = Callable[[type, _Handler], _Handler]
 
 _write_recv = writer(Recv)
 

@@ -7,12 +7,11 @@ from collections import deque
 from collections.abc import Callable
 from queue import Empty, Full
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from pykka import Future, Timeout
 
-if TYPE_CHECKING:
-    from warrenmq.runtime.scheduler import Scheduler, Task
+from warrenmq.runtime.scheduler import Scheduler, Task
 
 T = TypeVar("T")
 

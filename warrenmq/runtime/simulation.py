@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import count
 from random import Random
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 from weakref import WeakSet
 
 from pykka import Actor, ActorRef, ActorRegistry
@@ -25,7 +25,7 @@ from pykka import Actor, ActorRef, ActorRegistry
 from warrenmq.runtime.base import Name, Runtime
 from warrenmq.runtime.life import inbox_of
 from warrenmq.runtime.reasons import KILLED, Killed
-from warrenmq.runtime.scheduler import Scheduler
+from warrenmq.runtime.scheduler import Scheduler, Task
 from warrenmq.runtime.simulated_blocking import (
     PerTask,
     SimChannel,
@@ -34,9 +34,6 @@ from warrenmq.runtime.simulated_blocking import (
     SimLock,
     SimSuspension,
 )
-
-if TYPE_CHECKING:
-    from warrenmq.runtime.scheduler import Task
 
 T = TypeVar("T")
 EPOCH_NS = 1_700_000_000_000_000_000

@@ -23,26 +23,23 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol
 
 from warrenmq.log import Log
 from warrenmq.runtime.inbox import WAKE
 from warrenmq.runtime.messages import unwrapped
+from warrenmq.runtime.seams import Suspension
+from warrenmq.runtime.server import Server
 from warrenmq.runtime.shortage import keep_on, no_thread
 from warrenmq.runtime.thread_event import ring
 from warrenmq.runtime.thread_start import start_thread
 from warrenmq.seams.blocking import tell
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from types import TracebackType
-
-    from warrenmq.runtime.seams import Suspension
-    from warrenmq.runtime.server import Server
 
 log = Log("warrenmq.runtime")
 

@@ -11,11 +11,14 @@ A channel is taken from the idle ones, or opened, for each call; and kept by a h
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warrenmq.errors import Error
-from warrenmq.queue.messages import Consume, Get
+from warrenmq.message.properties import Properties
+from warrenmq.queue.messages import Consume, Get, Got
+from warrenmq.runtime import Runtime
 from warrenmq.runtime.shortage import shortage
 from warrenmq.runtime.thread_event import ThreadEvent, hold
 from warrenmq.shared.calling import CallChannel
@@ -23,17 +26,9 @@ from warrenmq.shared.connection import GOODBYE, ClientConnection
 from warrenmq.shared.consuming import FIRST_WAIT, LONGEST_WAIT, ConsumerChannel, GetChannel
 from warrenmq.shared.errors import LinkLost
 from warrenmq.shared.patience import Unanswered, left, limited
-from warrenmq.shared.publishing import PublishChannel
+from warrenmq.shared.publishing import PublishChannel, Unconfirmed
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from warrenmq.message.properties import Properties
-    from warrenmq.queue.messages import Got
-    from warrenmq.runtime import Runtime
-    from warrenmq.shared.publishing import Unconfirmed
-
-    GiveUp = Callable[[list[Unconfirmed], Error], None]
+GiveUp = Callable[[list[Unconfirmed], Error], None]
 
 
 class Attachment:

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
 from itertools import count
-from typing import TYPE_CHECKING, ParamSpec, Self
+from typing import ParamSpec, Self
 
 from warrenmq import forks
+from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.broker import arguments as check
-from warrenmq.broker.broker import Broker, Inside, QueueHandle
+from warrenmq.broker.broker import Broker, Inside, QueueHandle, Watermark
 from warrenmq.broker.stats import Stats
 from warrenmq.checks import seconds
 from warrenmq.errors import Blocked, Error, PreconditionFailed
+from warrenmq.node.alarms import Alarm, Alarms, BlockedPublisher
 from warrenmq.seams.memory import LARGE
 from warrenmq.settings import Settings
 from warrenmq.shared.client import SharedClient
-from warrenmq.shared.links import Links, OpenArguments, Owned
+from warrenmq.shared.links import AfterLoss, Links, OpenArguments, Owned
 from warrenmq.shared.patience import Unanswered, limited
 from warrenmq.vhost.policies import Policy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warrenmq.actors.sending.confirms import Confirm
-    from warrenmq.broker.broker import Watermark
-    from warrenmq.node.alarms import Alarm, Alarms, BlockedPublisher
-    from warrenmq.shared.links import AfterLoss
 
 P = ParamSpec("P")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
 from pamqp.commands import Basic, Exchange, Queue
@@ -23,12 +23,9 @@ from warrenmq.checks import shown
 from warrenmq.errors import CommandInvalid, NotFound
 from warrenmq.message.properties import Properties
 from warrenmq.queue.messages import Get, Info, Peek, Purge, QueueInfo
-from warrenmq.routing import TYPES
+from warrenmq.routing import TYPES, Binding
 from warrenmq.shared.channel import Answer, ClientChannel, Content, Received
 from warrenmq.shared.errors import error_called
-
-if TYPE_CHECKING:
-    from warrenmq.routing import Binding
 
 _TAG = "answers"
 

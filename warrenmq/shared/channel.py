@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
+from pamqp.base import Frame as Method
 from pamqp.commands import Basic, Channel
 
 from warrenmq.amqp.wire.codec import decode_header, decode_method, encode_method, make, start_of
 from warrenmq.amqp.wire.errors import PRECONDITION_FAILED
-from warrenmq.amqp.wire.frames import BODY, HEADER, METHOD
+from warrenmq.amqp.wire.frames import BODY, HEADER, METHOD, Frame
 from warrenmq.errors import ArgumentValueError, BrokerClosed, Error, PreconditionFailed
 from warrenmq.message.stored import StoredMessage
 from warrenmq.runtime.thread_event import ThreadEvent
+from warrenmq.shared.connection import ClientConnection
 from warrenmq.shared.errors import error_of
 from warrenmq.shared.patience import at_most, check, wait
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pamqp.base import Frame as Method
-
-    from warrenmq.amqp.wire.frames import Frame
-    from warrenmq.shared.connection import ClientConnection
 
 DELIVER, GET_OK, RETURN = start_of(Basic.Deliver), start_of(Basic.GetOk), start_of(Basic.Return)
 ACK, NACK, CANCEL = start_of(Basic.Ack), start_of(Basic.Nack), start_of(Basic.Cancel)

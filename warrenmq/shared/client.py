@@ -2,43 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pykka import ActorRef
 
 from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.amqp.wire.codec import raw_properties
+from warrenmq.broker.broker import Broker
 from warrenmq.broker.engine import CLOSED
+from warrenmq.broker.parts import Transacted
 from warrenmq.broker.publisher import wait_for_alarms
+from warrenmq.broker.retry import RetryPolicy
 from warrenmq.errors import Blocked, BrokerClosed, Nacked, ProcessDied, Refusal
 from warrenmq.message.properties import Properties
+from warrenmq.message.stored import StoredMessage
+from warrenmq.queue.collected import OpenAcks
 from warrenmq.queue.messages import Ack, Consume, Get, Reject
 from warrenmq.routing.message_options import header_routes, parse_expiration
+from warrenmq.runtime import Channel, Runtime
+from warrenmq.runtime.calls import From
 from warrenmq.runtime.life import inbox_of
 from warrenmq.runtime.seams import PerThread
+from warrenmq.settings import Settings
+from warrenmq.shared.attachment import Attachment
 from warrenmq.shared.calling import may_repeat
 from warrenmq.shared.consuming import ConsumerChannel, GetChannel
 from warrenmq.shared.errors import LinkLost
-from warrenmq.shared.links import LATE, NO_ANSWER, Owned
+from warrenmq.shared.links import LATE, NO_ANSWER, Links, Owned
 from warrenmq.shared.patience import Unanswered, left, limited
 from warrenmq.shared.publishing import Unconfirmed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from pykka import ActorRef
-
-    from warrenmq.broker.broker import Broker
-    from warrenmq.broker.parts import Transacted
-    from warrenmq.broker.retry import RetryPolicy
-    from warrenmq.message.stored import StoredMessage
-    from warrenmq.queue.collected import OpenAcks
-    from warrenmq.runtime import Channel, Runtime
-    from warrenmq.runtime.calls import From
-    from warrenmq.settings import Settings
-    from warrenmq.shared.attachment import Attachment
-    from warrenmq.shared.links import Links
-    from warrenmq.trace.recorder import ActorTrace
+from warrenmq.trace.recorder import ActorTrace
 
 
 class SharedEngine:

@@ -19,12 +19,14 @@ import select
 import socket
 import threading
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from itertools import count, islice
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from pamqp.base import Frame as Method
 from pamqp.commands import Connection
 
 from warrenmq.amqp.access.auth import EXTERNAL
@@ -33,7 +35,7 @@ from warrenmq.amqp.connection.handshake import PROTOCOL_HEADER
 from warrenmq.amqp.net import local_socket
 from warrenmq.amqp.wire.codec import decode_method, encode_method, make
 from warrenmq.amqp.wire.errors import AmqpError
-from warrenmq.amqp.wire.frames import METHOD, FrameCutter
+from warrenmq.amqp.wire.frames import METHOD, Frame, FrameCutter
 from warrenmq.errors import BrokerClosed, Error, ResourceError
 from warrenmq.log import Log
 from warrenmq.runtime.shortage import keep_on, no_thread
@@ -41,13 +43,6 @@ from warrenmq.runtime.thread_event import News
 from warrenmq.runtime.thread_start import start_thread
 from warrenmq.shared.errors import LinkLost, NobodyServes, OwnerSilent, error_of
 from warrenmq.shared.patience import at_most, check
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pamqp.base import Frame as Method
-
-    from warrenmq.amqp.wire.frames import Frame
 
 log = Log("warrenmq.shared")
 

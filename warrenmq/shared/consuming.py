@@ -6,22 +6,18 @@ send it their acks and cancels, and watch it.  It ends with its channel; the Con
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pamqp.commands import Basic
 
 from warrenmq.errors import ArgumentValueError, Error, PreconditionFailed
-from warrenmq.queue.messages import Ack, Cancel, Deliveries, Get, Got, Reject, Taken
+from warrenmq.queue.messages import Ack, Cancel, Consume, Deliveries, Get, Got, Reject, Taken
 from warrenmq.shared.channel import CANCEL, DELIVER, Answer, ClientChannel, Content, delivered
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warrenmq.queue.messages import Consume
-    from warrenmq.shared.connection import ClientConnection
+from warrenmq.shared.connection import ClientConnection
 
 MOST_PREFETCH = 65_535
 """AMQP's prefetch count is a 16-bit number."""

@@ -18,15 +18,16 @@ A forked child has no link at first, and looks for one when it needs it: its par
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from time import monotonic
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from warrenmq import forks
-from warrenmq.amqp.server import CLOSE_OK_TIMEOUT, serve_locally
+from warrenmq.amqp.server import CLOSE_OK_TIMEOUT, AmqpServer, serve_locally
 from warrenmq.broker.broker import Broker
 from warrenmq.broker.embedded import runtime_of
 from warrenmq.checks import shown
@@ -42,24 +43,18 @@ from warrenmq.errors import (
 )
 from warrenmq.log import Log
 from warrenmq.node.alarms import SOURCES, Alarm, Alarms
-from warrenmq.runtime import Threads
+from warrenmq.runtime import Runtime, Threads
 from warrenmq.runtime.shortage import keep_on, may_pass, no_thread
 from warrenmq.runtime.thread_event import News
 from warrenmq.runtime.thread_start import start_thread
 from warrenmq.seams.disk import RealDisk
 from warrenmq.seams.memory import RealMemory
+from warrenmq.settings import Settings
 from warrenmq.shared.attachment import Attachment
 from warrenmq.shared.errors import LinkLost, NobodyServes, OwnerSilent
 from warrenmq.shared.patience import Unanswered, left
+from warrenmq.shared.publishing import Unconfirmed
 from warrenmq.terminal import plain
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warrenmq.amqp.server import AmqpServer
-    from warrenmq.runtime import Runtime
-    from warrenmq.settings import Settings
-    from warrenmq.shared.publishing import Unconfirmed
 
 T = TypeVar("T")
 AfterLoss = Literal["fail", "repeat"]

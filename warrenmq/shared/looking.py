@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import glob
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warrenmq.amqp.net.local_socket import SOCKET
 from warrenmq.directory.layout import VHOSTS
@@ -13,9 +14,6 @@ from warrenmq.errors import AccessRefused
 from warrenmq.shared.calling import CallChannel
 from warrenmq.shared.connection import ClientConnection
 from warrenmq.shared.errors import LinkLost
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class OwnerConnection:

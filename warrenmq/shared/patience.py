@@ -7,14 +7,12 @@ That is no Error, so what gives up after an interrupt (a channel that was being 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from queue import Empty
 from time import monotonic
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warrenmq.runtime.thread_event import ThreadEvent
+from warrenmq.runtime.thread_event import ThreadEvent
 
 T = TypeVar("T")
 GRACE = 0.25

@@ -10,13 +10,15 @@ handed to Links (links.py), which has them fail or publishes them again.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pamqp.commands import Basic
 from pamqp.commands import Confirm as ConfirmMode
 
+from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.amqp.wire import batch
 from warrenmq.amqp.wire.codec import decode_method, encode_content, encode_method, make, raw_properties
 from warrenmq.amqp.wire.frames import METHOD, OVERHEAD, frame
@@ -24,13 +26,8 @@ from warrenmq.checks import SHORT_STRING, shown
 from warrenmq.errors import ArgumentValueError, Blocked, Error, Nacked, Returned
 from warrenmq.message.properties import Properties
 from warrenmq.shared.channel import ACK, NACK, RETURN, Answer, ClientChannel, Content
+from warrenmq.shared.connection import ClientConnection
 from warrenmq.shared.errors import LinkLost
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warrenmq.actors.sending.confirms import Confirm
-    from warrenmq.shared.connection import ClientConnection
 
 _PERSISTENT, _TRANSIENT = Properties(delivery_mode=2), Properties(delivery_mode=1)
 _REMEMBERED = 256
