@@ -9,7 +9,7 @@ from pamqp.commands import Basic, Channel, Connection
 from pykka import ActorRef
 
 from tests.amqp.channels import KeptTransport
-from tests.support.simulated import SimulatedHost
+from tests.support.simulated import SMALL, SimulatedHost
 from warrenmq.amqp.access.users import Users
 from warrenmq.amqp.amqp_sup import ChannelSup
 from warrenmq.amqp.connection.handshake import PROTOCOL_HEADER
@@ -21,6 +21,7 @@ from warrenmq.amqp.node import Node, ServedVhost
 from warrenmq.amqp.wire.codec import make
 from warrenmq.amqp.wire.frames import FrameCutter
 from warrenmq.broker.broker import Broker
+from warrenmq.settings import Settings
 
 EVERYTHING = {
     "capabilities": dict.fromkeys(
@@ -57,8 +58,10 @@ class ReadTransport(KeptTransport):
 class SimulatedNode:
     """A broker on a simulated machine that connections can be made to."""
 
-    def __init__(self, seed: int = 1, users: Users | None = None, *, traced: bool = False) -> None:
-        self.host = SimulatedHost(seed, traced=traced)
+    def __init__(
+        self, seed: int = 1, users: Users | None = None, *, traced: bool = False, limits: Settings = SMALL
+    ) -> None:
+        self.host = SimulatedHost(seed, limits, traced=traced)
         self.broker: Broker = self.host.open()
         self.sim = self.host.sim
         channels = self.sim.start(ChannelSup)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from pamqp import heartbeat
 from pamqp.commands import Basic, Channel, Connection, Queue
 
 from tests.amqp.connections import EVERYTHING, SimulatedClient, SimulatedNode, published
+from tests.support.simulated import SMALL
 from warrenmq.amqp.access.passwords import hash_password
 from warrenmq.amqp.access.users import Users
 from warrenmq.amqp.channel.methods import ChannelMethods
@@ -406,6 +408,22 @@ def test_a_connection_that_is_lost_has_given_everything_back(node, client):
     assert node.broker.inside.vhost.queue("mine") is None
     assert client.over
     assert living(node, "ChannelProcess") == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_channel_that_closes_while_it_waits_for_credit_blocks_no_other(seed):
+    """Its exit signal may overtake what it said before, and another channel may have its number by then."""
+    node = SimulatedNode(seed, limits=replace(SMALL, credit_flow_default_credit=(2, 1)))
+    client = node.opened()
+    client.channel(1)
+    client.call(Queue.Declare(queue="q", durable=True), Queue.DeclareOk, 1)
+    for _ in range(20):
+        client.send(published() * 3)
+        client.call(Channel.Close(200, "", 0, 0), Channel.CloseOk, 1)
+        client.channel(1)
+        client.send(published())
+        client.call(Queue.Declare(queue="q", passive=True), Queue.DeclareOk, 1)
+    node.close()
 
 
 def test_a_server_that_ends_says_so(node, client):

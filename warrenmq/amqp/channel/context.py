@@ -169,4 +169,6 @@ class ChannelBlocked:
     """The channel has no credit left, or has again: the connection stops reading, or reads on."""
 
     number: int
+    channel: ActorRef[Any]
+    """The channel process, which may have ended by now."""
     blocked: bool

@@ -302,7 +302,7 @@ class ChannelProcess(Server):
 
     def _tell_blocked(self, blocked: bool) -> None:
         self._blocked = blocked
-        self.cast(self._connection, ChannelBlocked(self._number, blocked))
+        self.cast(self._connection, ChannelBlocked(self._number, self.actor_ref, blocked))
 
     # -- what follows from time and answers
 

@@ -128,6 +128,18 @@ class Channels:
         self._owner.link(ref)
         return True
 
+    def set_blocked(self, number: int, ref: ActorRef[Any], blocked: bool) -> None:
+        """Note whether a channel is without credit.
+
+        A channel that has ended is not: its exit signal overtakes what it sent before, and nothing would unblock its number.
+        """
+        if self._refs.get(number) is not ref:
+            return
+        if blocked:
+            self.blocked[number] = None
+        else:
+            self.blocked.pop(number, None)
+
     def forget(self, number: int, ref: ActorRef[Any]) -> None:
         """Free the number of a closed channel."""
         if self._refs.get(number) is ref:

@@ -131,11 +131,8 @@ class ConnectionProcess(Server):
                 self._flow()
             case ChannelFailed(error):
                 self._fail(error)
-            case ChannelBlocked(number, blocked) if self._channels is not None:
-                if blocked:
-                    self._channels.blocked[number] = None
-                else:
-                    self._channels.blocked.pop(number, None)
+            case ChannelBlocked(number, channel, blocked) if self._channels is not None:
+                self._channels.set_blocked(number, channel, blocked)
                 self._flow()
             case ResourceAlert(source, is_set):
                 self._blocking.set(source, is_set)
