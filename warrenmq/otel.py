@@ -18,19 +18,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opentelemetry import propagate, trace
-from opentelemetry.trace import SpanKind, Status, StatusCode
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
 
 from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.broker.broker import Exchange, QueueHandle
 from warrenmq.broker.delivery import Delivery
 from warrenmq.message.properties import Properties
 from warrenmq.version import version
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Span, TracerProvider
 
 SYSTEM = "rabbitmq"
 """messaging.system: the conventions' name for brokers that work as RabbitMQ does."""

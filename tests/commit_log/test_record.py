@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from warrenmq.commit_log.contents import contents_of
 from warrenmq.commit_log.record import (
     CLEAN,
-    SECTOR,
     Forget,
     Write,
     pack,
@@ -20,6 +19,7 @@ from warrenmq.commit_log.record import (
     room_for,
 )
 from warrenmq.errors import CorruptFile
+from warrenmq.seams.disk import SECTOR
 
 LOG = 77
 PATHS = st.sampled_from(["a.qi", "queues/Q/0.qs", "queues/é/journal.jif"])

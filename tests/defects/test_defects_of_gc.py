@@ -8,11 +8,11 @@ import pytest
 
 from tests.message_store.actors_kit import LIMIT, STORE, StoreHost, Watched
 from tests.message_store.kit import FOLDER, QUARANTINE, SMALL, body_of, msg_id, new_disk, record
-from warrenmq.directory.torn import SECTOR
 from warrenmq.message_store import compact, scan
 from warrenmq.message_store.gc_plan import CHECK_INTERVAL
 from warrenmq.message_store.recovery import recover
 from warrenmq.runtime import Simulation
+from warrenmq.seams.disk import SECTOR
 
 
 def test_a_collector_that_hangs_keeps_no_store_from_stopping(logs):

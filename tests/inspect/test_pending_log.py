@@ -8,10 +8,9 @@ import warrenmq
 from tests.support.directories import check, fingerprint, say
 from tests.support.simulated import SMALL, SMALL_CLASSIC, SimulatedHost
 from warrenmq.commit_log.contents import FILE_NAMES, read
-from warrenmq.commit_log.record import SECTOR
 from warrenmq.mend.compact import compact
 from warrenmq.mend.repair import repair
-from warrenmq.seams.disk import RealDisk
+from warrenmq.seams.disk import SECTOR, RealDisk
 from warrenmq.settings import Settings
 from warrenmq.testing.machine import DATA
 

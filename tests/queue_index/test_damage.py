@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.queue_index import index_kit as kit
-from warrenmq.directory.torn import SECTOR
 from warrenmq.message.queue_message import Publication, records_of
 from warrenmq.queue_index.record import all_whole, record_problem
 from warrenmq.queue_index.v1.reader import read_journal, read_segment
 from warrenmq.queue_index.v1.segment import MARK_BYTES, Segment
 from warrenmq.queue_index.v1.walk import messages
+from warrenmq.seams.disk import SECTOR
 from warrenmq.trace.events import Trigger
 
 COUNT = 8

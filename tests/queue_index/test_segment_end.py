@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from warrenmq.directory.torn import SECTOR
 from warrenmq.queue_index.v1.reader import read_segment
 from warrenmq.queue_index.v1.segment import Segment
+from warrenmq.seams.disk import SECTOR
 
 RECORD = b"\x01" * 8 + b"\x02" * 8 + bytes(8) + (5).to_bytes(4, "big") + bytes(4)
 """A message of five bytes whose body is in the store."""

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warrenmq.directory.torn import SECTOR
 from warrenmq.message.stored import problem_of
-from warrenmq.seams.disk import ReadFailed, RealDisk
+from warrenmq.seams.disk import SECTOR, ReadFailed, RealDisk
 from warrenmq.seams.salvage import UNREADABLE, Salvage
 from warrenmq.testing import SimulatedDisk
 

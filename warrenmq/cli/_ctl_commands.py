@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from warrenmq.cli._ctl_client import path
+from warrenmq.cli._ctl_client import Api, path
 from warrenmq.errors import CallerError
-
-if TYPE_CHECKING:
-    import argparse
-
-    from warrenmq.cli._ctl_client import Api
 
 
 @dataclass(frozen=True, slots=True)

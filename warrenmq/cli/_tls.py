@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from warrenmq.errors import CallerError
-
-if TYPE_CHECKING:
-    import ssl
 
 
 @dataclass(slots=True)
@@ -28,8 +25,6 @@ class TlsOptions:
 
 def tls_context(options: TlsOptions) -> ssl.SSLContext | None:
     """Make a server's TLS context; None without a certificate.  CallerError for unusable files and incomplete options."""
-    import ssl  # 20 ms that a server without TLS does not need
-
     cert, key, ca = options.certfile, options.keyfile, options.cacertfile
     required = options.fail_if_no_peer_cert and options.verify is not False
     if cert is None:

@@ -29,9 +29,8 @@ from typing import NamedTuple
 from zlib import crc32
 
 from warrenmq.errors import CorruptFile
+from warrenmq.seams.disk import SECTOR
 
-SECTOR = 512
-"""Bytes that a disk writes as a whole; each record begins at a multiple of it."""
 MAGIC = b"WQlg"
 CLEAN = 1
 _HEAD = Struct(">4sI")

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-SECTOR = 512
-"""The unit that a disk writes as a whole."""
+from warrenmq.seams.disk import SECTOR
 
 OUT_OF_STEP = 256
 """Bytes that may be read as actions or marks before damage shows."""

@@ -40,7 +40,8 @@ _MANY = 128
 _FOR_BLOCKS = 256 << 10
 """Bytes of free space that are left for blocks which are not full and for what the file system itself needs."""
 
-
+SECTOR = 512
+"""Bytes that a disk writes whole or not at all."""
 UNLIMITED = 1 << 62
 """The answer of `longest` where files may be of any size."""
 

@@ -13,13 +13,12 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator
 
-from warrenmq.seams.disk import Disk, ReadFailed, SalvagedFile
+from warrenmq.seams.disk import SECTOR, Disk, ReadFailed, SalvagedFile
 
 UNREADABLE = bytes.fromhex("f7c1e59ab3d486ff92e8bd71ca5ff3a6")
 """These stand for bytes that cannot be read, again and again."""
 _BAD_PLACES = frozenset({errno.EIO, errno.ENODATA, errno.EBADMSG, errno.EUCLEAN, errno.EILSEQ})
 """The errors of a place of a disk: a bad sector, or a checksum of the file system that does not match."""
-_SECTOR = 512
 _PAUSES = (0.0, 0.1, 1.0)
 """Seconds before each new try."""
 
@@ -58,7 +57,7 @@ class Salvage:
         given_up = self._given_up.setdefault(file.path, set())
 
         def tell(start: int, size: int, error: OSError) -> None:
-            if (sector := start // _SECTOR) not in given_up:
+            if (sector := start // SECTOR) not in given_up:
                 given_up.add(sector)
                 self._tell(file.path, start, size, error)
 
@@ -78,9 +77,9 @@ def pieces(
         if start < end:
             yield read(end - start, start)
     except OSError as error:
-        middle = (start + end) // 2 // _SECTOR * _SECTOR
+        middle = (start + end) // 2 // SECTOR * SECTOR
         if middle <= start:
-            middle = (start // _SECTOR + 1) * _SECTOR
+            middle = (start // SECTOR + 1) * SECTOR
         if middle < end:
             yield from pieces(read, start, middle, tell)
             yield from pieces(read, middle, end, tell)

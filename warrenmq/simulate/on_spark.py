@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
 
 from warrenmq.replay.spark.jobs import described
 from warrenmq.simulate.fleet import Task, do
 from warrenmq.simulate.run import Outcome
 from warrenmq.simulate.table import SCHEMA, batch_of, outcomes_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 _PIECE = 20
 """Runs of one task of Spark's."""

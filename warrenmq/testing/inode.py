@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from random import Random
 
-from warrenmq.directory.torn import SECTOR
+from warrenmq.seams.disk import SECTOR
 
 _FORGOTTEN = 0.5
 """Probability with which the system needs the memory of pages that it took for clean."""

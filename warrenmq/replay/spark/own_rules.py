@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
 
 from warrenmq.replay.drive.own_rules import SqlRule
 from warrenmq.replay.rules.sql import COUNTED, views
 from warrenmq.replay.spark.frames import narrowed
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _STORED = {"run", "actor_id", "seq", "t", "ev_id", "flag_id", "msg", "peer_id", "pseq", "a", "b", "c"}
 _ACTORS = {"run", "actor_id", "actor", "kind", "parent_id", "directory", "vhost"}
