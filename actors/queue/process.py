@@ -77,7 +77,8 @@ from warrenmq.queue.messages import (
     Stat,
     Taken,
 )
-from warrenmq.queue.state import WAITS, QueueSetting, QueueState
+from warrenmq.queue.setting import QueueSetting
+from warrenmq.queue.state import WAITS, QueueState
 from warrenmq.queue.trace import QueueTrace
 from warrenmq.queue.unconfirmed import Promise
 from warrenmq.runtime import NO_REPLY, Down, From, Server, Stop, Timer

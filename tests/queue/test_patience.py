@@ -1,15 +1,24 @@
 """Mail of a queue that nobody waits for may lie until a thread runs the queue anyway."""
 
+from dataclasses import replace
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.simulated import SimulatedHost
 from warrenmq.log import Log
+from warrenmq.queue.arguments import QueueArguments
+from warrenmq.queue.asleep import NEVER_USED
 from warrenmq.queue.collected import OpenAcks
 from warrenmq.queue.index_sync import IndexSync
 from warrenmq.queue.messages import Ack, Acks, Idle, Publish, Reject, Taken
+from warrenmq.queue.setting import QueueSetting
+from warrenmq.queue_index.protocol import Opening
+from warrenmq.queue_index.versions import recover
 from warrenmq.settings import Settings
+from warrenmq.testing.disk import SimulatedDisk
 
 
 @pytest.fixture
@@ -58,12 +67,17 @@ def test_an_empty_mailbox_cannot_wait_while_a_publisher_does(host):
 
 @given(st.integers(1, 60_000), st.lists(st.integers(0, 1 << 62), min_size=1))
 def test_what_nobody_waits_for_is_synced_at_the_same_moments_in_all_queues(interval, times):
+    settings, disk = Settings(queue_sync_interval=interval), SimulatedDisk(Random(0))
+    index, _ = recover(Opening(disk, "/q", settings, lambda _id: True, "/quarantine"))
+    queue = QueueSetting(
+        name="q", vhost="/", ref="q", durable=True, arguments=QueueArguments(), settings=settings, disk=disk, directory="/q",
+        stores={}, rooms=[], has_dead_letter_exchange=bool, monotonic_ns=int, wall_ns=int, before=NEVER_USED.counts,
+        found_expiring=False, is_up=True, log=Log("test"), delay_of=int,
+    )  # fmt: skip
     moments = set()
     for now in times:
         effects = []
-        index_sync = IndexSync(
-            [], Settings(queue_sync_interval=interval), Log("test"), effects, lambda now=now: now
-        )
+        index_sync = IndexSync(replace(queue, monotonic_ns=lambda now=now: now), index, effects)
         index_sync.unsynced = True
         index_sync.rest()
         [timer] = effects

@@ -46,7 +46,8 @@ from warrenmq.queue.messages import (
     Reject,
     Taken,
 )
-from warrenmq.queue.state import WAITS, QueueSetting, QueueState
+from warrenmq.queue.setting import QueueSetting
+from warrenmq.queue.state import WAITS, QueueState
 from warrenmq.queue.x_death import EXPIRED, MAXLEN, REJECTED
 from warrenmq.queue_index import versions as index_versions
 from warrenmq.queue_index.protocol import Opening

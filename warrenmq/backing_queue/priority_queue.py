@@ -33,7 +33,7 @@ _write_synced = writer(QiSync)
 
 
 class PriorityIndex:
-    """The indexes of all priorities as one; the methods are those of Index."""
+    """The indexes of all priorities as one; the methods are those of QueueFiles."""
 
     def __init__(self, indexes: Sequence[Index], trace: ActorTrace | None) -> None:
         self._indexes = indexes

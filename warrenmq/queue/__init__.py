@@ -3,13 +3,14 @@
 In the order of reading:
 
     state               the queue: takes messages, leaves effects
+    setting             what a queue is made with
     messages            what can arrive
     effects             what can be left to do
     collected           publishes and acks that grow while they wait in the mailbox
     publish_buffer      publishes until they are let in together
     overflow            publishes that a full queue refuses
     unconfirmed         the syncs that each publish waits for
-    index_sync          when the index is synced; a full disk
+    index_sync          syncs of the index; a full disk
     group_commit        whether to let others go on before a sync
     consumers           the consumers, and what each holds
     channel_record      what is kept of a channel and of each of its consumers; their turns

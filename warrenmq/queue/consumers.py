@@ -23,7 +23,7 @@ from warrenmq.queue.channel_record import ChannelRecord, Consumer, ConsumerTurns
 from warrenmq.queue.effects import CancelLateConsumer, Demonitor, Effect, Monitor
 from warrenmq.queue.limiter import Limiter
 from warrenmq.queue.messages import Cancel, Consume, ConsumerInfo, Get, Waiting
-from warrenmq.queue.trace import QueueTrace
+from warrenmq.queue.setting import QueueSetting
 from warrenmq.trace.events import CHANNEL_ENDED, CONSUMER_CANCELLED, CONSUMER_LAPSED
 
 
@@ -39,14 +39,13 @@ class QueueConsumers:
     ack_timeouts   the check for deliveries that are acked too late
     """
 
-    def __init__(self, queue: str, ref: ActorRef[Any], *, single_active: bool, in_use: str, rows: QueueTrace | None,
-                 effects: list[Effect]) -> None:  # fmt: skip
-        """`ref` identifies the queue to limiters; `in_use` is RabbitMQ's text when an exclusive consumer is in the way."""
-        self._queue = queue
-        self._ref = ref
-        self._single_active = single_active
-        self._in_use = in_use
-        self._rows = rows
+    def __init__(self, queue: QueueSetting, effects: list[Effect]) -> None:
+        self._queue = queue.name
+        self._ref = queue.ref
+        self._single_active = queue.arguments.single_active_consumer
+        self._in_use = f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use"
+        """RabbitMQ's text when an exclusive consumer is in the way."""
+        self._rows = queue.rows
         self._effects = effects
         self.turns = ConsumerTurns()
         self.getters: list[tuple[Waiting, Consumer, Get]] = []

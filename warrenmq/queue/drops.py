@@ -14,14 +14,12 @@ Source: docs/reference/classic-queue.md#dead-lettering.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from warrenmq.backing_queue.protocol import BackingQueue
 from warrenmq.message.queue_message import Fetched
 from warrenmq.queue.effects import DeadLetter, Effect
 from warrenmq.queue.index_sync import IndexSync
 from warrenmq.queue.returns import Returns
-from warrenmq.queue.trace import QueueTrace
+from warrenmq.queue.setting import QueueSetting
 from warrenmq.queue.x_death import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from warrenmq.queue_index.record import HEADER_BYTES
 from warrenmq.trace.events import (
@@ -47,14 +45,13 @@ class QueueDrops:
     damaged    messages found damaged, at recovery or later
     """
 
-    def __init__(self, vq: BackingQueue, index_sync: IndexSync, has_exchange: Callable[[], bool], returns: Returns,
-                 rows: QueueTrace | None, effects: list[Effect]) -> None:  # fmt: skip
-        """`has_exchange()`: True if there is a dead-letter exchange now."""
+    def __init__(self, queue: QueueSetting, vq: BackingQueue, index_sync: IndexSync, returns: Returns,
+                 effects: list[Effect]) -> None:  # fmt: skip
         self._vq = vq
         self._index_sync = index_sync
-        self._has_exchange = has_exchange
+        self._has_exchange = queue.has_dead_letter_exchange
         self._returns = returns
-        self._rows = rows
+        self._rows = queue.rows
         self._effects = effects
         self.damaged = 0
 

@@ -12,7 +12,8 @@ So a confirmed message is in one place or in two, never in none: a crash between
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from warrenmq.backing_queue.delayed import DelayedQueue
 from warrenmq.message.queue_message import Publication
@@ -23,6 +24,7 @@ from warrenmq.queue.expiry_and_limits import ExpiryAndLimits
 from warrenmq.queue.index_sync import IndexSync
 from warrenmq.queue.limits import timer_delay
 from warrenmq.queue.messages import DropExpired
+from warrenmq.queue.setting import QueueSetting
 
 WINDOW = 1_024
 """Messages that are released and not answered yet."""
@@ -41,14 +43,12 @@ class Delays(ExpiryAndLimits):
     is_stopping  the broker is being closed: nothing more is released
     """
 
-    def __init__(self, vq: DelayedQueue, drops: QueueDrops, index_sync: IndexSync, wall_ns: Callable[[], int],
-                 effects: list[Effect], *, delay_of: Callable[[Publication], int], go_ahead: bool) -> None:  # fmt: skip
-        """`delay_of` returns the delay, in milliseconds, of a publish without a due time of its own."""
-        super().__init__(
-            QueueArguments(), vq, drops, index_sync, wall_ns, effects, found_expiring=True, go_ahead=go_ahead
-        )
+    def __init__(self, queue: QueueSetting, vq: DelayedQueue, drops: QueueDrops, index_sync: IndexSync,
+                 effects: list[Effect]) -> None:  # fmt: skip
+        without_limits = replace(queue, arguments=QueueArguments(), found_expiring=True)
+        super().__init__(without_limits, vq, drops, index_sync, effects)
         self._delayed = vq
-        self._delay_of = delay_of
+        self._delay_of = queue.delay_of
         self.ttl = 0  # every message has a time
         self.released: dict[int, int] = {}
         self._due_before: dict[int, int] = {}

@@ -26,6 +26,7 @@ from warrenmq.queue.effects import Effect, StartTimer
 from warrenmq.queue.index_sync import IndexSync
 from warrenmq.queue.limits import Limits, expired, expiries, fresh, sizes_of, surplus, timer_delay
 from warrenmq.queue.messages import DropExpired
+from warrenmq.queue.setting import QueueSetting
 from warrenmq.queue.x_death import EXPIRED, MAXLEN
 
 
@@ -41,21 +42,21 @@ class ExpiryAndLimits:
     go_ahead      the vhost is recovered: dead letters find their bindings
     """
 
-    def __init__(self, arguments: QueueArguments, vq: BackingQueue, drops: QueueDrops, index_sync: IndexSync,
-                 wall_ns: Callable[[], int], effects: list[Effect], *, found_expiring: bool, go_ahead: bool) -> None:  # fmt: skip
+    def __init__(self, queue: QueueSetting, vq: BackingQueue, drops: QueueDrops, index_sync: IndexSync,
+                 effects: list[Effect]) -> None:  # fmt: skip
         self._vq = vq
         self._drops = drops
         self._index_sync = index_sync
-        self._wall_ns = wall_ns
+        self._wall_ns = queue.wall_ns
         self._effects = effects
         self.ttl: int | None = None
         self._limits = Limits(None, None)
         self._always = False
-        self._read(arguments)
-        self.may_expire = found_expiring
+        self._read(queue.arguments)
+        self.may_expire = queue.found_expiring
         self._arrived: int | None = None
         self._timer: int | None = None
-        self._go_ahead = go_ahead
+        self._go_ahead = queue.is_up
         self.active = self._always or self.may_expire
 
     def set_limits(self, arguments: QueueArguments) -> None:

@@ -16,16 +16,17 @@ it was given, and when less is free than the publishes at hand need (DiskRoom in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable
 
 from warrenmq.errors import ResourceError
-from warrenmq.log import Log
 from warrenmq.queue.effects import AskForRoom, CancelTimer, Effect, StartTimer
 from warrenmq.queue.messages import DeliverAgain, Idle, SyncTimeout
-from warrenmq.seams.disk import FULL, is_full, is_short_of_descriptors, lack_of
+from warrenmq.queue.setting import QueueSetting
+from warrenmq.queue.unsafe_acks import UnsafeAcks
+from warrenmq.queue_index.protocol import QueueFiles
+from warrenmq.seams.disk import FULL, Waiter, is_full, is_short_of_descriptors, lack_of
 from warrenmq.seams.memory import no_memory
-from warrenmq.settings import Settings
+from warrenmq.trace.events import Trigger
 
 DISK_RETRY = 1.0
 """Seconds between attempts to write while the disk is full, or to read while it fails."""
@@ -35,40 +36,36 @@ SHORTAGE_RETRY = 0.1
 """Seconds between attempts while descriptors are short."""
 
 
-class StoreRoom(Protocol):
-    """A message store's state as far as the room on its disk is concerned (StoreTables)."""
-
-    disk_full: bool
-    lack: str
-    """The want of a store whose `disk_full` is set, as words of a sentence."""
-
-
 class IndexSync:
-    """The two timers that lead to a sync, and the state of the disk.
+    """Syncs the index, with the two timers that lead to it, and keeps the state of the disk.
 
     unsynced        bytes were written that no publisher waits for: the Idle timer syncs them
     disk_full       the last write failed with ENOSPC, or for want of descriptors: publishes are refused until one succeeds
     lack            what it lacked, as words of a sentence
     due             Idle has come: the empty mailbox behind it syncs
     _sync_timer     a SyncTimeout is on its way
-    idle_timer      an Idle is on its way
+    _idle_timer     an Idle is on its way
+    _began          the time at which the sync began that others do, monotonic, ns; else 0
     stores          the message stores, whose disk may be full, too
+    unsafe_acks     the note that bodies went before their acks were safe
     """
 
-    def __init__(
-        self, stores: Sequence[StoreRoom], settings: Settings, log: Log, effects: list[Effect],
-        monotonic_ns: Callable[[], int],
-    ) -> None:  # fmt: skip
-        self.stores = stores
-        self._log = log
+    def __init__(self, queue: QueueSetting, index: QueueFiles, effects: list[Effect]) -> None:
+        self.stores = queue.rooms
+        self.unsafe_acks = UnsafeAcks(queue.disk, queue.directory)
+        self._index = index
+        self._disk = queue.disk
+        self._log = queue.log
         self._effects = effects
-        self._monotonic_ns = monotonic_ns
-        self.unsynced = self.disk_full = self.due = False
+        self._monotonic_ns = queue.monotonic_ns
+        self.unsynced = self.unsafe_acks.noted
+        self.disk_full = self.due = False
         self.lack = FULL
         self._reads_wait = False
-        self._sync_timer = self.idle_timer = False
-        self._sync_interval = settings.msg_store_sync_interval / 1000
-        self._idle_ns = settings.queue_sync_interval * 1_000_000
+        self._sync_timer = self._idle_timer = False
+        self._began = 0
+        self._sync_interval = queue.settings.msg_store_sync_interval / 1000
+        self._idle_ns = queue.settings.queue_sync_interval * 1_000_000
 
     @property
     def is_full(self) -> bool:
@@ -92,22 +89,53 @@ class IndexSync:
 
     def idle_came(self) -> None:
         """Idle came."""
-        self.idle_timer = False
+        self._idle_timer = False
         self.due = True
 
     def rest(self) -> None:
         """Start the idle timer if anything is unsynced, as no publisher waits for a sync."""
-        if self.unsynced and not self.idle_timer:
-            self.idle_timer = True
+        if self.unsynced and not self._idle_timer:
+            self._idle_timer = True
             now = self._monotonic_ns()
             due = now + self._idle_ns
             due -= due % (self._idle_ns // IDLE_MOMENTS)
             self._effects.append(StartTimer((due - now) / 1e9, Idle()))
 
-    def stop_idle(self) -> None:
-        """A sync begins, which covers everything so far: stop Idle."""
-        self.idle_timer = False
-        self._effects.append(CancelTimer(Idle))
+    def begin(self, trigger: Trigger, waiter: Waiter) -> bool:
+        """Begin a `sync` that has to be called when the waiter is told; False, and nothing was begun, where that cannot be."""
+        if self.disk_full:
+            return False
+        began = self._monotonic_ns()
+        try:
+            files = self._index.to_sync(trigger)
+        except OSError:  # `sync` meets it again
+            return False
+        if not files or not self._disk.begin_sync(files, waiter):
+            return False
+        self._began = began
+        return True
+
+    def sync(self, trigger: Trigger) -> int | None:
+        """Sync the index, which covers everything so far; returns the nanoseconds that it took, None if nothing had to be written.
+
+        An OSError is for `failed`.
+        """
+        self.unsynced = self.due = False
+        if self._idle_timer:
+            self._idle_timer = False
+            self._effects.append(CancelTimer(Idle))
+        began, self._began = self._began or self._monotonic_ns(), 0
+        written = self._index.sync(trigger)
+        took = self._monotonic_ns() - began if written is not None and written[0] else None
+        if self.disk_full:
+            self.succeeded()
+        if self.unsafe_acks.noted:
+            self.unsafe_acks.safe()
+        return took
+
+    def lets_bodies_go(self) -> bool:
+        """True if stores may remove the bodies of acked messages: the acks are safe, or the disk is full, where that makes room, and noted."""
+        return self.unsafe_acks.note() if self.disk_full else not self._index.needs_sync
 
     def failed(self, error: OSError) -> None:
         """A write failed: to lack room or descriptors is a state to wait in, every other failure of the disk is raised again."""
@@ -120,7 +148,7 @@ class IndexSync:
             self._log.warning(f"{self.lack}: what was taken is written when there is room", error=str(error))
         if not full:
             self._effects.append(AskForRoom())
-        self.idle_timer = True
+        self._idle_timer = True
         self._effects.append(StartTimer(DISK_RETRY if full else SHORTAGE_RETRY, Idle()))
 
     def succeeded(self) -> None:

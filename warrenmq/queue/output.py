@@ -41,7 +41,7 @@ from warrenmq.queue.messages import (
 )
 from warrenmq.queue.queue_expiry import QueueExpiry
 from warrenmq.queue.returns import Returns
-from warrenmq.queue.trace import QueueTrace
+from warrenmq.queue.setting import QueueSetting
 
 
 class QueueOutput:
@@ -53,8 +53,8 @@ class QueueOutput:
     _expiry       the timer of x-expires
     """
 
-    def __init__(self, vq: BackingQueue, consumers: QueueConsumers, front: ExpiryAndLimits, drops: QueueDrops,
-                 expiry: QueueExpiry, index_sync: IndexSync, returns: Returns, rows: QueueTrace | None,
+    def __init__(self, queue: QueueSetting, vq: BackingQueue, consumers: QueueConsumers, front: ExpiryAndLimits,
+                 drops: QueueDrops, expiry: QueueExpiry, index_sync: IndexSync, returns: Returns,
                  effects: list[Effect]) -> None:  # fmt: skip
         self._vq = vq
         self._consumers = consumers
@@ -63,11 +63,11 @@ class QueueOutput:
         self._expiry = expiry
         self._index_sync = index_sync
         self._returns = returns
-        self._rows = rows
+        self._rows = queue.rows
         self._effects = effects
-        self.delivered = [0, 0, 0, 0]
+        self.delivered = [*queue.before.delivered]
         """Messages by the way they went (QueueFigures)."""
-        self.acked = 0
+        self.acked = queue.before.acked
 
     # -- deliver
 

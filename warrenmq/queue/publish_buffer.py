@@ -16,14 +16,13 @@ from typing import TypeAlias
 
 from warrenmq.backing_queue.protocol import BackingQueue
 from warrenmq.errors import Blocked
-from warrenmq.log import Log
 from warrenmq.queue.effects import AskForRoom, Effect, GrantCredit, Refuse, Settle
 from warrenmq.queue.expiry_and_limits import ExpiryAndLimits
 from warrenmq.queue.index_sync import IndexSync
 from warrenmq.queue.messages import Publish, Publisher
-from warrenmq.queue.trace import QueueTrace
+from warrenmq.queue.setting import QueueSetting
 from warrenmq.queue.unconfirmed import UNANSWERED, Promises, Publication, Unconfirmed
-from warrenmq.seams.disk import UNLIMITED, Disk
+from warrenmq.seams.disk import UNLIMITED
 
 BATCH = 64
 """Messages that are taken in at once while mail keeps coming; fewer wait for the empty mailbox."""
@@ -46,15 +45,13 @@ class DiskRoom:
     _looks_saved    batches that may be taken in before the free space is asked for again
     """
 
-    def __init__(
-        self, disk: Disk, directory: str, index_sync: IndexSync, unconfirmed: Unconfirmed, log: Log
-    ) -> None:
-        self._disk = disk
-        self._directory = directory
+    def __init__(self, queue: QueueSetting, index_sync: IndexSync, unconfirmed: Unconfirmed) -> None:
+        self._disk = queue.disk
+        self._directory = queue.directory
         self._index_sync = index_sync
         self._stores = index_sync.stores
         self._unconfirmed = unconfirmed
-        self._log = log
+        self._log = queue.log
         self._refusing = False
         self._unwritten = self._looks_saved = 0
 
@@ -109,18 +106,17 @@ class PublishBuffer:
     _deferred     credit that publishers get when no store is behind any more
     """
 
-    def __init__(self, queue: str, *, durable: bool, vq: BackingQueue, front: ExpiryAndLimits,
-                 unconfirmed: Unconfirmed, room: DiskRoom, rows: QueueTrace | None, more_credit_after: int,
-                 effects: list[Effect]) -> None:  # fmt: skip
-        """Publishers get more credit for each `more_credit_after` messages that were taken in (credit_flow_default_credit)."""
-        self._queue = queue
-        self._durable_queue = durable
+    def __init__(self, queue: QueueSetting, vq: BackingQueue, front: ExpiryAndLimits, unconfirmed: Unconfirmed,
+                 room: DiskRoom, effects: list[Effect]) -> None:  # fmt: skip
+        self._queue = queue.name
+        self._durable_queue = queue.durable
         self._vq = vq
         self._front = front
         self._unconfirmed = unconfirmed
         self._room = room
-        self._rows = rows
-        self._more_credit_after = more_credit_after
+        self._rows = queue.rows
+        self._more_credit_after = queue.settings.credit_flow_default_credit[1]
+        """Messages that are taken in until their publisher gets more credit."""
         self._effects = effects
         self._behind: dict[str, int] = {}
         self._deferred: list[GrantCredit] = []

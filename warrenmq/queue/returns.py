@@ -13,12 +13,14 @@ delivered and not settled when the owner's process died did not come back: nobod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from warrenmq.message.header_changes import encoded_with_headers
 from warrenmq.message.queue_message import Fetched
 from warrenmq.message.stored import decode
 from warrenmq.queue.return_counts import ReturnCounts
+from warrenmq.queue.setting import QueueSetting
+from warrenmq.queue_index.protocol import QueueFiles
 from warrenmq.queue_index.record import HEADER_BYTES
 
 X_DELIVERY_COUNT = "x-delivery-count"
@@ -30,15 +32,13 @@ class Returns:
     counts   sequence id -> how often; empty in a queue without a limit
     """
 
-    def __init__(
-        self, limit: int | None, kept: ReturnCounts | None, live: Callable[[], Iterable[tuple[int, int]]]
-    ) -> None:
-        """`kept` has the counts of the last run, of which those of the messages in `live` hold; None: they are in memory alone."""
-        self._limit = limit
-        self._kept = kept
+    def __init__(self, queue: QueueSetting, index: QueueFiles) -> None:
+        """The counts of the last run hold for the messages that are still in the index."""
+        self._limit = queue.arguments.delivery_limit
+        self._kept = ReturnCounts(queue.disk, queue.directory) if queue.durable else None
         self.counts: dict[int, int] = {}
-        if kept is not None and limit is not None:
-            self.counts = kept.read(live())
+        if self._kept is not None and self._limit is not None:
+            self.counts = self._kept.read(index.live_runs())
 
     def set_limit(self, limit: int | None) -> None:
         """Go by another limit from now on; without one nothing is counted."""

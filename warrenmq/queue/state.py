@@ -17,19 +17,15 @@ each consumer is sent what it has room for (assert_invariant).  A confirm waits 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
 
 from pykka import ActorRef
 
 from warrenmq.backing_queue.delayed import DelayedQueue
-from warrenmq.backing_queue.parts import StoreClient
 from warrenmq.backing_queue.protocol import BackingQueue
 from warrenmq.errors import AccessRefused, Nacked
-from warrenmq.log import Log
-from warrenmq.message.queue_message import Publication as PublishedTogether
 from warrenmq.queue.arguments import QueueArguments
 from warrenmq.queue.asleep import Asleep
 from warrenmq.queue.consumers import QueueConsumers
@@ -39,7 +35,7 @@ from warrenmq.queue.due import Delays
 from warrenmq.queue.effects import CastStore, Effect, Refuse, Settle, StartTimer
 from warrenmq.queue.expiry_and_limits import ExpiryAndLimits
 from warrenmq.queue.group_commit import GroupCommit
-from warrenmq.queue.index_sync import IndexSync, StoreRoom
+from warrenmq.queue.index_sync import IndexSync
 from warrenmq.queue.messages import (
     Ack,
     Acks,
@@ -82,13 +78,10 @@ from warrenmq.queue.overflow import QueueOverflow
 from warrenmq.queue.publish_buffer import BATCH, DiskRoom, PublishBuffer
 from warrenmq.queue.queue_expiry import QueueExpiry
 from warrenmq.queue.ram_duration import RamDuration
-from warrenmq.queue.return_counts import ReturnCounts
 from warrenmq.queue.returns import Returns
-from warrenmq.queue.trace import QueueTrace
+from warrenmq.queue.setting import QueueSetting
 from warrenmq.queue.unconfirmed import Publication, Unconfirmed, are_several
-from warrenmq.queue.unsafe_acks import UnsafeAcks
-from warrenmq.seams.disk import Disk, Waiter, is_longest
-from warrenmq.settings import Settings
+from warrenmq.seams.disk import Waiter, is_longest
 from warrenmq.trace.events import DROP_DELETED, DROP_PURGED, Trigger
 
 T = TypeVar("T")
@@ -108,38 +101,6 @@ _CAST_STORE = CastStore()
 _collected = attrgetter("collected")
 
 
-@dataclass(slots=True, frozen=True)
-class QueueSetting:
-    """The fixed properties of a queue, and the objects that it is given."""
-
-    name: str
-    vhost: str
-    ref: ActorRef[Any]
-    """Identifies the queue to limiters."""
-    durable: bool
-    arguments: QueueArguments
-    settings: Settings
-    disk: Disk
-    directory: str
-    """The folder whose disk is asked for free space."""
-    stores: Mapping[str, StoreClient]
-    """The queue's ends of its message stores, by name."""
-    rooms: Sequence[StoreRoom]
-    has_dead_letter_exchange: Callable[[], bool]
-    monotonic_ns: Callable[[], int]
-    wall_ns: Callable[[], int]
-    before: QueueFigures
-    """The figures with which it fell asleep; it goes on counting from there."""
-    found_expiring: bool
-    """Messages that recovery found may have an expiry."""
-    is_up: bool
-    """True if the vhost is recovered; if not, a VhostRecovered follows."""
-    log: Log
-    delay_of: Callable[[PublishedTogether], int]
-    """The milliseconds that the header x-delay of a publication says."""
-    rows: QueueTrace | None = None
-
-
 class QueueState:
     """One queue (the state record of rabbit_amqqueue_process).
 
@@ -155,66 +116,44 @@ class QueueState:
     drops              drops messages, with dead-lettering
     expiry             the timer of x-expires
     output             delivers, acks, requeues
-    index_sync         when the index is synced, and whether the disk is full
-    unsafe_acks        the note that bodies went before their acks were safe
+    index_sync         syncs the index, and keeps the state of the disk
     ram_duration       reports to the memory monitor
     drain              Drain calls that wait
     rows               the queue's rows in the trace; None without a trace
-    _sync_began        the time at which the sync began that others do, monotonic, ns; else 0
     _since_flush_step  messages published since the last step of a journal flush
     """
 
     def __init__(self, vq: BackingQueue, queue: QueueSetting) -> None:
         """`vq` has recovered the messages on the disk."""
-        effects: list[Effect] = []
-        rows, arguments = queue.rows, queue.arguments
-        self.effects = effects
+        arguments, rows = queue.arguments, queue.rows
+        self.effects = effects = list[Effect]()
         self.vq = vq
         self.unconfirmed = Unconfirmed()
         self.group_commit = GroupCommit(syncs=queue.settings.durability == "fsync")
-        self.consumers = QueueConsumers(
-            queue.name, queue.ref, single_active=arguments.single_active_consumer,
-            in_use=f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use", rows=rows, effects=effects,
-        )  # fmt: skip
-        self.index_sync = IndexSync(queue.rooms, queue.settings, queue.log, effects, queue.monotonic_ns)
-        self.unsafe_acks = UnsafeAcks(queue.disk, queue.directory)
-        kept = ReturnCounts(queue.disk, queue.directory) if queue.durable else None
-        self._returns = returns = Returns(arguments.delivery_limit, kept, vq.index.live_runs)
-        self.drops = QueueDrops(vq, self.index_sync, queue.has_dead_letter_exchange, returns, rows, effects)
+        self.consumers = QueueConsumers(queue, effects)
+        self.index_sync = IndexSync(queue, vq.index, effects)
+        self._returns = returns = Returns(queue, vq.index)
+        self.drops = QueueDrops(queue, vq, self.index_sync, returns, effects)
         self.delays: Delays | None = None
         if isinstance(vq, DelayedQueue):
-            self.front: ExpiryAndLimits = Delays(
-                vq, self.drops, self.index_sync, queue.wall_ns, effects, delay_of=queue.delay_of, go_ahead=queue.is_up
-            )  # fmt: skip
-            self.delays = self.front
-        else:
-            self.front = ExpiryAndLimits(
-                arguments, vq, self.drops, self.index_sync, queue.wall_ns, effects, found_expiring=queue.found_expiring,
-                go_ahead=queue.is_up,
-            )  # fmt: skip
-        self.buffer = PublishBuffer(
-            queue.name, durable=queue.durable, vq=vq, front=self.front, unconfirmed=self.unconfirmed,
-            room=DiskRoom(queue.disk, queue.directory, self.index_sync, self.unconfirmed, queue.log), rows=rows,
-            more_credit_after=queue.settings.credit_flow_default_credit[1], effects=effects,
-        )  # fmt: skip
+            self.delays = Delays(queue, vq, self.drops, self.index_sync, effects)
+        self.front = self.delays or ExpiryAndLimits(queue, vq, self.drops, self.index_sync, effects)
+        room = DiskRoom(queue, self.index_sync, self.unconfirmed)
+        self.buffer = PublishBuffer(queue, vq, self.front, self.unconfirmed, room, effects)
         self.overflow = QueueOverflow.of(arguments, vq, rows, effects)
         self.expiry = QueueExpiry(arguments.expires, self.consumers, effects)
         self.output = QueueOutput(
-            vq, self.consumers, self.front, self.drops, self.expiry, self.index_sync, returns, rows, effects
+            queue, vq, self.consumers, self.front, self.drops, self.expiry, self.index_sync, returns, effects
         )
         self.ram_duration = RamDuration(vq, effects)
         self.drain = QueueDrain(self.unconfirmed, self.delays, self.index_sync, effects)
         self._stores = queue.stores
         self._store_ends = tuple(queue.stores.values())
         self._monotonic_ns = queue.monotonic_ns
-        self._disk = queue.disk
-        self._sync_began = 0
         self.rows = rows
         self._since_flush_step = 0
         self._first_seq_id = vq.next_seq_id - queue.before.published
         """The sequence id from which `figures` counts what was published."""
-        self.output.delivered = [*queue.before.delivered]
-        self.output.acked = queue.before.acked
         self._pages = vq.has_ram_duration
         """True if the memory monitor makes it page."""
 
@@ -256,7 +195,6 @@ class QueueState:
     def begin(self) -> list[int]:
         """The first call, after recovery; returns the sequence ids of messages that recovery found damaged."""
         self.expiry.renew()
-        self.index_sync.unsynced |= self.unsafe_acks.noted
         return self.drops.take_lost()
 
     # -- messages that arrive
@@ -460,17 +398,8 @@ class QueueState:
 
     def begin_sync(self, waiter: Waiter) -> bool:
         """Begin the sync of `make_safe`, which has to be called when the waiter is told; False, and nothing was begun, where there is none or that cannot be."""
-        if (trigger := self.sync_trigger) is None or self.index_sync.disk_full:
-            return False
-        began = self._monotonic_ns()
-        try:
-            files = self.vq.index.to_sync(trigger)
-        except OSError:  # `make_safe` meets it again
-            return False
-        if not files or not self._disk.begin_sync(files, waiter):
-            return False
-        self._sync_began = began
-        return True
+        trigger = self.sync_trigger
+        return trigger is not None and self.index_sync.begin(trigger, waiter)
 
     def make_safe(self) -> None:
         """The rest of an empty mailbox, once deliveries are on their way: sync the index."""
@@ -483,8 +412,7 @@ class QueueState:
                 if index.dirty_bytes >= WORTH_FLUSHING:
                     self._flush_if_empty()
         else:
-            # on a full disk removing acked bodies makes room
-            if vq.to_remove and (self.unsafe_acks.note() if index_sync.disk_full else not index.needs_sync):
+            if vq.to_remove and index_sync.lets_bodies_go():
                 vq.index_synced()
                 self.effects.append(_CAST_STORE)
             index_sync.rest()
@@ -549,24 +477,15 @@ class QueueState:
 
     def sync(self, trigger: Trigger) -> None:
         """Sync the index, and confirm what waited for it; does nothing on a full disk."""
-        index_sync = self.index_sync
-        index_sync.unsynced = index_sync.due = False
-        if index_sync.idle_timer:
-            index_sync.stop_idle()
-        began, self._sync_began = self._sync_began or self._monotonic_ns(), 0
         try:
-            written = self.vq.index.sync(trigger)
+            took = self.index_sync.sync(trigger)
         except OSError as error:
-            index_sync.failed(error)
+            self.index_sync.failed(error)
             if is_longest(error):
                 self._nack_what_waits()
             return
         complete = self.unconfirmed.index_synced()
-        took = self._monotonic_ns() - began if written is not None and written[0] else None
         self.group_commit.synced(took, sum(self.output.delivered), several=are_several(complete))
-        if index_sync.disk_full:
-            index_sync.succeeded()
-        self.unsafe_acks.safe()
         self._confirm(complete)
         if self.vq.to_remove:
             self.vq.index_synced()
@@ -585,7 +504,7 @@ class QueueState:
 
     def confirm_synced(self) -> None:
         """Confirm what waited for the sync of a clean stop."""
-        self.unsafe_acks.safe()
+        self.index_sync.unsafe_acks.safe()
         self._confirm(self.unconfirmed.index_synced())
 
     def nack_all(self, why: str) -> list[tuple[int, int]]:

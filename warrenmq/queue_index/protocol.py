@@ -60,7 +60,56 @@ class Opening:
     """Collects the damage that reads find."""
 
 
-class Index(Protocol):
+class QueueFiles(Protocol):
+    """The files of a queue's index, or of all its indexes if it has priorities: the part of them that the queue process uses."""
+
+    @property
+    def share(self) -> int:
+        """Bytes that each message of a segment may take in a file, if all are to have room in it."""
+
+    def look_at_limit(self) -> int:
+        """Look how long a file may be, for `share`."""
+
+    def live_messages(self) -> Iterator[tuple[int, int]]:
+        """Sequence id, ascending, and the low 64 bits of the message id of each message that is not acked; 0 = the files do not
+        say, as those of version 2 do not of a body that they hold.
+        """
+
+    def live_runs(self) -> Iterator[tuple[int, int]]:
+        """(first, count) of each run of consecutive sequence ids that are not acked."""
+
+    @property
+    def dirty_bytes(self) -> int:
+        """Bytes of files, or a little more, that `begin_flush` would free in an empty queue; 0 = none."""
+
+    @property
+    def needs_sync(self) -> bool:
+        """True if some action is not safe yet."""
+
+    def to_sync(self, trigger: Trigger) -> Sequence[File]:
+        """Hand what is buffered to the operating system; returns the files that a sync comes to, none if they are not all open."""
+
+    def sync(self, trigger: Trigger) -> Synced:
+        """Return when every action up to here is safe."""
+
+    @property
+    def flushing(self) -> bool:
+        """True if flush_step() has something to do."""
+
+    def flush_step(self) -> bool:
+        """Do some of the work that is left; True while there is more.  After an error it can be tried again."""
+
+    def begin_flush(self) -> None:
+        """Tidy up, at once or by flush_step()."""
+
+    def close_files(self) -> None:
+        """Close what can be opened anew when it is needed."""
+
+    def delete(self) -> None:
+        """The queue is gone: remove its directory."""
+
+
+class Index(QueueFiles, Protocol):
     """One queue's index; not thread-safe: it belongs to its queue process.
 
     publish_many, ack and ack_range never raise for a full disk: what could not be written stays in memory, and sync()
@@ -71,8 +120,6 @@ class Index(Protocol):
     """Above every sequence id ever published here."""
     segment_entry_count: int
     """Messages a segment."""
-    share: int
-    """Bytes that each message of a segment may take in a file, if all are to have room in it."""
     base: int
     """Added to sequence ids in the trace: of a queue with priorities each index counts its own from 0."""
 
@@ -80,9 +127,6 @@ class Index(Protocol):
         """Add messages with consecutive sequence ids that were not used yet; transient ones may come late, when they
         are paged out.
         """
-
-    def look_at_limit(self) -> int:
-        """Look how long a file may be, for `share`."""
 
     def ack(self, seq_ids: list[int]) -> None:
         """Ack messages; each was published and not acked before."""
@@ -113,14 +157,6 @@ class Index(Protocol):
     def next_live(self, seq_id: int) -> int:
         """`seq_id`, or where the next segment with a live message begins; `next_seq_id` if no later one has any."""
 
-    def live_messages(self) -> Iterator[tuple[int, int]]:
-        """Sequence id, ascending, and the low 64 bits of the message id of each message that is not acked; 0 = the files do not
-        say, as those of version 2 do not of a body that they hold.
-        """
-
-    def live_runs(self) -> Iterator[tuple[int, int]]:
-        """(first, count) of each run of consecutive sequence ids that are not acked."""
-
     def bounds(self) -> tuple[int, int]:
         """(low, high): every message that is not acked lies in [low, high); multiples of a segment's size."""
 
@@ -128,41 +164,14 @@ class Index(Protocol):
     def unacked(self) -> int:
         """Messages that are published and not acked."""
 
-    @property
-    def dirty_bytes(self) -> int:
-        """Bytes of files, or a little more, that `begin_flush` would free in an empty queue; 0 = none."""
-
-    @property
-    def needs_sync(self) -> bool:
-        """True if some action is not safe yet."""
-
     def flush_buffer(self, trigger: Trigger) -> None:
         """Hand what is buffered to the operating system; after an error it is still buffered."""
 
-    def to_sync(self, trigger: Trigger) -> Sequence[File]:
-        """Hand what is buffered to the operating system; returns the files that a sync comes to, none if they are not all open."""
-
     def sync(self, trigger: Trigger, *, alone: bool = True) -> Synced:
-        """Return when every action up to here is safe; the QI_SYNC row is the caller's if this is not the queue's `alone`."""
-
-    @property
-    def flushing(self) -> bool:
-        """True if flush_step() has something to do."""
-
-    def flush_step(self) -> bool:
-        """Do some of the work that is left; True while there is more.  After an error it can be tried again."""
-
-    def begin_flush(self) -> None:
-        """Tidy up, at once or by flush_step()."""
-
-    def close_files(self) -> None:
-        """Close what can be opened anew when it is needed."""
+        """See QueueFiles; the QI_SYNC row is the caller's if this is not the queue's `alone`."""
 
     def terminate(self, *, next_seq_id: int, next_deliver_seq_id: int) -> Terms:
         """Close after a clean stop: everything is synced; the terms are for the next start."""
 
     def terms(self, *, next_seq_id: int, next_deliver_seq_id: int) -> Terms:
         """The terms of a clean stop at this moment, when everything is synced."""
-
-    def delete(self) -> None:
-        """The queue is gone: remove its directory."""
