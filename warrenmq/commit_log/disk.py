@@ -32,7 +32,7 @@ from warrenmq.commit_log import log, note
 from warrenmq.commit_log.contents import FILE_NAMES, Contents, read, write_back
 from warrenmq.commit_log.log import FILE_SIZE, Batch, CommitLog, Outcome
 from warrenmq.commit_log.record import encoded, pack_writes
-from warrenmq.seams.disk import Disk, File, NoRoomToSync, Waiter, write_in_turn
+from warrenmq.seams.disk import Disk, DiskAbove, File, NoRoomToSync, Waiter, write_in_turn
 
 LARGE = 128 << 10
 """Bytes since the last sync with which a file is synced by itself: to write them twice costs a busy queue more than a second sync."""
@@ -145,7 +145,7 @@ class LoggedFile:
         self._file.close()
 
 
-class LoggedDisk:
+class LoggedDisk(DiskAbove):
     """The Disk of one data directory; files outside it are not logged.
 
     log         the commit log
@@ -154,23 +154,10 @@ class LoggedDisk:
 
     def __init__(self, disk: Disk, root: str, commit_log: CommitLog) -> None:
         """Use `open_logged`."""
-        self.open_read = disk.open_read
-        self.exists = disk.exists
-        self.is_dir = disk.is_dir
-        self.size = disk.size
-        self.listdir = disk.listdir
-        self.read = disk.read
+        super().__init__(disk)
         self.mkdir = disk.mkdir
-        self.sync_dir = disk.sync_dir
-        self.free_space = disk.free_space
-        self.room = disk.room
-        self.longest = disk.longest
-        self.descriptors = disk.descriptors
-        self.salvage = disk.salvage
-        self.pause = disk.pause
         self.write_files = write_in_turn
         self.unsynced: dict[str, LoggedFile] = {}
-        self._disk = disk
         self._root = root
         self._prefix = f"{root}/"
         self.log = commit_log

@@ -244,6 +244,26 @@ class Disk(Protocol):
         """Bytes that a file of this process may have (`ulimit -f`); a very large number without a limit."""
 
 
+class DiskAbove:
+    """A disk above another one, which does for it what is named here."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self.open_read = disk.open_read
+        self.exists = disk.exists
+        self.is_dir = disk.is_dir
+        self.size = disk.size
+        self.listdir = disk.listdir
+        self.read = disk.read
+        self.sync_dir = disk.sync_dir
+        self.free_space = disk.free_space
+        self.room = disk.room
+        self.longest = disk.longest
+        self.descriptors = disk.descriptors
+        self.salvage = disk.salvage
+        self.pause = disk.pause
+
+
 def write_in_turn(writes: Iterable[Write]) -> None:
     """`Disk.write_files`, of any disk."""
     for file, data, offset in writes:

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager
 from operator import attrgetter
 from typing import Any, NoReturn, Protocol
 
-from warrenmq.seams.disk import Disk, File, Waiter, Write
+from warrenmq.seams.disk import Disk, DiskAbove, File, Waiter, Write
 
 
 class Fence(Protocol):
@@ -82,25 +82,12 @@ class FencedFile:
             self._fence.refuse()
 
 
-class FencedDisk:
+class FencedDisk(DiskAbove):
     """A disk whose changes need the fence."""
 
     def __init__(self, disk: Disk, fence: Fence) -> None:
-        self.open_read = disk.open_read
-        self.exists = disk.exists
-        self.is_dir = disk.is_dir
-        self.size = disk.size
-        self.listdir = disk.listdir
-        self.read = disk.read
-        self.sync_dir = disk.sync_dir
+        super().__init__(disk)
         self.sync_many = disk.sync_many
-        self.free_space = disk.free_space
-        self.room = disk.room
-        self.longest = disk.longest
-        self.descriptors = disk.descriptors
-        self.salvage = disk.salvage
-        self.pause = disk.pause
-        self._disk = disk
         self._fence = fence
         self._guard = fence.guard
 
