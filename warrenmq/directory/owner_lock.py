@@ -23,7 +23,23 @@ _SHARES = "shared"
 """The fourth line of an owner that serves other processes over the directory's socket."""
 
 
-class OwnerLock:
+class _Lock:
+    """The open file that a lock belongs to."""
+
+    _fd = -1
+
+    def after_fork(self) -> None:
+        """See forks.py."""
+        self.release()
+
+    def release(self) -> None:
+        """Release the directory; may be called twice."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class OwnerLock(_Lock):
     """The lock on a directory, held until `release` or the end of the process."""
 
     def __init__(self, directory: str, *, shares: bool = False) -> None:
@@ -51,18 +67,8 @@ class OwnerLock:
             self.release()
             raise
 
-    def after_fork(self) -> None:
-        """See forks.py."""
-        self.release()
 
-    def release(self) -> None:
-        """Release the directory; may be called twice."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-
-class ReaderLock:
+class ReaderLock(_Lock):
     """Keeps owners out of a directory that is being read, and writes nothing into it; several readers may have it."""
 
     def __init__(self, directory: str) -> None:
@@ -70,7 +76,6 @@ class ReaderLock:
         try:
             self._fd = os.open(os.path.join(directory, FILE_NAME), os.O_RDONLY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
-            self._fd = -1
             return
         forks.register(self)
         try:
@@ -79,16 +84,6 @@ class ReaderLock:
             in_use = _in_use(directory, os.pread(self._fd, 4096, 0))
             self.release()
             raise in_use from None
-
-    def after_fork(self) -> None:
-        """See forks.py."""
-        self.release()
-
-    def release(self) -> None:
-        """Admit owners again; may be called twice."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
 
 
 def owner_of(directory: str) -> DirectoryInUse | None:
