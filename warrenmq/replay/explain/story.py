@@ -79,6 +79,14 @@ class Story:
             placed for placed in self.known.rows(OfId(self.scope, self.name, id_)) if self.is_before(placed)
         ]
 
+    def of_message(self, msg: int) -> list[Placed]:
+        """Earlier rows that name a message."""
+        return [placed for placed in self.known.rows(OfMessage(self.scope, msg)) if self.is_before(placed)]
+
+    def is_own(self, placed: Placed) -> bool:
+        """True for a row of the actor that the finding is about."""
+        return (placed.run, placed.row.actor) == (self.run, self.actor)
+
     def sent(self, placed: Placed) -> list[Link]:
         """The SEND of a receive."""
         run, row = placed
@@ -94,6 +102,10 @@ class Story:
         """The actor's first row of an event after `t`, or its last one before, if that is earlier than the evidence."""
         found = self.known.row(Near(self.run, actor or self.actor, int(event), t, after))
         return found if found is not None and self.is_before(found) else None
+
+
+def _by_time(placed: Placed) -> tuple[int, int]:
+    return placed.run, placed.row.t
 
 
 def event_of(placed: Placed) -> int:
@@ -144,8 +156,8 @@ def confirm_chain(story: Story, id_: int) -> Chain:
         chain += store_chain(story, msg, story.actor, why)
         reports = [
             placed
-            for placed in story.known.rows(OfMessage(story.scope, msg))
-            if event_of(placed) == Ev.ON_DISK and placed.row.actor == story.actor and story.is_before(placed)
+            for placed in story.of_message(msg)
+            if event_of(placed) == Ev.ON_DISK and placed.row.actor == story.actor
         ]
         why = "ON_DISK: the store had not reported the body safe before the CONFIRM"
         chain += links_of(reports[-1:]) or [Link(story.run, None, why)]
@@ -156,11 +168,7 @@ def store_chain(story: Story, msg: int, client: int, why: str) -> Chain:
     """The store's steps with a client's message, up to the sync that covers it; `why` is the text where there is no such
     sync.
     """
-    rows = [
-        placed
-        for placed in story.known.rows(OfMessage(story.scope, msg))
-        if story.is_before(placed) and placed.run == story.run
-    ]
+    rows = [placed for placed in story.of_message(msg) if placed.run == story.run]
     writes = [
         placed
         for placed in rows
@@ -193,10 +201,8 @@ def _covers(sync: FileSync[int], append: Append[int]) -> bool:
 def restart_chain(story: Story) -> Chain:
     """A message from its publish over the end of a queue process to the next one's recovery."""
     id_ = story.finding.about[0]
-    rows = [
-        placed for placed in story.known.rows(OfId(story.scope, story.name, id_)) if story.is_before(placed)
-    ]
-    here = [placed for placed in rows if placed.run == story.run and placed.row.actor == story.actor]
+    rows = story.of_id(id_)
+    here = [placed for placed in rows if story.is_own(placed)]
     before = rows[: len(rows) - len(here)]
     chain = [link for placed in before[:1] if event_of(placed) == Ev.PUBLISH for link in story.sent(placed)]
     first = [placed for placed in before if event_of(placed) in {Ev.PUBLISH, Ev.CONFIRM, Ev.RECOVERED}]
@@ -222,9 +228,7 @@ def queue_chain(story: Story) -> Chain:
         if others
         else [story.of_id(id_)[-6:]]
     )
-    rows = sorted(
-        {placed for life in lives for placed in life}, key=lambda placed: (placed.run, placed.row.t)
-    )
+    rows = sorted({placed for life in lives for placed in life}, key=_by_time)
     sends = [link for placed in rows[:1] if event_of(placed) == Ev.PUBLISH for link in story.sent(placed)]
     if not rows and not others:
         return [Link(story.run, None, f"PUBLISH or RECOVERED of {id_}: it is not in the queue")]
@@ -236,29 +240,18 @@ _COUNTS = frozenset({Ev.STORE_WRITE, Ev.STORE_REMOVE, Ev.REF_RECOVERED, Ev.REF_D
 
 def count_chain(story: Story) -> Chain:
     msg = story.finding.about[0]
-    rows = [placed for placed in story.known.rows(OfMessage(story.scope, msg)) if story.is_before(placed)]
-    counts = [
-        placed
-        for placed in rows
-        if event_of(placed) in _COUNTS and placed.row.actor == story.actor and placed.run == story.run
-    ]
+    rows = story.of_message(msg)
+    counts = [placed for placed in rows if event_of(placed) in _COUNTS and story.is_own(placed)]
     published = [placed for placed in rows if event_of(placed) == Ev.PUBLISH]
-    return links_of(sorted([*published[-2:], *counts[-6:]], key=lambda placed: (placed.run, placed.row.t)))
+    return links_of(sorted([*published[-2:], *counts[-6:]], key=_by_time))
 
 
 def settle_chain(story: Story) -> Chain:
     """The last delivery of the message, what followed, and when its consumer was added."""
     id_ = story.finding.about[0]
-    life = [
-        placed
-        for placed in story.known.rows(OfId(story.scope, story.name, id_))
-        if placed.run == story.run and placed.row.actor == story.actor
-    ]
+    life = [placed for placed in story.of_id(id_) if story.is_own(placed)]
     added = story.near(Ev.CONSUMER_ADDED, story.last.t, after=False)
-    rows = [
-        *([added] if added is not None else []),
-        *[placed for placed in life if story.is_before(placed)][-4:],
-    ]
+    rows = [*([added] if added is not None else []), *life[-4:]]
     missing = []
     if story.event == Ev.CONSUMER_GONE:
         missing = [Link(story.run, None, f"REQUEUE of {id_}: its consumer is gone")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from itertools import groupby
-from typing import TextIO
 
 from warrenmq.replay.drive.incidents import incidents_line
 from warrenmq.replay.drive.machines import Finding
@@ -26,10 +25,9 @@ PERCENTILES = ("p50", "p99")
 """The percentiles of delays that are printed."""
 
 
-def print_summary(replayed: Replayed, out: TextIO | None = None) -> None:
+def print_summary(replayed: Replayed) -> None:
     """Print the table of invariants, the first findings, the verdict."""
-    for line in summary_lines(replayed):
-        print(line, file=out or sys.stdout)
+    sys.stdout.writelines(f"{line}\n" for line in summary_lines(replayed))
 
 
 def summary_lines(replayed: Replayed) -> list[str]:

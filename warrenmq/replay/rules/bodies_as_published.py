@@ -25,7 +25,6 @@ from typing import Any, ClassVar, NamedTuple
 from warrenmq.replay.drive.columns import Ints, Rows, expand, look_up, np
 from warrenmq.replay.drive.machines import EXERCISED, Figures, Finding, Key, Machine, Outcome
 from warrenmq.replay.drive.trace_context import TraceContext
-from warrenmq.replay.explain.evidence import OfMessage
 from warrenmq.replay.explain.story import Chain, Story, event_of, links_of
 from warrenmq.replay.rules.rule import Exercised, Rule
 from warrenmq.trace.catalog import Chunk
@@ -287,8 +286,7 @@ def _both(story: Story) -> Chain:
     """Everything that befell the first of the messages; of a store, where it was published, written and read."""
     (about, *of_a_store) = story.finding.about
     if of_a_store:
-        known = story.known.rows(OfMessage(story.scope, about))
-        rows = [each for each in known if event_of(each) in _OF_STORES and story.is_before(each)]
+        rows = [each for each in story.of_message(about) if event_of(each) in _OF_STORES]
     else:
         rows = story.of_id(about)
     return links_of([*rows, *story.evidence])

@@ -27,7 +27,6 @@ from warrenmq.replay.drive.columns import Bools, Ints, Rows, Unit, np, parts_of
 from warrenmq.replay.drive.machines import EXERCISED, Finding, Key, Machine, Outcome, message_name
 from warrenmq.replay.drive.precheck import OpenRows, Precheck, joined
 from warrenmq.replay.drive.trace_context import TraceContext
-from warrenmq.replay.explain.evidence import OfMessage
 from warrenmq.replay.explain.story import Chain, Link, Story, event_of, links_of
 from warrenmq.replay.rules.passes.files import store_of_collector
 from warrenmq.replay.rules.passes.message_life import SHIFT
@@ -184,10 +183,9 @@ def _places_of(story: Story) -> Chain:
     places = {Ev.APPEND, Ev.REF_RECOVERED, Ev.GC_MOVE, Ev.COMPACT_MOVE, Ev.STORE_REMOVE}
     rows = [
         placed
-        for placed in story.known.rows(OfMessage(story.scope, story.finding.about[0]))
-        if event_of(placed) in places and placed[0] == story.run
+        for placed in story.of_message(story.finding.about[0])
+        if event_of(placed) in places and placed.run == story.run
     ]
-    rows = [placed for placed in rows if story.is_before(placed)]
     return links_of(rows[-4:]) or [Link(story.run, None, "APPEND: no store had a record of this message")]
 
 
