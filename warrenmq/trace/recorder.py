@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 from warrenmq import forks
 from warrenmq.trace.block import ROW, encode_meta, encode_rows
@@ -31,6 +31,8 @@ from warrenmq.trace.schema import COLUMNS
 from warrenmq.trace.segment import SEGMENT_SUFFIX, Segment, encode_header
 from warrenmq.trace.sink import DirectorySink, MemorySink, Sink
 from warrenmq.trace.slab import EMPTY_CHUNK, SIZES, SLAB_FORMAT, SLAB_SUFFIX, Slabs
+
+T = TypeVar("T")
 
 SEGMENT_BYTES = 16 << 20
 """A segment file that has reached this is finished: one row of Spark's `binaryFile`."""
@@ -118,37 +120,27 @@ class Recorder:
 
     def kind(self, message_class: type) -> int:
         """The number of a message class, for SEND and RECV rows; 0 if 255 others have one already."""
-        known = self._kinds.get(message_class)
-        if known is not None:
-            return known
-        with self._lock:
-            known = self._kinds.get(message_class)
-            if known is None:
-                known = len(self._kinds) + 1
-                if known > _MAX_KINDS:
-                    return 0
-                name = message_class.__qualname__
-                self._header["kinds"][known] = name
-                self._meta({"kind": [known, name]})
-                self._kinds[message_class] = known
-        return known
+        return self._kinds.get(message_class) or self._number(
+            "kind", self._kinds, message_class, message_class.__qualname__, _MAX_KINDS
+        )
 
     def text(self, text: str, most: int = TEXTS) -> int:
         """The number of a text, for columns that hold a name; 0 if it is new and `most` others have a number already."""
-        known = self._texts.get(text)
-        if known is not None:
+        if known := self._texts.get(text):
             return known
+        shown = text.encode(errors="replace").decode()  # msgpack refuses half of a surrogate pair
+        return self._number("text", self._texts, text, shown, most)
+
+    def _number(self, what: str, numbers: dict[T, int], key: T, shown: str, most: int) -> int:
+        """The next number for a key that had none before the lock was taken."""
         with self._lock:
-            known = self._texts.get(text)
-            if known is None:
-                known = len(self._texts) + 1
-                if known > most:
-                    return 0
-                shown = text.encode(errors="replace").decode()  # msgpack refuses half of a surrogate pair
-                self._header["texts"][known] = shown
-                self._meta({"text": [known, shown]})
-                self._texts[text] = known
-        return known
+            number = numbers.get(key, 0)
+            if not number and len(numbers) < most:
+                number = len(numbers) + 1
+                self._header[f"{what}s"][number] = shown
+                self._meta({what: [number, shown]})
+                numbers[key] = number
+        return number
 
     def close(self) -> None:
         """Write what the slabs still hold and the footer: a clean end of the trace."""
@@ -320,7 +312,7 @@ class ActorTrace:
 
     def write_unsigned(self, at: int, pack_into: Callable[..., None], row: tuple[int, ...]) -> None:
         """Write a row with unsigned 64-bit numbers, which are stored as the same bits; for writers.py."""
-        row = tuple(map(_signed, row))
+        row = tuple(((value + _SIGN) & _MASK) - _SIGN for value in row)
         pack_into(self.slab, at, *row, row_check(row))
 
     def now(self) -> int:
@@ -358,7 +350,3 @@ class ActorTrace:
             self._since = self.last_t
             self.end = len(self.slab)
         self.at = 0
-
-
-def _signed(value: int) -> int:
-    return ((value + _SIGN) & _MASK) - _SIGN
