@@ -1,6 +1,7 @@
 """Durable actors: each message is handled, its effects happen together, and nothing is lost with the actor or the process."""
 
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -75,6 +76,16 @@ def _stopped():
 
 def started(broker, actor=Adder):
     return broker.runtime.start(actor, broker)
+
+
+def started_and_idle(broker, actor):
+    """An actor that has handled and acked all that it was told."""
+    running = started(broker, actor)
+    settled(
+        broker,
+        lambda: not broker.queue(actor.__name__).info().ready + broker.queue(actor.__name__).info().unacked,
+    )
+    return running
 
 
 def total(broker):
@@ -216,6 +227,76 @@ def test_an_incarnation_that_lost_its_address_acks_nothing(broker):
     assert Slow.seen == ["one", "one", "two"]
     settled(broker, lambda: broker.queue("Slow").info().unacked == 0)  # the ack follows the answer
     broker.runtime.stop_actor(first)
+
+
+class Sum(warrenmq.DurableActor):
+    """Adds numbers to its state; any other message is what the state becomes."""
+
+    retries = {"max_attempts": 1}
+
+    def initial_state(self):
+        return {"total": 0}
+
+    def on_receive(self, message):
+        if isinstance(message, int):
+            self.state["total"] += message
+        elif message != "total":
+            self.state = message
+        return self.state and self.state["total"]
+
+
+def test_ids_are_kept_of_messages_that_undid_each_other(broker):
+    """Their state is what it was; but a crash may leave the ack of one on the disk and not that of the other."""
+    ref = Sum.ref(broker)
+    ref.tell(0, message_id="first").result(LIMIT)
+    broker.runtime.stop_actor(started_and_idle(broker, Sum))
+    ref.tell(1, message_id="more")
+    ref.tell(-1, message_id="less").result(LIMIT)
+    broker.runtime.stop_actor(started_and_idle(broker, Sum))
+    ref.tell(-1, message_id="less").result(LIMIT)
+    started(broker, Sum)
+    assert ref.ask("total", timeout=LIMIT) == 0
+
+
+def test_an_incarnation_that_is_about_to_write_its_state_writes_it_before_its_successor_reads_it(
+    broker, monkeypatch
+):
+    writes, write_now, original = threading.Event(), threading.Event(), Snapshot.write
+
+    def write(snapshot, state):
+        if not writes.is_set():
+            writes.set()
+            write_now.wait(LIMIT)
+        original(snapshot, state)
+
+    monkeypatch.setattr(Snapshot, "write", write)
+    ref = Sum.ref(broker)
+    ref.tell(1)
+    running = [started(broker, Sum)]
+    assert writes.wait(LIMIT)
+    successor = threading.Thread(target=lambda: running.append(started(broker, Sum)))
+    successor.start()
+    ref.tell(10).result(LIMIT)
+    for _ in range(2):  # a successor that does not wait has written its own state before the second answer
+        with suppress(pykka.Timeout):
+            ref.ask("total", timeout=0.5)
+    write_now.set()
+    successor.join(LIMIT)
+    assert ref.ask("total", timeout=LIMIT) == 11
+    for each in running:
+        broker.runtime.stop_actor(each)
+    started(broker, Sum)
+    assert ref.ask("total", timeout=LIMIT) == 11
+
+
+def test_a_state_does_not_become_none(broker):
+    """None is an actor without a state, of which no snapshot is written: the one before would come back."""
+    started(broker, Sum)
+    ref = Sum.ref(broker)
+    assert ref.ask(7, timeout=LIMIT) == 7
+    with pytest.raises(AskFailed, match="cannot become None"):
+        ref.ask(None, timeout=LIMIT)
+    assert ref.ask("total", timeout=LIMIT) == 7
 
 
 def test_an_ask_that_nobody_answers_times_out(broker):

@@ -75,16 +75,19 @@ class _Ownership:
         self.consumer: Consumer | None = None
         self.unsettled: list[Delivery] = []
         self.is_over = False
+        self.settling = Lock()
+        """Held from the look at `is_over` to the last ack, so that a successor reads the snapshot before all of it or behind it."""
 
     def end(self) -> None:
         """Requeue unsettled deliveries; from now on this incarnation writes and acks nothing."""
-        self.is_over = True
-        if self.consumer is not None:
-            self.consumer.cancel()
-        for delivery in self.unsettled:
-            with suppress(Error):
-                delivery.nack()
-        self.unsettled = []
+        with self.settling:
+            self.is_over = True
+            if self.consumer is not None:
+                self.consumer.cancel()
+            for delivery in self.unsettled:
+                with suppress(Error):
+                    delivery.nack()
+            self.unsettled = []
 
 
 _owners: WeakKeyDictionary[Broker, dict[str, _Ownership]] = WeakKeyDictionary()
@@ -148,6 +151,10 @@ class DurableActor(ThreadingActor):
         super().__init__()
         self.broker = broker
         self.state = None
+        self._packed: bytes | None = None
+        """The state behind the last message that was handled; None if the actor has none."""
+        self._changed = False
+        """A message has changed the state since the snapshot; it may be what it was all the same, when another changed it back."""
         self._own = self._name()
         self._codec = self._own_codec()
         self._states = Codec("msgpack", ())
@@ -196,6 +203,7 @@ class DurableActor(ThreadingActor):
             else:
                 self.state = self._unpacked(self._snapshot.state)
             self._packed = self._pack()
+            self._changed = self._packed != self._snapshot.state
             owners[address] = self._ownership
             channel = _NotifyingQueue(self._notify)
             self._ownership.consumer = Consumer(
@@ -234,14 +242,16 @@ class DurableActor(ThreadingActor):
             return
         ownership.unsettled = batch
         handled = [delivery for delivery in batch if self._handle(delivery)]
-        if ownership.is_over:
-            return
-        if self._packed is not None and self._packed != self._snapshot.state:
-            self._snapshot.write(self._packed)
-        for delivery in handled:
-            with suppress(BrokerClosed):
-                delivery.ack()
-        ownership.unsettled = []
+        with ownership.settling:
+            if ownership.is_over:
+                return
+            if self._packed is not None and self._changed:
+                self._snapshot.write(self._packed)
+                self._changed = False
+            for delivery in handled:
+                with suppress(BrokerClosed):
+                    delivery.ack()
+            ownership.unsettled = []
         self._notify()
 
     def _notify(self) -> None:
@@ -279,6 +289,7 @@ class DurableActor(ThreadingActor):
             return False
         finally:
             handling.reset(token)
+        self._changed |= packed != self._packed
         self._packed = packed
         if packed is not None and message_id is not None:
             self._snapshot.add([message_id])
@@ -316,6 +327,10 @@ class DurableActor(ThreadingActor):
 
     def _pack(self) -> bytes | None:
         if self.state is None:
+            if self._packed is not None:
+                raise ArgumentTypeError(
+                    "a state that was there cannot become None; put an empty one in its place"
+                )
             return None
         return self._states.state_bytes(self.state, typed=self.state_type is not Any)
 
