@@ -12,7 +12,7 @@ import pytest
 from warrenmq.commit_log import disk as logged_disk
 from warrenmq.commit_log.contents import FILE_NAMES, read
 from warrenmq.commit_log.disk import LARGE, LoggedDisk, open_logged, remove_log, replay
-from warrenmq.seams.disk import NoRoomToSync, lack_of
+from warrenmq.seams.disk import NoRoomToSync, is_full, lack_of
 from warrenmq.testing import SimulatedDisk
 
 ROOT = "/data"
@@ -145,7 +145,8 @@ def test_who_comes_while_a_sync_is_on_its_way_shares_the_next_one():
     assert [raw.read(f"{ROOT}/Q/{number}.qs") for number in range(9)] == [b"%d" % n for n in range(9)]
 
 
-def test_all_who_share_a_sync_that_fails_hear_of_it():
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_all_who_share_a_sync_that_fails_hear_of_it(code):
     raw = Gate()
     raw.mkdir(f"{ROOT}/Q")
     raw.let.release()
@@ -159,7 +160,7 @@ def test_all_who_share_a_sync_that_fails_hear_of_it():
         try:
             file.datasync()
         except OSError as error:
-            failed.append(error.errno)
+            failed.append(error)
 
     first = in_thread(lambda: sync(files[0]))
     raw.waits.acquire()
@@ -170,12 +171,12 @@ def test_all_who_share_a_sync_that_fails_hear_of_it():
     raw.let.release()
     first.join()
     raw.waits.acquire()
-    raw.fail_next("pwrite", "warrenmq.log.0", errno.EIO)
-    raw.fail_next("datasync", "warrenmq.log.0", errno.EIO)
+    raw.fail_next("datasync", "warrenmq.log.0", code)
     raw.let.release()
     for each in others:
         each.join()
-    assert failed == [errno.EIO, errno.EIO]
+    assert [(error.errno, error.filename) for error in failed] == [(code, f"{ROOT}/warrenmq.log.0")] * 2
+    assert not any(map(is_full, failed)), "a sync that found no room has failed for good"
 
 
 def test_after_a_sync_that_failed_the_log_begins_anew():

@@ -27,6 +27,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
+from copy import copy
 from enum import Enum, auto
 from functools import partial
 from itertools import chain
@@ -256,7 +257,7 @@ class CommitLog:
             if isinstance(batch.outcome, Outcome):
                 return batch.outcome
             if batch.outcome is not None:
-                raise OSError(*batch.outcome.args) from batch.outcome
+                raise copy(batch.outcome) from batch.outcome
             # the leader was killed on the way: write the batch again, whatever reached the log
             with self._tables:
                 if self._collecting is batch:
