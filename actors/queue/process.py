@@ -423,6 +423,7 @@ class QueueProcess(Server):
 
     def terminate(self, reason: Any) -> None:
         """A clean stop leaves everything on disk, with terms that say so; anything else leaves the files to recovery."""
+        self.spec.damage.ended(reason)
         if reason != "shutdown":
             return
         lack = self._state.index_sync.lack_now

@@ -25,6 +25,7 @@ from warrenmq.backing_queue.protocol import BackingQueue
 from warrenmq.backing_queue.read_ahead import ReadAheadQueue
 from warrenmq.backing_queue.variable_queue import VariableQueue
 from warrenmq.directory.damage_log import DamageLog
+from warrenmq.directory.layout import check_parent
 from warrenmq.log import Log
 from warrenmq.queue.arguments import QueueArguments
 from warrenmq.queue.asleep import Asleep
@@ -107,6 +108,7 @@ def recover(
     stops: list[LastStop | None] = []
     holds: list[bytes] = []
     for directory in spec.directories:
+        check_parent(disk, directory)
         if spec.durable:
             stop = spec.last_stop(directory)
             stops.append(stop)

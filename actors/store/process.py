@@ -39,6 +39,7 @@ from warrenmq.actors.store.messages import (
     Writes,
 )
 from warrenmq.directory.damage_log import DamageLog
+from warrenmq.directory.layout import check_parent
 from warrenmq.log import Log
 from warrenmq.message_store.damage import StoreDamage
 from warrenmq.message_store.dump import save
@@ -115,6 +116,7 @@ class MsgStore(Server):
         self._directory = directory
         self._keeps = refs is not None
         self._settings = settings
+        check_parent(self._disk, directory)
         if refs is None:
             recovered = wipe(self._disk, directory)
         else:
@@ -307,6 +309,7 @@ class MsgStore(Server):
 
     def terminate(self, reason: Any) -> None:
         """Save the tables after a clean stop, so that the next start need not read the files; after a crash it must."""
+        self._damage.ended(reason)
         try:
             timeout = max(self._settings.msg_store_shutdown_timeout / 1000 - GC_STOP_MARGIN, 5.0)
             if not self.runtime.stop_actor(self._gc, timeout=timeout):

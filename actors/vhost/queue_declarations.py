@@ -32,7 +32,7 @@ from warrenmq.actors.vhost.vhost import Vhost, queue_name
 from warrenmq.directory.definition_frames import check_storable
 from warrenmq.directory.definitions import QueueRecord
 from warrenmq.directory.recovery_terms import restore_terms, stored_terms
-from warrenmq.errors import ArgumentValueError, Blocked, PreconditionFailed, ResourceError
+from warrenmq.errors import ArgumentValueError, Blocked, CorruptFile, PreconditionFailed, ResourceError
 from warrenmq.log import Log
 from warrenmq.queue.arguments import QueueArguments, as_classic
 from warrenmq.queue.asleep import NEVER_USED
@@ -44,6 +44,7 @@ from warrenmq.runtime.shortage import shortage
 from warrenmq.seams.disk import Disk, is_full, lack_of
 from warrenmq.supervisors import start_child, stop_child
 from warrenmq.vhost.queue_folders import keep_definition
+from warrenmq.vhost.unknown_folders import FOLDER_GONE
 
 log = Log("warrenmq.vhost")
 
@@ -208,9 +209,12 @@ class QueueDeclarations:
             runtime.retire(queue_name(name))  # no restart
             self.make_room()
             terms: dict[str, bytes] = {}
+            is_gone = False
             try:
                 if record.durable:
-                    terms = stored_terms(self._disk, vhost.folders(record))
+                    folders = vhost.folders(record)
+                    terms = stored_terms(self._disk, folders)
+                    is_gone = asleep.counts.ready > 0 and not all(map(self._disk.is_dir, folders))
                 self._start(record)
             except (OSError, ResourceError) as error:
                 restore_terms(self._disk, terms)  # it sleeps on, and did not crash
@@ -218,6 +222,8 @@ class QueueDeclarations:
                     raise
                 msg = f"queue {name!r} cannot be opened ({error}); see to the disk, and try again"
                 raise ResourceError(msg) from error
+            if is_gone:
+                vhost.damage.add([CorruptFile(vhost.directory.definitions, 0, FOLDER_GONE.format(name))])
             if vhost.asleep[name] is asleep:  # else it sleeps again
                 del vhost.asleep[name]  # last: who does not find it here finds its process
 

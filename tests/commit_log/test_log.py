@@ -12,7 +12,7 @@ import pytest
 from warrenmq.commit_log import disk as logged_disk
 from warrenmq.commit_log.contents import FILE_NAMES, read
 from warrenmq.commit_log.disk import LARGE, LoggedDisk, open_logged, remove_log, replay
-from warrenmq.seams.disk import NoRoomToSync, is_full, lack_of
+from warrenmq.seams.disk import FileDeleted, NoRoomToSync, is_full, lack_of
 from warrenmq.testing import SimulatedDisk
 
 ROOT = "/data"
@@ -334,6 +334,62 @@ def test_a_deleted_file_that_comes_back_has_its_bytes(monkeypatch):
             assert raw.read(f"{ROOT}/Q/0.qs") == b"bytes of its own"
             came_back += 1
     assert came_back
+
+
+def test_a_file_that_somebody_else_deleted_is_not_synced_and_the_log_goes_on():
+    raw = new_disk()
+    disk = begin(raw)
+    bodies, entries = new_file(disk, "0.qs"), new_file(disk, "0.qi")
+    for is_deleted in (False, True):
+        for data in (b"small", bytes(2 * LARGE)):
+            for file in (bodies, entries):
+                file.append(data)
+            with pytest.raises(FileDeleted, match=r"0\.qi") if is_deleted else contextlib.nullcontext():
+                disk.sync_files([bodies, entries])
+        raw.unlink(entries.path)
+    other = new_file(disk, "1.qi")
+    other.append(b"of another queue")
+    other.datasync()
+    raw.power_cut()
+    assert not replay(raw, ROOT).damage
+    assert raw.read(other.path) == b"of another queue"
+
+
+def test_a_log_file_that_somebody_else_deleted_takes_no_commit():
+    raw = new_disk()
+    disk = begin(raw)
+    file = new_file(disk, "0.qi")
+    file.append(b"one")
+    file.datasync()
+    for name in FILE_NAMES:
+        raw.unlink(f"{ROOT}/{name}")
+    for _ in range(3):
+        file.append(b"two")
+        with pytest.raises(FileDeleted, match=r"warrenmq\.log"):
+            file.datasync()
+
+
+def test_a_file_that_its_actor_deletes_while_the_log_syncs_it_does_not_end_the_log():
+    raw = new_disk()
+    disk = begin(raw)
+    file = new_file(disk, "0.qi")
+    file.append(b"one")
+    file.datasync()
+
+    def before_op(op: str, path: str) -> None:
+        if op == "datasync" and path.endswith("0.qi"):
+            raw.before_op = None
+            disk.unlink(path)
+
+    raw.before_op = before_op
+    disk.log._sync_file("Q/0.qi")
+    other = new_file(disk, "1.qi")
+    other.append(b"two")
+    other.datasync()
+    raw.power_cut()
+    assert not replay(raw, ROOT).damage
+    assert raw.read(f"{ROOT}/Q/1.qi") == b"two"
+    assert not raw.exists(f"{ROOT}/Q/0.qi")
 
 
 def test_a_removed_folder_leaves_nothing_to_sync_and_its_files_can_be_made_again():

@@ -18,7 +18,7 @@ import warrenmq
 from warrenmq.errors import Fenced
 from warrenmq.runtime import Fence
 from warrenmq.seams import disk as disk_seam
-from warrenmq.seams.disk import Disk, RealDisk, SyncFailed, is_full
+from warrenmq.seams.disk import Disk, FileDeleted, RealDisk, SyncFailed, is_full, lack_of
 from warrenmq.seams.fenced_disk import FencedDisk
 from warrenmq.testing import PowerCut, SimulatedDisk
 
@@ -104,6 +104,30 @@ def test_an_open_file_is_read_after_its_name_is_gone(disk: Disk, folder: str) ->
     disk.replace(f"{folder}/f", b"new")
     assert reader.pread(3, 0) == b"old"
     reader.close()
+
+
+def test_a_file_that_has_lost_its_name_cannot_be_synced(disk: Disk, folder: str) -> None:
+    file = disk.open(f"{folder}/f", create=True)
+    file.append(b"one")
+    disk.rename(f"{folder}/f", f"{folder}/g")
+    file.datasync()
+    file.check_name()
+    disk.unlink(f"{folder}/g")
+    file.append(b"two")
+    for sync in (file.datasync, file.check_name, lambda: disk.sync_files([file])):
+        with pytest.raises(FileDeleted, match=r"deleted while the broker had it open.*/f'") as refused:
+            sync()
+        assert not is_full(refused.value)
+        assert lack_of(refused.value) is None
+    disk.replace(f"{folder}/g", b"another")
+    with pytest.raises(FileDeleted):
+        file.datasync()
+    other = disk.open(f"{folder}/g")
+    disk.replace(f"{folder}/g", b"renamed over it")
+    with pytest.raises(FileDeleted):
+        other.datasync()
+    for each in (file, other):
+        each.close()
 
 
 def test_a_cut_fence_refuses_every_change_and_allows_reading(disk: Disk, folder: str) -> None:

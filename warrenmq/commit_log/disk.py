@@ -32,7 +32,7 @@ from warrenmq.commit_log import log, note
 from warrenmq.commit_log.contents import FILE_NAMES, Contents, read, write_back
 from warrenmq.commit_log.log import FILE_SIZE, Batch, CommitLog, Outcome
 from warrenmq.commit_log.record import encoded, pack_writes
-from warrenmq.seams.disk import Disk, DiskAbove, File, NoRoomToSync, Waiter, write_in_turn
+from warrenmq.seams.disk import Disk, DiskAbove, File, FileDeleted, NoRoomToSync, Waiter, write_in_turn
 
 LARGE = 128 << 10
 """Bytes since the last sync with which a file is synced by itself: to write them twice costs a busy queue more than a second sync."""
@@ -44,7 +44,7 @@ class LoggedFile:
     """A file that keeps the writes since its last sync."""
 
     __slots__ = (
-        "__weakref__", "_begun", "_disk", "_doubtful", "_end", "_file", "alone", "high", "logged", "low", "packed", "path", "pending",
+        "__weakref__", "_begun", "_disk", "_doubtful", "_end", "_file", "alone", "check_name", "high", "logged", "low", "packed", "path", "pending",
         "pread", "relative", "size", "submitted", "written",
     )  # fmt: skip
 
@@ -52,6 +52,7 @@ class LoggedFile:
         self.path = path
         self.pread = file.pread
         self.size = file.size
+        self.check_name = file.check_name
         self._disk = disk
         self._file = file
         self.name(relative)
@@ -228,6 +229,7 @@ class LoggedDisk(DiskAbove):
             elif not file.pending or not file.logged or file.alone:
                 alone.append(file)
             elif file.submitted is not None and file.submitted.outcome is Outcome.COMMITTED:
+                file.check_name()
                 file.synced()
             else:
                 together.append(file)
@@ -238,6 +240,8 @@ class LoggedDisk(DiskAbove):
             forgets += self._sync_alone(together)
             if forgets:
                 self._forget(forgets)
+        for each in together:  # the others' own syncs have looked
+            each.check_name()
         for each in (*together, *alone):
             each.synced()
 
@@ -300,6 +304,8 @@ class LoggedDisk(DiskAbove):
         """Sync these files by themselves; the log is told of a failure."""
         try:
             yield
+        except FileDeleted:  # a replay writes nothing to it, nor does the log answer for it
+            raise
         except OSError as error:
             self.log.cannot_sync(error, names)
             raise

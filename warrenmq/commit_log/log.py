@@ -40,7 +40,16 @@ from warrenmq.commit_log import note
 from warrenmq.commit_log.contents import FILE_NAMES, Contents
 from warrenmq.commit_log.record import CLEAN, encoded, pack, pack_forget, room_for
 from warrenmq.seams.blocking import THIS_THREAD
-from warrenmq.seams.disk import SECTOR, Disk, File, SyncFailed, Waiter, is_full, is_short_of_descriptors
+from warrenmq.seams.disk import (
+    SECTOR,
+    Disk,
+    File,
+    FileDeleted,
+    SyncFailed,
+    Waiter,
+    is_full,
+    is_short_of_descriptors,
+)
 
 
 class Lock(AbstractContextManager[Any], Protocol):
@@ -500,7 +509,7 @@ class CommitLog:
         try:
             try:
                 self._opened(path, lambda file: file.datasync())
-            except FileNotFoundError:
+            except (FileNotFoundError, FileDeleted):
                 folder = dirname(f"{self._root}/{path}")
                 while not self._disk.is_dir(folder):
                     folder = dirname(folder)

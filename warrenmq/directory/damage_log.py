@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from warrenmq.errors import CorruptFile
 from warrenmq.log import Log
+from warrenmq.seams.disk import FileDeleted
 
 MOST = 1_000
 """Places that are remembered and logged; a directory that is full of damage says nothing new with the next one."""
@@ -29,3 +30,8 @@ class DamageLog:
                 continue
             self.places.append(each)
             self._log.warning("damage was found", file=each.path, offset=each.offset, reason=each.reason)
+
+    def ended(self, reason: object) -> None:
+        """Remember a file that was deleted, if a process that had it open ended for that reason."""
+        if isinstance(reason, FileDeleted):
+            self.add([CorruptFile(reason.filename, 0, str(reason.strerror))])

@@ -28,6 +28,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
+from posixpath import dirname
 
 from warrenmq.commit_log.contents import FILE_NAMES, Contents
 from warrenmq.commit_log.disk import LoggedDisk, open_logged, remove_log
@@ -93,6 +94,15 @@ def queue_folder_of_3_6(vhost: str, queue: str | bytes, priority: int | None = N
         b"\x83h\x04d\x00\x08resourcem%bd\x00\x05queuem%b"
         % (len(host).to_bytes(4, "big") + host, len(name).to_bytes(4, "big") + name)
     )
+
+
+def check_parent(disk: Disk, path: str) -> None:
+    """Raise FileNotFoundError if the folder is gone in which a queue or store is to have its own."""
+    parent = dirname(path)
+    # made anew it would be another directory, beside that of the open files
+    if not disk.is_dir(parent):
+        disk.listdir(parent)  # raises what else there may be: that it cannot be entered
+        raise FileNotFoundError(errno.ENOENT, "the data directory was moved or deleted", parent)
 
 
 def _queue_name(queue: str | bytes, priority: int | None) -> bytes:
@@ -312,11 +322,7 @@ class VhostDirectory:
             text = b"VHOST: %b\nQUEUE: %b\n%b" % (self.name.encode(), queue, index)
             path = f"{folder}/{QUEUE_NAME}"
             if not disk.exists(path):
-                # made anew it would be another directory, beside that of the open files
-                if not disk.is_dir(self.queues):
-                    raise FileNotFoundError(
-                        errno.ENOENT, "the data directory was moved or deleted", self.queues
-                    )
+                check_parent(disk, folder)
                 disk.mkdir(folder)
                 disk.sync_dir(self.queues)  # it may be there since a crash, and not synced
                 disk.replace(path, text)

@@ -69,8 +69,19 @@ class SyncFailed(OSError):
     """A sync of a file failed, whatever for: the system may have dropped what it should have saved, and the next sync does not tell."""
 
 
+class FileDeleted(SyncFailed):
+    """A file has no name any more, so what was written to it is lost with the last descriptor of it."""
+
+
 class ReadFailed(OSError):
     """Bytes of a file could not be read for now; nothing was changed."""
+
+
+def deleted(path: str) -> FileDeleted:
+    """The error of a file that was deleted while it is open."""
+    return FileDeleted(
+        errno.ENOENT, "deleted while the broker had it open, with what was written to it", path
+    )
 
 
 FULL = "the disk is full"
@@ -146,7 +157,13 @@ class File(Protocol):
         """Bytes in the file now."""
 
     def datasync(self) -> None:
-        """Return when everything written survives a power cut.  After an error nothing may be assumed."""
+        """Return when everything written survives a power cut.  After an error nothing may be assumed.
+
+        FileDeleted of a file that has no name any more, whatever its sync did.
+        """
+
+    def check_name(self) -> None:
+        """Raise FileDeleted if the file has no name any more."""
 
     def begin_sync(self) -> None:
         """Start writing back to the disk while another file is synced.  Promises nothing: a datasync has to follow."""
@@ -283,6 +300,11 @@ def _sync(sync: Callable[[int], object], fd: int, path: str) -> None:
         raise SyncFailed(error.errno, error.strerror, path) from error
 
 
+def _check_name(fd: int, path: str) -> None:
+    if not os.fstat(fd).st_nlink:
+        raise deleted(path)
+
+
 def _fsync(fd: int) -> None:
     """os.fsync, of a file or folder; that of a folder fails with EINVAL on a file system that has none, which keeps its entries in its own way."""
     try:
@@ -368,6 +390,10 @@ class RealFile:
             SYNCS.total += 1
             with THIS_THREAD.blocking:
                 _sync(_datasync, self._fd, self.path)
+        self.check_name()
+
+    def check_name(self) -> None:
+        _check_name(self._fd, self.path)
 
     def begin_sync(self) -> None:
         if self._durable and _sync_file_range is not None:
@@ -496,17 +522,18 @@ class RealDisk:
             os.close(fd)
 
     def sync_files(self, files: Sequence[File]) -> None:
-        if not self._durable:
-            return
         descriptors = [*map(_descriptor, files)]
-        SYNCS.total += len(descriptors)
-        if _sync_file_range is not None:
-            # pages of the others travel with the first one's: a confirm takes a seventh less time
-            for fd in descriptors[1:]:
-                _sync_file_range(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
-        with THIS_THREAD.blocking:
-            for file, fd in zip(files, descriptors, strict=True):
-                _sync(_datasync, fd, file.path)
+        if self._durable:
+            SYNCS.total += len(descriptors)
+            if _sync_file_range is not None:
+                # pages of the others travel with the first one's: a confirm takes a seventh less time
+                for fd in descriptors[1:]:
+                    _sync_file_range(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
+            with THIS_THREAD.blocking:
+                for file, fd in zip(files, descriptors, strict=True):
+                    _sync(_datasync, fd, file.path)
+        for file, fd in zip(files, descriptors, strict=True):
+            _check_name(fd, file.path)
 
     def begin_sync(self, files: Sequence[File], waiter: Waiter) -> bool:  # noqa: ARG002
         return False

@@ -52,6 +52,7 @@ class FencedFile:
         self.pread = file.pread
         self.size = file.size
         self.begin_sync = file.begin_sync
+        self.check_name = file.check_name
         self.close = file.close
         self.unfenced = file
         """The file behind the fence, for its disk."""

@@ -28,6 +28,7 @@ from warrenmq.seams.disk import (
     SyncFailed,
     Waiter,
     Write,
+    deleted,
     refuse_to_salvage,
     write_in_turn,
 )
@@ -325,6 +326,12 @@ class SimulatedDisk:
         self._folders[path] |= names
 
     def _change_entries(self, folder: str, change: _Entries) -> None:
+        for path in change:
+            if (before := self._files.get(path)) is not None:
+                before.has_name = False
+        for inode in change.values():
+            if inode is not None:
+                inode.has_name = True
         _apply_entries(self._files, change)
         self._note_names(change)
         self._unsynced.append((folder, change))
@@ -415,6 +422,11 @@ class SimulatedFile:
             raise SyncFailed(error.errno, error.strerror, self.path) from error
         with disk.lock:
             inode.sync()
+        self.check_name()
+
+    def check_name(self) -> None:
+        if not self._inode.has_name:
+            raise deleted(self.path)
 
     def begin_sync(self) -> None:
         """Do nothing: a power cut may keep any unsynced write anyway."""

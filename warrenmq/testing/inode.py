@@ -61,6 +61,8 @@ class Inode:
         self.live = bytearray()
         self.durable = bytearray()
         self.pending: list[Change] = []
+        self.has_name = True
+        """False once it was deleted, or another file has taken its name."""
         self.bad: set[int] = set()
         """Sectors that cannot be read until they are written to."""
 
