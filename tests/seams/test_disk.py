@@ -412,6 +412,17 @@ def test_a_sync_that_fails_names_its_file_and_is_no_full_disk(tmp_path, monkeypa
         assert not is_full(failed.value)
 
 
+def test_a_folder_that_cannot_be_removed_is_named(tmp_path, monkeypatch):
+    def refuse(name, *, dir_fd=None):
+        raise PermissionError(errno.EACCES, "Permission denied", name)
+
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "f").touch()
+    monkeypatch.setattr(os, "unlink", refuse)
+    with pytest.raises(PermissionError, match=f"Permission denied: '{tmp_path}/d'"):
+        RealDisk().rmtree(f"{tmp_path}/d")
+
+
 def test_a_file_system_without_a_sync_of_folders_is_used_all_the_same(tmp_path, monkeypatch):
     fsync = os.fsync
 

@@ -507,8 +507,13 @@ class RealDisk:
             return
         import shutil  # noqa: PLC0415  # brings compressors that a first start does without
 
-        with suppress(FileNotFoundError):
+        try:
             shutil.rmtree(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            error.filename = path  # it names what could not be removed without its folder
+            raise
 
     def sync_dir(self, path: str) -> None:
         if not self._durable:
