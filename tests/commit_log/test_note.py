@@ -107,6 +107,30 @@ def test_a_flip_in_the_last_record_is_told_and_the_others_are_replayed(seed):
     assert again.writes or len(found.writes.get("Q/0.qs", ())) < 2
 
 
+def test_a_note_that_rotted_says_nothing():
+    raw = lived(3).raw
+    logs, noted = [raw.read(path) for path in LOGS], raw.read(NOTE)
+    for bit in range(8 * len(noted)):
+        rotten = bytearray(noted)
+        rotten[bit // 8] ^= 1 << bit % 8
+        assert contents_of(logs, bytes(rotten)) == contents_of(logs)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_power_cut_beside_a_record_and_its_note_is_no_damage(seed):
+    raw = SimulatedDisk(Random(seed))
+    raw.mkdir(f"{ROOT}/Q")
+    disk = open_logged(raw, ROOT, 42)[0]
+    with raw.power_fails_at(20 + seed % 8, reads=False):
+        file = disk.open(FILE, create=True)
+        raw.sync_dir(f"{ROOT}/Q")
+        while True:
+            file.append(b"x")
+            file.datasync()
+    raw.power_cut()
+    assert not read(raw, ROOT).damage
+
+
 @pytest.mark.parametrize("noted", [None, b"", b"WQln", bytes(28), b"no note at all, but of some length"])
 def test_without_a_note_as_in_earlier_versions_any_log_is_replayed(noted):
     directory = lived(1)
