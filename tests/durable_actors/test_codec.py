@@ -82,7 +82,7 @@ def test_plain_data_comes_back_equal_and_may_be_a_state(value):
     data, kind = codec.encode(value)
     assert kind is None
     assert codec.decode(data, None) == value
-    assert codec.decode(codec.state_bytes(value, typed=False), None) == value
+    assert codec.decode(codec.state_bytes(value, Any), None) == value
 
 
 @given(data=st.binary(max_size=50))
@@ -124,7 +124,75 @@ def test_what_json_cannot_hold_is_refused(value):
 @pytest.mark.parametrize("state", [Point(1), (1, 2), {"a": {1}}, {"at": datetime.now(UTC)}, [Colour.RED]])
 def test_a_state_that_would_come_back_as_something_else_needs_a_type(state):
     with pytest.raises(ArgumentTypeError, match="state_type"):
-        Codec("msgpack").state_bytes(state, typed=False)
+        Codec("msgpack").state_bytes(state, Any)
+
+
+@dataclass
+class Created:
+    id: int
+
+
+@dataclass
+class Moved:
+    id: int
+    to: str
+
+
+@dataclass
+class Deleted:
+    id: int
+
+
+@dataclass
+class Unions:
+    event: Created | Moved | Deleted | None = None
+    events: list[Created | Moved | Deleted] = field(default_factory=list)
+    named: dict[str, tuple[int, Created | Deleted]] | None = None
+    price: Decimal | str | None = None
+    moment: datetime | date | None = None
+    day: date | datetime | None = None
+    number: float | None = None
+    numbers: list[int] | None = None
+
+
+UNION_CODEC = Codec("msgpack", [Unions])
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Unions(),
+        Unions(event=Moved(1, "there")),
+        Unions(events=[Created(1), Moved(2, "there")]),
+        Unions(named={"a": (1, Created(1))}),
+        Unions(price=Decimal(5)),
+        Unions(price="five"),
+        Unions(moment=datetime(2026, 1, 2, tzinfo=UTC)),
+        Unions(day=date(2026, 1, 2)),
+        Unions(day=datetime(2026, 1, 2, tzinfo=UTC)),
+        Unions(number=5),
+        Unions(numbers=[1]),
+    ],
+)
+def test_a_union_whose_types_can_be_told_apart_comes_back(message):
+    assert UNION_CODEC.decode(*UNION_CODEC.encode(message)) == message
+    UNION_CODEC.state_bytes(message, Unions)
+
+
+@pytest.mark.parametrize(
+    ("message", "place"),
+    [
+        (Unions(event=Deleted(1)), "event"),
+        (Unions(events=[Created(1), Deleted(2)]), "events"),
+        (Unions(named={"a": (1, Deleted(1))}), "named"),
+        (Unions(price="5"), "price"),
+        (Unions(moment=date(2026, 1, 2)), "moment"),
+    ],
+)
+def test_a_value_that_another_type_of_its_union_would_take_is_refused(message, place):
+    for write in (UNION_CODEC.encode, lambda state: UNION_CODEC.state_bytes(state, Unions)):
+        with pytest.raises(ArgumentTypeError, match=f"in Unions.{place} would come back as"):
+            write(message)
 
 
 def test_wrong_lists_of_messages_are_refused():

@@ -332,7 +332,7 @@ class DurableActor(ThreadingActor):
                     "a state that was there cannot become None; put an empty one in its place"
                 )
             return None
-        return self._states.state_bytes(self.state, typed=self.state_type is not Any)
+        return self._states.state_bytes(self.state, self.state_type)
 
     def _unpacked(self, packed: bytes | None) -> Any:
         return None if packed is None else read(self.state_type, self._states.decode(packed, None))

@@ -11,6 +11,7 @@
 
 A dataclass is read back by the types of its fields, and by its class's name, which travels in the property `type`, among the
 classes that the reader knows: bytes of a stranger never choose what is made.  A field that is missing takes its default.
+Of a union the first type that fits is made; a value that another of its types would take is refused when it is written.
 """
 
 from __future__ import annotations
@@ -82,15 +83,19 @@ class Codec:
                 known = ", ".join(self._classes) or "none"
                 raise ArgumentTypeError(f"{name} is not among the messages of this actor, which are: {known}")
         try:
+            if name is not None:
+                _check_unions(type(value), value, name)
             return self._write(_plain(value)), name
         except (TypeError, ValueError, OverflowError) as why:
             raise ArgumentTypeError(f"{type(value).__name__} cannot be written: {why}") from why
 
-    def state_bytes(self, state: Any, *, typed: bool) -> bytes:
-        """Encode a state; unless it is decoded as a type (`typed`), it must decode equal.  ArgumentTypeError."""
+    def state_bytes(self, state: Any, kind: Any) -> bytes:
+        """Encode a state, which must decode equal; `kind` is the type that it is decoded as.  ArgumentTypeError."""
         try:
-            if not typed:
+            if kind is Any:
                 _check_comes_back(state)
+            else:
+                _check_unions(kind, state, "the state")
             return self._write(_plain(state))
         except (TypeError, ValueError, OverflowError) as why:
             raise ArgumentTypeError(f"the state cannot be written: {why}") from why
@@ -136,6 +141,34 @@ def _check_comes_back(value: Any) -> None:
         raise TypeError(
             f"{type(value).__name__} in it comes back as another type; say what it is with state_type"
         )
+
+
+def _check_unions(kind: Any, value: Any, place: str) -> None:
+    """Raise TypeError for a value in a union that would be read as another of its types."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        back = read(kind, _plain(value))
+        if type(back) is not type(value) and not isinstance(value, _LISTS) and back != value:
+            raise TypeError(
+                f"a {type(value).__name__} in {place} would come back as a {type(back).__name__}; "
+                "the types of a union need fields, or an order, that tell them apart"
+            )
+        for each in inner:
+            if (get_origin(each) or each) is type(value):
+                _check_unions(each, value, place)
+    elif dataclasses.is_dataclass(value) and isinstance(kind, type):
+        hints = get_type_hints(kind)
+        for field in dataclasses.fields(value):
+            if field.init and field.name in hints:
+                _check_unions(hints[field.name], getattr(value, field.name), f"{kind.__name__}.{field.name}")
+    elif isinstance(value, _LISTS) and inner:
+        kinds = inner if origin is tuple and inner[-1] is not Ellipsis else [inner[0]] * len(value)
+        for one, each in zip(kinds, value, strict=False):
+            _check_unions(one, each, place)
+    elif isinstance(value, dict) and inner:
+        for key, each in value.items():
+            _check_unions(inner[0], key, place)
+            _check_unions(inner[1], each, place)
 
 
 def _plain(value: Any) -> Any:
