@@ -279,6 +279,12 @@ class Scene:
         found = self.tables[ENTRY].get(key)
         return () if found is None else ((first, key, found),)
 
+    def entries_of(self, queue: str) -> list[tuple[Key, tuple[Any, ...]]]:
+        """All entries of a queue, as (key, value)."""
+        return [
+            (key, value) for key, value in self.tables[ENTRY].items() if str(key).rpartition("/")[0] == queue
+        ]
+
     def _entries(self, queue: str, first: int, count: int) -> Iterator[tuple[int, str, tuple[Any, ...]]]:
         entries = self.tables[ENTRY]
         for seq in span(first, count):
@@ -337,12 +343,11 @@ class Scene:
 
     def sleep_entries(self, queue: str | None) -> None:
         """Mark the entries of a queue (None = of all) as asleep, and drop those that were only in memory."""
-        for key, value in list(self.tables[ENTRY].items()):
-            if queue is None or str(key).rpartition("/")[0] == queue:
-                msg, state, place, index, *body = value
-                # a settled message that is not synced lacks only its ack on disk
-                on_disk = index < 2 if state in {"acked", "dropped"} else index
-                self.set(ENTRY, key, (msg, "asleep", place, index, *body) if on_disk else None)
+        entries = list(self.tables[ENTRY].items()) if queue is None else self.entries_of(queue)
+        for key, (msg, state, place, index, *body) in entries:
+            # a settled message that is not synced lacks only its ack on disk
+            on_disk = index < 2 if state in {"acked", "dropped"} else index
+            self.set(ENTRY, key, (msg, "asleep", place, index, *body) if on_disk else None)
 
     def paid(self, message: int) -> None:
         """Count one queue's confirm of a message; the last one confirms it to the publisher."""

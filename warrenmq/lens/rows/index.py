@@ -191,9 +191,8 @@ def _found(scene: Scene, me: ActorNotes, row: Row) -> Caption:
 def _queue_is_up(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     _, messages, next_seq, dropped = _queue_recovered(row)
     name = me.name
-    there = [key for key in scene.tables[ENTRY] if str(key).rpartition("/")[0] == name]
-    for key in there:
-        if scene.tables[ENTRY][key][1] == "asleep":
+    for key, value in scene.entries_of(name):
+        if value[1] == "asleep":
             scene.set(ENTRY, key, None)
     if is_classic(scene) and messages:
         _read_first_segment(scene, name, next_seq)
@@ -217,8 +216,7 @@ def _read_first_segment(scene: Scene, name: str, end: int) -> None:
 @_of(Ev.QUEUE_CLOSED)
 def _queue_closed(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     name = me.name
-    for key, value in list(scene.tables[ENTRY].items()):
-        if str(key).rpartition("/")[0] == name:
-            scene.set(ENTRY, key, (*value[:3], SYNCED, *value[4:]))
+    for key, value in scene.entries_of(name):
+        scene.set(ENTRY, key, (*value[:3], SYNCED, *value[4:]))
     scene.queues[name].closed = True
     return "{0} stops with {n1:message}, all of them on disk.", name, e.QueueClosed.of(row).messages

@@ -202,13 +202,13 @@ def _bury_queue(scene: Scene, name: str, *, sudden: bool) -> None:
     """Remove a queue whose process has stopped; its index stays on disk unless the queue was deleted."""
     closed = scene.queues[name].closed
     if sudden:
-        for key, value in scene.tables[ENTRY].items():
-            if value[3] < 2 and str(key).rpartition("/")[0] == name:
+        for _, value in scene.entries_of(name):
+            if value[3] < 2:
                 scene.paid(value[0])
     if sudden or closed:
         scene.sleep_entries(name)
     else:
-        for key in [key for key in scene.tables[ENTRY] if str(key).rpartition("/")[0] == name]:
+        for key, _ in scene.entries_of(name):
             scene.set(ENTRY, key, None)
     for key, consumer in list(scene.tables[CONSUMER].items()):
         if consumer[0] == name:

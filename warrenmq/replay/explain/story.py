@@ -21,6 +21,7 @@ from warrenmq.replay.explain.evidence import (
     Placed,
     Receives,
     RowAt,
+    in_order,
 )
 from warrenmq.trace.catalog import Run
 from warrenmq.trace.events import IN_STORE, Append, Ev, FileSync, Publish, StoreConfirm, StoreWrite, sends_of
@@ -104,18 +105,21 @@ class Story:
         return found if found is not None and self.is_before(found) else None
 
 
-def _by_time(placed: Placed) -> tuple[int, int]:
-    return placed.run, placed.row.t
-
-
 def event_of(placed: Placed) -> int:
     """The event of a row."""
     return placed.row.event
 
 
-def links_of(rows: Iterable[Placed]) -> Chain:
-    """A link for each row."""
-    return [Link(*placed) for placed in rows]
+def links_of(rows: Iterable[Placed | None]) -> Chain:
+    """A link for each of these rows that was found."""
+    return [Link(*placed) for placed in rows if placed is not None]
+
+
+def links_in_time(rows: Iterable[Placed | None]) -> Chain:
+    """`links_of` in the order of runs and times."""
+    found = [placed for placed in rows if placed is not None]
+    found.sort(key=in_order)
+    return links_of(found)
 
 
 def no_chain(_: Story) -> Chain:
@@ -148,7 +152,7 @@ def confirm_chain(story: Story, id_: int) -> Chain:
     chain = [*story.sent(published), Link(*published)]
     synced = story.near(Ev.QI_SYNC, row.t, after=True)
     missing = "QI_SYNC: the index was not synced between the PUBLISH and the CONFIRM"
-    chain.append(Link(*synced) if synced is not None else Link(story.run, None, missing))
+    chain += links_of([synced]) or [Link(story.run, None, missing)]
     publish = Publish.of(row)
     if publish.flags & IN_STORE:
         msg = publish.message + id_ - publish.first_seq_id
@@ -211,11 +215,11 @@ def restart_chain(story: Story) -> Chain:
     if gone and here:
         run, row = gone[-1]
         synced = story.known.row(Near(run, row.actor, int(Ev.QI_SYNC), row.t, after=True))
-        chain += links_of([synced] if synced is not None else [])
+        chain += links_of([synced])
     if before:
         run, row = before[-1]
         stop = story.known.row(Near(run, row.actor, int(Ev.ACTOR_STOP), row.t, after=True))
-        chain += links_of([stop] if stop is not None else [])
+        chain += links_of([stop])
     missing = Link(story.run, None, f"RECOVERED of {id_}: it was confirmed, and neither acked nor dropped")
     return [*chain, *(links_of(here) or [missing])]
 
@@ -228,7 +232,7 @@ def queue_chain(story: Story) -> Chain:
         if others
         else [story.of_id(id_)[-6:]]
     )
-    rows = sorted({placed for life in lives for placed in life}, key=_by_time)
+    rows = sorted({placed for life in lives for placed in life}, key=in_order)
     sends = [link for placed in rows[:1] if event_of(placed) == Ev.PUBLISH for link in story.sent(placed)]
     if not rows and not others:
         return [Link(story.run, None, f"PUBLISH or RECOVERED of {id_}: it is not in the queue")]
@@ -243,7 +247,7 @@ def count_chain(story: Story) -> Chain:
     rows = story.of_message(msg)
     counts = [placed for placed in rows if event_of(placed) in _COUNTS and story.is_own(placed)]
     published = [placed for placed in rows if event_of(placed) == Ev.PUBLISH]
-    return links_of(sorted([*published[-2:], *counts[-6:]], key=_by_time))
+    return links_in_time([*published[-2:], *counts[-6:]])
 
 
 def settle_chain(story: Story) -> Chain:
@@ -251,15 +255,10 @@ def settle_chain(story: Story) -> Chain:
     id_ = story.finding.about[0]
     life = [placed for placed in story.of_id(id_) if story.is_own(placed)]
     added = story.near(Ev.CONSUMER_ADDED, story.last.t, after=False)
-    rows = [*([added] if added is not None else []), *life[-4:]]
     missing = []
     if story.event == Ev.CONSUMER_GONE:
         missing = [Link(story.run, None, f"REQUEUE of {id_}: its consumer is gone")]
-    return [
-        *links_of(sorted(rows, key=lambda placed: placed.row.t)),
-        *story.sent(Placed(story.run, story.last)),
-        *missing,
-    ]
+    return [*links_in_time([added, *life[-4:]]), *story.sent(Placed(story.run, story.last)), *missing]
 
 
 def file_chain(story: Story, deciding: frozenset[int]) -> Chain:

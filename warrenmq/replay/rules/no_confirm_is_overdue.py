@@ -5,7 +5,7 @@ from __future__ import annotations
 from warrenmq.replay.drive.machines import Finding, Outcome
 from warrenmq.replay.drive.trace_context import ActorSummary, TraceContext, Who
 from warrenmq.replay.explain.evidence import Near, OfMessage
-from warrenmq.replay.explain.story import Chain, Link, Story, event_of, links_of
+from warrenmq.replay.explain.story import Chain, Link, Story, event_of, links_in_time
 from warrenmq.replay.rules.passes.confirms import HI, LO, OWED_SQL, SEQ, Confirms, Open, Windows
 from warrenmq.replay.rules.rule import Exercised, Judge, Rule
 from warrenmq.trace.events import CONFIRM_DURABLE, Ev, Publish
@@ -26,14 +26,8 @@ def _overdue(story: Story) -> Chain:
         for placed in story.known.rows(OfMessage(story.scope, publish.message + id_ - publish.first_seq_id))
         if event_of(placed) == Ev.ON_DISK and placed[0] == run
     ]
-    after = [placed for placed in [synced, *told[-1:]] if placed is not None]
     missing = Link(run, None, f"CONFIRM of {id_}: nothing was missing for it")
-    return [
-        *story.sent(story.evidence[0]),
-        Link(run, row),
-        *links_of(sorted(after, key=lambda placed: placed[1].t)),
-        missing,
-    ]
+    return [*story.sent(story.evidence[0]), Link(run, row), *links_in_time([synced, *told[-1:]]), missing]
 
 
 def _waits_for_nothing(who: Who, state: Windows, context: TraceContext, outcome: Outcome) -> None:

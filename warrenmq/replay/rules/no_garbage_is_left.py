@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 from warrenmq.replay.drive.columns import Rows
 from warrenmq.replay.drive.machines import EXERCISED, Finding, Key, Machine, Outcome
 from warrenmq.replay.drive.trace_context import TraceContext
-from warrenmq.replay.explain.story import Chain, Link, Story, links_of
+from warrenmq.replay.explain.story import Chain, Link, Story, links_in_time
 from warrenmq.replay.rules.passes.files import store_of_collector
 from warrenmq.replay.rules.rule import Exercised, Rule
 from warrenmq.trace.catalog import Chunk, Run
@@ -136,8 +136,7 @@ def _quiet(story: Story) -> Chain:
         story.near(event, story.last.t, after=False)
         for event in (Ev.APPEND, Ev.STORE_REMOVE, Ev.ROLL, Ev.UNLOCK)
     ]
-    rows = sorted((placed for placed in seen if placed is not None), key=lambda placed: placed[1].t)
-    return [*links_of(rows), Link(story.run, None, "LOCK: no file went to the collector")]
+    return [*links_in_time(seen), Link(story.run, None, "LOCK: no file went to the collector")]
 
 
 _SQL = """

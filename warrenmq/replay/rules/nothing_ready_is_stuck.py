@@ -19,7 +19,7 @@ from typing import ClassVar, NamedTuple
 
 from warrenmq.replay.drive.machines import Finding, Key, Machine, Outcome
 from warrenmq.replay.drive.trace_context import TraceContext
-from warrenmq.replay.explain.story import Chain, Link, Story, links_of
+from warrenmq.replay.explain.story import Chain, Link, Story, links_in_time
 from warrenmq.replay.rules.rule import Exercised, Rule
 from warrenmq.trace.catalog import Chunk
 from warrenmq.trace.events import Ev, QueueRests
@@ -65,8 +65,7 @@ def _stuck(story: Story) -> Chain:
     seen = [
         story.near(event, story.last.t, after=False) for event in (Ev.CONSUMER_ADDED, Ev.DELIVER, Ev.PUBLISH)
     ]
-    rows = sorted((placed for placed in seen if placed is not None), key=lambda placed: placed[1].t)
-    return [*links_of(rows), Link(story.run, None, "DELIVER: a consumer or a waiting get had room")]
+    return [*links_in_time(seen), Link(story.run, None, "DELIVER: a consumer or a waiting get had room")]
 
 
 _SQL = """

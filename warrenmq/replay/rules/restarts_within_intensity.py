@@ -113,7 +113,7 @@ def _restarts(story: Story) -> Chain:
         found.insert(0, earlier)
         t = earlier[1].t
     exited = story.near(Ev.CHILD_EXIT, story.last.t, after=False)
-    return links_of([*found, *([exited] if exited is not None else [])])
+    return links_of([*found, exited])
 
 
 _SQL = """
