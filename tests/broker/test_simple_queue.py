@@ -3,6 +3,7 @@
 import queue
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,6 +56,38 @@ def test_objects_go_through_a_codec_and_never_through_pickle(tmp_path: Path, cod
         with pytest.raises(TypeError):
             q.put(object())
         assert q.qsize() == 0
+
+
+@pytest.mark.parametrize(
+    "item", [{1: 2}, {None: 1, 2.5: b"x"}, [1, {True: [2]}], {(1, 2): 3}, {b"a": {"b": 1}}]
+)
+def test_what_msgpack_takes_it_gives_back(tmp_path: Path, item: Any) -> None:
+    """The library reads no keys but text and bytes unless it is told to, and a key that is a tuple comes back as a list, which is none."""
+    with warrenmq.Queue(tmp_path, codec="msgpack") as q:
+        try:
+            q.put(item)
+        except TypeError as refused:
+            assert "cannot be encoded" in str(refused)
+            item = "another"
+            q.put(item)
+        assert q.get() == item
+
+
+def test_an_item_that_another_codec_wrote_is_dropped_or_put_back_by_whoever_got_it(tmp_path: Path) -> None:
+    with warrenmq.Queue(tmp_path) as raw:
+        raw.put_many([b"\xff", b"1"])
+    with warrenmq.Queue(tmp_path, codec="json") as q:
+        with pytest.raises(ValueError, match="the item of 1 bytes is not json"):
+            q.peek()
+        for settle in (q.nack, q.task_done):
+            with pytest.raises(
+                ValueError, match=r"is not json: .*; task_done\(\) drops it, nack\(\) puts it back"
+            ):
+                q.get(timeout=LIMIT)
+            settle()
+        assert q.get(timeout=LIMIT) == 1
+        q.task_done()
+        q.join()
 
 
 def test_a_body_that_is_not_bytes_and_an_invalid_codec_are_explained_in_a_sentence(tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ from warrenmq.errors import ArgumentTypeError, ArgumentValueError
 class Codec(NamedTuple):
     """One way to store items."""
 
+    name: str
     encoder: Callable[[Any], Any]
-    decode: Callable[[bytes], Any]
+    decoder: Callable[[bytes], Any]
 
     def encode(self, item: object) -> Any:
         """The item as bytes; ArgumentTypeError or ArgumentValueError if the codec cannot."""
@@ -27,6 +28,14 @@ class Codec(NamedTuple):
         except Exception as why:  # of the encoder, or of the item's own methods
             msg = f"the item of type {type(item).__name__} cannot be encoded: {why}"
             raise (ArgumentTypeError(msg) if isinstance(why, TypeError) else ArgumentValueError(msg)) from why
+
+    def decode(self, body: bytes) -> Any:
+        """The item of these bytes; ArgumentValueError if another codec, or another program, has written them."""
+        try:
+            return self.decoder(body)
+        except Exception as why:
+            reason = str(why) or type(why).__name__  # msgpack's errors have no words
+            raise ArgumentValueError(f"the item of {len(body):,} bytes is not {self.name}: {reason}") from why
 
 
 def codec_of(name: str) -> Codec:
@@ -50,8 +59,23 @@ def _json(item: object) -> bytes:
     return json.dumps(item, separators=(",", ":")).encode()
 
 
+def _msgpack(item: object) -> Any:
+    body = msgpack.packb(item)
+    _from_msgpack(
+        body
+    )  # what could not be got, as a tuple that is a key and comes back as a list, is not put
+    return body
+
+
+def _from_msgpack(body: bytes) -> Any:
+    return msgpack.unpackb(body, strict_map_key=False)
+
+
 _CODECS = {
-    "bytes": Codec(_bytes, lambda body: body),
-    "json": Codec(_json, json.loads),
-    "msgpack": Codec(msgpack.packb, msgpack.unpackb),
+    each.name: each
+    for each in (
+        Codec("bytes", _bytes, lambda body: body),
+        Codec("json", _json, json.loads),
+        Codec("msgpack", _msgpack, _from_msgpack),
+    )
 }

@@ -43,7 +43,7 @@ from warrenmq.broker.delivery import Delivery, Message
 from warrenmq.broker.embedded import open  # noqa: A004
 from warrenmq.broker.message_options import MessageOptions
 from warrenmq.checks import flag, number_of_seconds, of_this_process, seconds, whole, wrong_value
-from warrenmq.errors import Blocked, PreconditionFailed
+from warrenmq.errors import ArgumentValueError, Blocked, PreconditionFailed
 from warrenmq.runtime.signals import undisturbed
 from warrenmq.runtime.thread_event import News, hold
 from warrenmq.settings import Settings
@@ -188,13 +188,21 @@ class Queue:
     # -- get
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        """The oldest item; waits for one, or raises queue.Empty: at once without `block`, else after `timeout` s."""
+        """The oldest item; waits for one, or raises queue.Empty: at once without `block`, else after `timeout` s.
+
+        ArgumentValueError for an item that the codec cannot read, since another one wrote it: the thread holds it as if it had been
+        returned, so `task_done` drops it and `nack` puts it back.
+        """
         self._broker.check_open()
         patience, mine = _patience(block, timeout), self._mine.items
         before = len(mine)
         try:
             body = hold(self._taking, patience, queue.Empty, partial(self._take, mine, block, patience))
             return self._codec.decode(body)
+        except ArgumentValueError as unreadable:
+            raise ArgumentValueError(
+                f"{unreadable}; task_done() drops it, nack() puts it back"
+            ) from unreadable
         except Exception:
             raise
         except BaseException:  # of a signal's handler
