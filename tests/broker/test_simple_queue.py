@@ -58,18 +58,13 @@ def test_objects_go_through_a_codec_and_never_through_pickle(tmp_path: Path, cod
         assert q.qsize() == 0
 
 
-@pytest.mark.parametrize(
-    "item", [{1: 2}, {None: 1, 2.5: b"x"}, [1, {True: [2]}], {(1, 2): 3}, {b"a": {"b": 1}}]
-)
+@pytest.mark.parametrize("item", [{1: 2}, {None: 1, 2.5: b"x"}, [1, {True: [2]}], {b"a": {"b": 1}}])
 def test_what_msgpack_takes_it_gives_back(tmp_path: Path, item: Any) -> None:
-    """The library reads no keys but text and bytes unless it is told to, and a key that is a tuple comes back as a list, which is none."""
+    """The library reads no keys but text and bytes unless it is told to."""
     with warrenmq.Queue(tmp_path, codec="msgpack") as q:
-        try:
-            q.put(item)
-        except TypeError as refused:
-            assert "cannot be encoded" in str(refused)
-            item = "another"
-            q.put(item)
+        with pytest.raises(TypeError, match="cannot be encoded"):
+            q.put({(1, 2): 3})  # a tuple comes back as a list, which is no key
+        q.put(item)
         assert q.get() == item
 
 
@@ -77,8 +72,6 @@ def test_an_item_that_another_codec_wrote_is_dropped_or_put_back_by_whoever_got_
     with warrenmq.Queue(tmp_path) as raw:
         raw.put_many([b"\xff", b"1"])
     with warrenmq.Queue(tmp_path, codec="json") as q:
-        with pytest.raises(ValueError, match="the item of 1 bytes is not json"):
-            q.peek()
         for settle in (q.nack, q.task_done):
             with pytest.raises(
                 ValueError, match=r"is not json: .*; task_done\(\) drops it, nack\(\) puts it back"

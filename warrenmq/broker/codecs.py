@@ -61,9 +61,8 @@ def _json(item: object) -> bytes:
 
 def _msgpack(item: object) -> Any:
     body = msgpack.packb(item)
-    _from_msgpack(
-        body
-    )  # what could not be got, as a tuple that is a key and comes back as a list, is not put
+    # what could not be got is not put: a tuple as a key would come back as a list, which is none
+    _from_msgpack(body)
     return body
 
 
