@@ -70,7 +70,7 @@ def test_what_msgpack_takes_it_gives_back(tmp_path: Path, item: Any) -> None:
 
 def test_an_item_that_another_codec_wrote_is_dropped_or_put_back_by_whoever_got_it(tmp_path: Path) -> None:
     with warrenmq.Queue(tmp_path) as raw:
-        raw.put_many([b"\xff", b"1"])
+        raw.put(b"\xff")
     with warrenmq.Queue(tmp_path, codec="json") as q:
         for settle in (q.nack, q.task_done):
             with pytest.raises(
@@ -78,9 +78,8 @@ def test_an_item_that_another_codec_wrote_is_dropped_or_put_back_by_whoever_got_
             ):
                 q.get(timeout=LIMIT)
             settle()
-        assert q.get(timeout=LIMIT) == 1
-        q.task_done()
         q.join()
+        assert q.empty()
 
 
 def test_a_body_that_is_not_bytes_and_an_invalid_codec_are_explained_in_a_sentence(tmp_path: Path) -> None:
