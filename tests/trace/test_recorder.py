@@ -413,6 +413,16 @@ def test_a_path_without_a_trace_is_refused_with_a_sentence(tmp_path: Path) -> No
         open_trace(tmp_path)
 
 
+def test_a_pattern_names_traces_and_a_path_of_its_letters_comes_first(tmp_path: Path) -> None:
+    for name in ("one", "two", "t*"):
+        Recorder(tmp_path / name, run=name).close()
+    for pattern, expected in (("*", {"one", "two", "t*"}), ("[ot][nw]?", {"one", "two"}), ("t*", {"t*"})):
+        with open_trace(tmp_path / pattern) as trace:
+            assert {run.name for run in trace.catalog.runs} == expected
+    with pytest.raises(NotATrace, match=r"The folders in it do: name them all as .*/\*\.$"):
+        open_trace(tmp_path)
+
+
 def test_events_and_columns_of_a_later_version_are_passed_over() -> None:
     sink = MemorySink()
     writing = recorder(sink)

@@ -177,6 +177,16 @@ def test_a_look_parses_only_what_is_new(tmp_path, monkeypatch):
     assert len(parsed) == 1
 
 
+def test_a_pattern_names_also_what_comes_later(tmp_path):
+    tail, place = Tail(str(tmp_path / "*")), {}
+    for name in ("one", "two"):
+        recorder = Recorder(tmp_path / name, run=name)
+        emit(recorder.actor("a", "Kind"), int(Ev.SEND))
+        before, place = place, tail.look(place)
+        assert [seq for _, _, seq, _ in read(tail, before, place)] == [1]
+        recorder.close()
+
+
 @pytest.mark.parametrize("name", ["missing", "empty"])
 def test_where_nothing_is_there_is_nothing_to_read(tmp_path, name):
     (tmp_path / "empty").mkdir()

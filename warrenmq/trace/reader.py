@@ -10,6 +10,7 @@ Damage never raises an error, it is listed in the catalogue; only a path that ho
 from __future__ import annotations
 
 import errno
+import glob
 import mmap
 import os
 import re
@@ -81,16 +82,30 @@ def is_address(path: str) -> bool:
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", path) is not None
 
 
+def named_by(path: str) -> list[str]:
+    """The paths that a pattern (`*`, `?`, `[`) names; the path itself if something is there, or nothing fits the pattern."""
+    return [path] if os.path.lexists(path) else sorted(glob.glob(path)) or [path]
+
+
 def trace_files(path: str) -> list[str]:
-    """The trace files of a path: all in a directory, or the file itself."""
+    """The trace files of a path or of all that a pattern names: all in a directory, or the file itself."""
+    return [file for each in named_by(path) for file in _files_at(each)]
+
+
+def _files_at(path: str) -> list[str]:
     if is_address(path):
         msg = f"{path} is an address: only `warrenmq replay` in Spark and warrenmq.replay.read take one; name a path of this machine."
         raise NotATrace(msg)
     if os.path.isdir(path):
         names = names_in(path)
         if not names:
-            msg = f"{path} is no trace: it holds no {SEGMENT_SUFFIX} file. Was the broker opened with trace=...?"
-            raise NotATrace(msg)
+            inner = any(map(is_named_as_trace, glob.iglob(os.path.join(glob.escape(path), "*", "*"))))
+            remedy = (
+                f"The folders in it do: name them all as {os.path.join(path, '*')}."
+                if inner
+                else "Was the broker opened with trace=...?"
+            )
+            raise NotATrace(f"{path} is no trace: it holds no {SEGMENT_SUFFIX} file. {remedy}")
         return names
     if not os.path.exists(path):
         raise NotATrace(f"there is no trace at {path}: no such file or directory.")

@@ -40,7 +40,7 @@ from typing import Any, NamedTuple
 from warrenmq.trace.block import ROW, Frame, Kind, decode_columns, decode_map, next_frame, raw_columns
 from warrenmq.trace.catalog import NEVER, Chunk, Run, branch_of, is_whole, order_of_boots, reaches
 from warrenmq.trace.index import ActorEntry, Damage, take_names
-from warrenmq.trace.reader import header_of, names_in, opened_file
+from warrenmq.trace.reader import header_of, named_by, names_in, opened_file
 from warrenmq.trace.segment import decode_header
 from warrenmq.trace.slab import SLAB_SUFFIX
 from warrenmq.trace.slab_reader import SlabReader
@@ -423,10 +423,14 @@ def _take_names(files: RunFiles, number: int, frame: Frame) -> None:
 
 
 def files_at(path: str) -> list[str]:
-    """The files of a path; none if it is not there yet, because the broker has not begun."""
-    if not os.path.isdir(path):
-        return [path] if os.path.exists(path) else []
-    return names_in(path)
+    """The files of a path or a pattern; none if it is not there yet, because the broker has not begun."""
+    files: list[str] = []
+    for each in named_by(path):
+        if os.path.isdir(each):
+            files += names_in(each)
+        elif os.path.exists(each):
+            files.append(each)
+    return files
 
 
 def _begin_alike(one: str, other: str) -> bool:
