@@ -135,6 +135,10 @@ class TraceContext:
     _queues: dict[Name, list[Who]] = field(default_factory=dict)
     _several: bool | None = None
     _clean: dict[int, bool] = field(default_factory=dict)
+    _summaries_of: dict[int, dict[Who, ActorSummary]] = field(default_factory=dict)
+    """Those of each run: to look for them among all, run by run, is most of the work in a trace of a thousand runs."""
+    _runs_of: dict[str, list[int]] = field(default_factory=dict)
+    """The numbers of the runs of each scope."""
     _lasts: dict[tuple[int, str], int] = field(default_factory=dict)
 
     @classmethod
@@ -199,10 +203,11 @@ class TraceContext:
     def ended_cleanly(self, run: int) -> bool:
         """The run wrote RUN_END, and the last incarnation of each queue and store in it stopped in good order."""
         if run not in self._clean:
-            marks = {who: mark for who, mark in self.actor_summaries.items() if who[0] == run}
-            lasts = {
-                self.name(who): mark for who, mark in sorted(marks.items()) if mark.recovered is not None
-            }
+            if not self._summaries_of:
+                for who, mark in sorted(self.actor_summaries.items()):
+                    self._summaries_of.setdefault(who[0], {})[who] = mark
+            marks = self._summaries_of.get(run, {})
+            lasts = {self.name(who): mark for who, mark in marks.items() if mark.recovered is not None}
             self._clean[run] = any(mark.ended_run for mark in marks.values()) and all(
                 mark.end_reason in {Reason.NORMAL, Reason.SHUTDOWN} for mark in lasts.values()
             )
@@ -228,8 +233,11 @@ class TraceContext:
         ) + tuple((number, STRANGER) for number, _ in earlier if (number, STRANGER) in self.coverage)
 
     def _earlier(self, run: int) -> list[tuple[int, Run]]:
-        scope = self.runs[run].scope
-        return [(number, its) for number, its in enumerate(self.runs[: run + 1]) if its.scope == scope]
+        if not self._runs_of:
+            for number, its in enumerate(self.runs):
+                self._runs_of.setdefault(its.scope, []).append(number)
+        its_scope = self._runs_of[self.runs[run].scope]
+        return [(number, self.runs[number]) for number in its_scope if number <= run]
 
     def started_by(self, who: Who) -> tuple[Who, ...]:
         """The actors that this one started."""
