@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 
 import pytest
 
+import warrenmq
 from tests.support.kept_rows import emit
 from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_union import side_by_side, write_directory
-from warrenmq.errors import CallerError
-from warrenmq.replay import read, register
+from warrenmq.errors import CallerError, Error
+from warrenmq.replay import check, lifecycles, read, register, replay
 from warrenmq.replay.drive import engine
 from warrenmq.trace.events import Ev
 from warrenmq.trace.recorder import Recorder
 
 pytest.importorskip("pyspark")
+
+from warrenmq.replay.spark.check import check_rows
+
 pytestmark = pytest.mark.spark
 
 CONTENT = ["count(*)", "sum(cast(xxhash64(*) as decimal(38)))"]
@@ -46,6 +51,41 @@ def test_several_paths_are_one_trace(spark, source, two, clean_trace):
         read(spark, clean_trace).selectExpr(*CONTENT).collect()
     )
     assert source().load(two).count() == sum(source().load(path).count() for path in two)
+
+
+def test_paths_are_given_as_to_sparks_own_readers(spark, source, two):
+    both = [tuple(row) for row in source().load(two).selectExpr(*CONTENT).collect()]
+    pattern = f"{os.path.dirname(two[0])}/00[01]"
+    for rows in (
+        read(spark, two),
+        read(spark, *two),
+        read(spark, pattern),
+        read(spark, [two[0], f"file:{two[1]}"]),
+    ):
+        assert rows.selectExpr(*CONTENT).collect() == both
+    assert source().load(pattern).count() == both[0][0]
+    with pytest.raises(CallerError, match="say which trace"):
+        read(spark, [])
+
+
+def test_brokers_of_a_pattern_are_judged_apart(spark, tmp_path):
+    for name in ("one", "two"):
+        with warrenmq.open(tmp_path / f"data {name}", trace=tmp_path / name) as broker:
+            broker.declare_queue("jobs").publish(b"a").result(10)
+    for rows in (
+        read(spark, f"{tmp_path}/[ot]*"),
+        read(spark, [tmp_path / "one", tmp_path / "two"]).where("seq > 0"),
+    ):
+        assert [each["verdict"] for each in check_rows(rows).figures["brokers"]] == ["ok", "ok"]
+
+
+def test_a_colon_and_letters_of_a_pattern_are_letters_of_a_path(spark, two, tmp_path):
+    """Hadoop finds no path that has both; read needs no Hadoop, check of all rows does."""
+    odd = str(shutil.copytree(two[0], tmp_path / "08:15 [a]*" / "trace"))
+    assert [each["verdict"] for each in check_rows(read(spark, odd)).figures["brokers"]] == ["ok"]
+    assert check(read(spark, f"file:{tmp_path}/*15*/trace")).count() == 0
+    with pytest.raises(Error, match=r"a pattern where a name has a colon .*name the paths themselves\.$"):
+        replay(f"file:{tmp_path}/*/trace")
 
 
 def pieces(reader):
@@ -116,6 +156,8 @@ def test_a_schema_says_which_columns_are_unpacked(spark, source, clean_trace):
 def test_a_column_that_a_trace_does_not_have_is_named(spark, clean_trace, source):
     with pytest.raises(Exception, match="a trace has no column weight string"):
         spark.read.schema("weight string").format("warrenmq-trace").load(clean_trace).count()
+    with pytest.raises(Exception, match="leave NOT NULL of t away"):
+        spark.read.schema("t long not null").format("warrenmq-trace").load(clean_trace).count()
 
 
 def test_no_trace_is_said_when_it_is_loaded(source, clean_trace, tmp_path):
@@ -225,3 +267,10 @@ def test_a_process_that_plans_a_query_imports_no_pandas():
     """Spark starts a Python for each step of a plan, and pandas is most of what that would take."""
     program = "import sys, warrenmq.replay.spark.datasource; sys.exit('pandas' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_stream_is_refused_where_only_an_end_could_answer(spark, clean_trace):
+    rows = spark.readStream.format("warrenmq-trace").load(clean_trace)
+    for asked in (check, lifecycles):
+        with pytest.raises(CallerError, match="these rows are a stream"):
+            asked(rows)

@@ -75,6 +75,13 @@ def test_columns_have_the_names_and_types_of_the_event(rows):
         } == common | expected
 
 
+def test_rows_that_a_file_made_strings_have_the_same_views(rows):
+    text = rows.select(*(sf.col(name).cast("string") for name in rows.columns))
+    for event, _, _ in WRITTEN:
+        assert events(text, event.name).schema == events(rows, event.name).schema
+    assert events(text, "DROP").collect() == events(rows, "DROP").collect()
+
+
 def test_every_event_has_a_view_whose_columns_have_names_of_their_own(rows):
     for event in EVENTS.values():
         names = events(rows, event.name).columns

@@ -23,6 +23,8 @@ from warrenmq.replay.drive.result import percentiles
 from warrenmq.replay.rules.passes.queue_ledger import delay_class
 
 pytest.importorskip("pyspark")
+from pyspark.sql import functions as sf
+
 pytestmark = pytest.mark.spark
 
 GOLDEN = Path(ROOT, "tests") / "golden" / "rabbitmq-tracing-3.10" / "all-json.log"
@@ -182,6 +184,13 @@ def test_where_rows_are_missing_nothing_is_guessed(spark, whole, tmp_path, monke
             assert life == whole[place]
         unsure += not life["whole"]
     assert 100 < unsure < len(found) - 100
+
+
+def test_rows_that_a_file_made_strings_have_the_same_lives(spark, clean_trace):
+    rows = read(spark, clean_trace)
+    content = ["count(*)", "sum(cast(xxhash64(*) as decimal(38)))"]
+    text = rows.select(*(sf.col(name).cast("string") for name in rows.columns))
+    assert lifecycles(text).selectExpr(*content).collect() == lifecycles(rows).selectExpr(*content).collect()
 
 
 def test_a_filter_that_takes_events_away_makes_everything_unsure(spark, clean_trace):

@@ -71,7 +71,10 @@ def test_a_log_in_many_parts_and_several_logs_have_the_same_lives(spark, tmp_pat
     assert in_spark(spark, tmp_path / "whole.json") == plain(tmp_path / "whole.json")
     (tmp_path / "in.log").write_bytes(json_log([record for record in records if record.published]))
     (tmp_path / "out.log").write_bytes(text_log([record for record in records if not record.published]))
-    assert in_spark(spark, tmp_path) == plain(tmp_path)
+    both = plain(tmp_path)
+    assert in_spark(spark, tmp_path) == both
+    assert in_spark(spark, f"{tmp_path}/*.log") == both
+    assert in_spark(spark, [tmp_path / "in.log", tmp_path / "out.log"]) == both
 
 
 def test_a_log_without_messages_has_no_rows(spark, tmp_path):

@@ -31,8 +31,10 @@ from warrenmq.replay.drive.own_rules import SqlRule, split_own
 from warrenmq.replay.replayed import Engine, Replayed, replay
 from warrenmq.replay.report.report import write_report
 from warrenmq.replay.rules.rule import Exercised, Rule
+from warrenmq.replay.spark.addresses import Paths, listed
 from warrenmq.replay.spark.java import SparkUnavailable
 from warrenmq.replay.spark.session import require_pyspark
+from warrenmq.trace.reader import named_by
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,12 +49,9 @@ __all__ = [
 
 
 def read(
-    spark: SparkSession,
-    *paths: str | os.PathLike[str],
-    columns: Sequence[str] | None = None,
-    only: Conditions | None = None,
+    spark: SparkSession, *paths: Paths, columns: Sequence[str] | None = None, only: Conditions | None = None
 ) -> DataFrame:
-    """The rows of traces, with names (docs/replay.md); NotATrace when there are none.
+    """The rows of traces, with names (docs/replay.md); NotATrace when there are none.  A path may be a list of them, and have a pattern.
 
     Some `columns`, and rows that fulfil conditions, are read sooner than all: only={"actor": "queue:jobs", "t": (0, 10**9)}.  Name them
     here: Spark tells a Python data source of no `select`, so `explain()` shows all columns in the scan of rows that were filtered or cached.
@@ -63,12 +62,13 @@ def read(
     return spark_frames.read(spark, *paths, columns=columns, only=only)
 
 
-def read_tracing(spark: SparkSession, *paths: str | os.PathLike[str]) -> DataFrame:
-    """The life of each message, from logs of RabbitMQ's tracing plugin (columns: rabbit_logs/spark.py)."""
+def read_tracing(spark: SparkSession, *paths: Paths) -> DataFrame:
+    """The life of each message, from logs of RabbitMQ's tracing plugin (columns: rabbit_logs/spark.py); paths are as for `read`."""
     require_pyspark()
     from warrenmq.rabbit_logs import spark as spark_tracing
 
-    return spark_tracing.read_tracing(spark, *paths)
+    names = [each for path in listed(paths) for each in named_by(path)]
+    return spark_tracing.read_tracing(spark, *names)
 
 
 def check(rows: DataFrame, *, rules: Sequence[Rule | SqlRule] = ()) -> DataFrame:

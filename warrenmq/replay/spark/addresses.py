@@ -2,7 +2,7 @@
 
 | a user says | what reads it |
 | --- | --- |
-| a path | this machine's file system, whatever the cluster's `fs.defaultFS` is; it is taken by the letter |
+| a path | this machine's file system, whatever the cluster's `fs.defaultFS` is; by the letter if something is there, else as a pattern |
 | `file:/x` | Spark, from the local file systems of driver and workers |
 | `s3a://`, `abfss://`, `hdfs://`, `dbfs:/`, ... | Spark, through Hadoop's connectors; a pattern (`*`) may name several |
 | `/Volumes/...` | Spark, from its default file system: a volume of Databricks, which need not be mounted where Python runs |
@@ -12,11 +12,27 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from warrenmq.trace.reader import is_address
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader
+
 _VOLUMES = "/Volumes/"
-_PATTERN = re.compile(r"([\\\[\]{}*?])")
+Path = str | os.PathLike[str]
+Paths = Path | Sequence[Path]
+"""A path or an address, or several in a list, as `load` of Spark's readers takes them."""
+
+
+def listed(given: Iterable[Paths]) -> list[str]:
+    """Each path that was given, by itself or in a list."""
+    return [
+        os.fspath(path)
+        for some in given
+        for path in ([some] if isinstance(some, str | os.PathLike) else some)
+    ]
 
 
 def is_of_spark(path: str) -> bool:
@@ -24,9 +40,16 @@ def is_of_spark(path: str) -> bool:
     return is_address(path) or path.startswith(_VOLUMES)
 
 
-def for_spark(path: str) -> str:
-    """The path as an address; a local one names itself alone, though it has letters of a pattern."""
-    return path if is_of_spark(path) else "file:" + _PATTERN.sub(r"\\\1", os.path.abspath(path))
+def load(reader: DataFrameReader, paths: Iterable[str]) -> DataFrame:
+    """Load addresses, and local paths by the letter, with one of Spark's own readers of files."""
+    names = list(paths)
+    addresses = [path for path in names if is_of_spark(path)]
+    local = [f"file:{os.path.abspath(path)}" for path in names if path not in addresses]
+    found = [reader.load(addresses)] if addresses else []
+    if local:
+        # An escaped pattern would not do: Hadoop finds no path that has one and a colon.
+        found.append(reader.option("__globPaths__", "false").load(local))
+    return found[0] if len(found) == 1 else found[0].union(found[1])
 
 
 def local_name(address: str) -> str:

@@ -30,7 +30,7 @@ from warrenmq.replay.rules.rule import Rule
 from warrenmq.replay.spark.arrow_rows import TYPES, Piece
 from warrenmq.replay.spark.engine import InSpark
 from warrenmq.replay.spark.failures import told_in_a_sentence
-from warrenmq.replay.spark.frames import narrowed, whole_trace
+from warrenmq.replay.spark.frames import narrowed, refuse_stream, whole_trace
 from warrenmq.replay.spark.jobs import described
 from warrenmq.replay.spark.partitions import ROWS_OF_PIECES, partitions
 from warrenmq.replay.spark.source import Batches, Job, index_trace, map_pieces
@@ -96,6 +96,7 @@ def incidents(rows: DataFrame) -> DataFrame:
 
 def check_rows(rows: DataFrame, own: Sequence[Rule] = ()) -> Result:
     """Check rows; returns also indeterminate findings and figures."""
+    refuse_stream(rows, "`warrenmq trace watch` judges a live trace, and check what read gives of it")
     spark = rows.sparkSession
     if (paths := whole_trace(rows)) is not None:  # blocks of files need not become rows first
         trace = index_trace(spark, *paths)

@@ -126,6 +126,10 @@ def columns_of(schema: Any) -> list[str]:
         kind = {"bigint": "long"}.get(field.dataType.simpleString(), field.dataType.simpleString())
         if TYPES.get(field.name) != kind:
             raise CallerError(f"a trace has no column {field.name} {kind}; it has {DDL}.")
+        if not field.nullable:
+            raise CallerError(
+                f"to Spark every column of a trace may be null: leave NOT NULL of {field.name} away."
+            )
     return list(schema.names)
 
 

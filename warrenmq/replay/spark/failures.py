@@ -8,6 +8,7 @@
 | All masters are unresponsive, or a stopped SparkContext | the master is not there |
 | Class x.S3AFileSystem not found, or No FileSystem for scheme | Spark lacks a connector, and which ones there are |
 | Path does not exist: x | nothing is there |
+| Relative path in absolute URI | Hadoop looks for no pattern in a path that has a colon |
 | UnknownHostException: x | there is no such host |
 | CANNOT_LOAD_STATE_STORE | a worker does not find the checkpoint |
 | anything else | its first line |
@@ -78,6 +79,8 @@ def sentence_of(said: str) -> str:
         return f"Spark has no file system {found[1] or found[2]}: it reads such addresses when {_CONNECTORS}"
     if path := re.search(r"Path does not exist: (.+?)\.? *(?:SQLSTATE|[;\n]|$)", said):
         return f"Spark finds nothing at {path[1]}."
+    if path := re.search(r"Relative path in absolute URI: (\S+)", said):
+        return f"Hadoop cannot look for a pattern where a name has a colon ({path[1]}): name the paths themselves."
     if host := re.search(r"UnknownHostException: ([^\s:]+)", said):
         return f"Spark finds no host {host[1]}."
     if "CANNOT_LOAD_STATE_STORE" in said:

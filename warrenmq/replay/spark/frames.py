@@ -15,7 +15,7 @@ from pyspark.sql import functions as sf
 
 from warrenmq.errors import CallerError
 from warrenmq.replay.drive.stretches import Stretch, stretches_of
-from warrenmq.replay.spark.addresses import is_of_spark, local_name
+from warrenmq.replay.spark.addresses import Paths, is_of_spark, listed, local_name
 from warrenmq.replay.spark.arrow_rows import COLUMNS, DDL, TYPES, Names, named_batches, names_of
 from warrenmq.replay.spark.datasource import TraceSource
 from warrenmq.replay.spark.failures import told_in_a_sentence
@@ -47,17 +47,16 @@ class Read(NamedTuple):
 
 
 def read(
-    spark: SparkSession,
-    *paths: str | os.PathLike[str],
-    columns: Sequence[str] | None = None,
-    only: Conditions | None = None,
+    spark: SparkSession, *paths: Paths, columns: Sequence[str] | None = None, only: Conditions | None = None
 ) -> DataFrame:
     """The rows of a trace, with names; only some `columns`, and only rows that fulfil conditions (only.py), if they are given.
 
     Of files that Python can open it is the data source that reads, so blocks without such rows are passed over.  Other
     addresses (object storage) go through Spark's own readers, and every block is unpacked.
     """
-    names = [os.fspath(path) for path in paths]
+    names = listed(paths)
+    if not names:
+        raise CallerError('say which trace: read(spark, "trace/").')
     chosen = Only.of(only or {})
     scan: Scan
     files: list[str] | None = None
@@ -70,7 +69,7 @@ def read(
         else:
             scan = partial(scan_through_spark, spark, index_trace(spark, *names))
         rows = scan(columns or COLUMNS, chosen)
-    _scans[rows] = Read(scan, chosen, names, files)
+    _scans[rows] = Read(scan, chosen, files or names, files)
     return rows
 
 
@@ -78,7 +77,7 @@ def narrowed(rows: DataFrame, columns: Collection[str], events: Collection[int] 
     """Select columns of the rows of some events, or of all.
 
     Spark pushes no columns into a Python data source.  So a DataFrame that `read` gave, and that is not kept in memory, is read anew,
-    without the other columns and events; any other is selected from.
+    without the other columns and events; any other is selected from, and has the types of a trace again, which a CSV file made strings.
     """
     ordered = [name for name in COLUMNS if name in columns]
     if lacking := [name for name in ordered if name not in rows.columns]:
@@ -90,7 +89,13 @@ def narrowed(rows: DataFrame, columns: Collection[str], events: Collection[int] 
         return scan(
             ordered, only if events is None else only.of_events(EVENTS[each].name for each in sorted(events))
         )
-    return rows.select(*ordered)
+    return rows.select(*(sf.col(name).cast(TYPES[name]).alias(name) for name in ordered))
+
+
+def refuse_stream(rows: DataFrame, remedy: str) -> None:
+    """Raise CallerError for the rows of a stream, of which nothing can be said before their end."""
+    if rows.isStreaming:
+        raise CallerError(f"these rows are a stream, which has no end: {remedy}.")
 
 
 def whole_trace(rows: DataFrame) -> list[str] | None:

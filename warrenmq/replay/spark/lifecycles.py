@@ -27,7 +27,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
 from warrenmq.replay.rules.passes.queue_ledger import Ledger
-from warrenmq.replay.spark.frames import narrowed, stretches
+from warrenmq.replay.spark.frames import narrowed, refuse_stream, stretches
 from warrenmq.replay.spark.named import PUBLIC
 from warrenmq.trace.catalog import FOREVER
 from warrenmq.trace.events import IN_STORE, NO_ACK, PERSISTENT, PRIORITY_SHIFT, REDELIVERED, WANTS_CONFIRM, Ev
@@ -45,6 +45,7 @@ _MESSAGE = ("run", "actor", "actor_id", "seq_id")
 
 def lifecycles(rows: DataFrame) -> DataFrame:
     """A row for each message in each incarnation of a queue; the columns are in docs/replay.md."""
+    refuse_stream(rows, "take lifecycles of what read gives, which a live trace may be as well")
     lives, begin = _by_message(rows), _span()[0]
     gaps = _gaps(rows)
     if gaps is None:

@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
-from warrenmq.replay.spark.addresses import for_spark, is_of_spark, local_name
+from warrenmq.replay.spark.addresses import is_of_spark, load, local_name
 from warrenmq.replay.spark.arrow_rows import Piece
 from warrenmq.replay.spark.jobs import described
 from warrenmq.replay.spark.partitions import ROWS_OF_PIECES, partitions
@@ -34,7 +34,7 @@ from warrenmq.replay.spark.stage_columns import batches
 from warrenmq.trace.block import Kind, next_frame, raw_columns
 from warrenmq.trace.catalog import Catalog, Chunk, build_catalog
 from warrenmq.trace.index import NO_HEADER, FileIndex, index_file, joined, unread_file
-from warrenmq.trace.reader import is_named_as_trace, mapped, require_runs, trace_files
+from warrenmq.trace.reader import is_named_as_trace, mapped, named_by, require_runs, trace_files
 from warrenmq.trace.segment import SEGMENT_SUFFIX, decode_header
 from warrenmq.trace.slab import SLAB_SUFFIX
 
@@ -73,7 +73,7 @@ class TraceIndex:
 
 def index_trace(spark: SparkSession, *paths: str | os.PathLike[str]) -> TraceIndex:
     """Index every file; raises NotATrace when there is nothing to read."""
-    names = [_checked(os.fspath(path)) for path in paths]
+    names = [name for path in paths for name in _checked(os.fspath(path))]
     of_spark = [name for name in names if is_of_spark(name)]
     local = [file for name in names if name not in of_spark for file in trace_files(name)]
     with ExitStack() as opened:
@@ -238,20 +238,17 @@ def _whole_trace(
     return trace_index(names, [*indexes, *empty, *unread])
 
 
-def _checked(path: str) -> str:
-    """A path that does not depend on where this process is; a local one is checked first, so that errors are in our words."""
+def _checked(path: str) -> list[str]:
+    """Paths that do not depend on where this process is; local ones are checked first, so that errors are in our words."""
     if is_of_spark(path):
-        return path
+        return [path]
     trace_files(path)
-    return os.path.abspath(path)
+    return list(map(os.path.abspath, named_by(path)))
 
 
 def _files(spark: SparkSession, paths: list[str]) -> DataFrame:
     """One row a trace file: its path and its bytes."""
     wanted = f"*{{{SEGMENT_SUFFIX},{SLAB_SUFFIX}}}"
-    return (
-        spark.read.format("binaryFile")
-        .option("pathGlobFilter", wanted)
-        .load([for_spark(path) for path in paths])
-        .select("path", "content")
+    return load(spark.read.format("binaryFile").option("pathGlobFilter", wanted), paths).select(
+        "path", "content"
     )

@@ -33,7 +33,7 @@ from warrenmq.errors import CallerError
 from warrenmq.replay.drive.batch_summary import PART_PIECES, Batch, batches, summarise_batch
 from warrenmq.replay.drive.live import Live, Standing
 from warrenmq.replay.drive.watch import INTERVAL, SQLITE, STREAM, are_losses, are_over, last_line, line_of
-from warrenmq.replay.spark.addresses import for_spark, is_of_spark, local_name
+from warrenmq.replay.spark.addresses import is_of_spark, load, local_name
 from warrenmq.replay.spark.session import SHUFFLE_PARTITIONS
 from warrenmq.replay.spark.state_store import STANDING, SparkStore, standing_of
 from warrenmq.trace.reader import require_live
@@ -230,7 +230,7 @@ def watch(
 def _standings(spark: SparkSession, checkpoint: str, place: str) -> dict[str, Standing]:
     """The standing of each directory when the last batch of a checkpoint was done."""
     try:
-        done = spark.read.format("binaryFile").load(f"{for_spark(checkpoint)}/{STREAM}/commits")
+        done = load(spark.read.format("binaryFile"), [f"{checkpoint}/{STREAM}/commits"])
     except AnalysisException as error:
         if error.getCondition() == "PATH_NOT_FOUND":
             return {}
