@@ -21,7 +21,10 @@ from warrenmq.trace.recorder import Recorder
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
 from warrenmq.replay.spark.check import check_rows
+from warrenmq.replay.spark.stream import TraceStream
 
 pytestmark = pytest.mark.spark
 
@@ -90,7 +93,8 @@ def test_a_colon_and_letters_of_a_pattern_are_letters_of_a_path(spark, two, tmp_
 
 def pieces(reader):
     """Number of pieces that the reader will read."""
-    return sum(len(part.slabs) + sum(each.frames for each in part.ranges) for part in reader.partitions())
+    files = [part for task in reader.partitions() for part in task.parts]
+    return sum(len(part.slabs) + sum(each.frames for each in part.ranges) for part in files)
 
 
 def test_only_what_is_asked_for_is_read(spark, source, clean_trace):
@@ -140,6 +144,22 @@ def test_a_large_segment_is_many_tasks(spark, source, tmp_path):
     rows = source().load(str(tmp_path))
     assert rows.selectExpr("spark_partition_id()").distinct().count() > 1
     assert rows.selectExpr("count(*)", "sum(seq)").collect()[0] == (20_000, 20_000 * 20_001 // 2)
+
+
+def test_many_small_files_are_few_tasks(spark, source, tmp_path):
+    """A broker that is opened often leaves a file a time; Spark took longer to start a task than the task to read it."""
+    for number in range(60):
+        recorder = Recorder(tmp_path, run=f"{number:06}")
+        emit(recorder.actor(f"a{number}", "Kind"), Ev.SEND, msg=number)
+        recorder.close()
+    rows = source().load(str(tmp_path))
+    assert rows.rdd.getNumPartitions() == 1
+    assert {tuple(row) for row in rows.select("run", "actor", "msg").collect()} == {
+        (f"{number:06}", f"a{number}", number) for number in range(60)
+    }
+    live = TraceStream([str(tmp_path)], ["msg"])
+    (task,) = live.partitions({}, live.latestOffset({}, ReadAllAvailable()))
+    assert [msg for batch in live.read(task) for msg in batch.column("msg").to_pylist()] == list(range(60))
 
 
 def test_a_schema_says_which_columns_are_unpacked(spark, source, clean_trace):

@@ -6,7 +6,7 @@
     spark.read.format(...).option("report", "stretches").load("a/")            which rows of each actor are there (stretches.py)
 
 It reads with Python's own `open`, so on a cluster a path must be mounted on every worker; `warrenmq.replay.read` reads whatever
-Spark itself can.  A task takes some hundred blocks, so a large segment is many tasks.
+Spark itself can.  A task takes some hundred blocks, so a large segment is many tasks, and many small files are one.
 
 option("only", ...) is a JSON object of conditions on t, seq, run, actor, kind and ev: blocks that can hold no such rows are not read
 (only.py).  The API tells a source nothing of the columns that a query selects, so `select` alone prunes none: a schema does.
@@ -50,8 +50,7 @@ class FrameRange(NamedTuple):
     frames: int
 
 
-@dataclass
-class FilePart(InputPartition):
+class FilePart(NamedTuple):
     """A part of a file: which frames of rows are wanted, not one by one."""
 
     run: int
@@ -60,6 +59,13 @@ class FilePart(InputPartition):
     ranges: list[FrameRange]
     slabs: list[Chunk]
     """Pieces of a slab file, with their rows."""
+
+
+@dataclass
+class FileParts(InputPartition):
+    """A part of a large file, or parts of small ones: a task costs more than to read one of these."""
+
+    parts: list[FilePart]
 
 
 @dataclass
@@ -144,7 +150,9 @@ class TraceReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         with open_trace(*self._paths) as trace:
             names = names_of(trace.catalog)
-            parts = []
+            planned: list[InputPartition] = []
+            parts: list[FilePart] = []
+            pieces = 0
             for (run, file), group in groupby(
                 trace.catalog.chunks, key=lambda chunk: (chunk.run, chunk.file)
             ):
@@ -153,8 +161,12 @@ class TraceReader(DataSourceReader):
                 for at in range(0, len(wanted), PART_PIECES):
                     its = wanted[at : at + PART_PIECES]
                     slabs = [chunk for _, chunk in its if chunk.raw]
+                    if not planned or pieces + len(its) > PART_PIECES:
+                        parts, pieces = [], 0
+                        planned.append(FileParts(parts))
                     parts.append(FilePart(run, names[run], file, [] if slabs else _ranges(its), slabs))
-            return parts
+                    pieces += len(its)
+            return planned
 
     def _may_hold(self, chunk: Chunk, names: Names) -> bool:
         entry = names.run.actors.get(chunk.actor)
@@ -162,9 +174,10 @@ class TraceReader(DataSourceReader):
         return self._only.may_be_in(chunk, names.run.name, actor, kind)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, FilePart):  # Spark asks for one part even when there are none
-            return iter(())
-        return _batches(partition, self._columns, self._only)
+        if not isinstance(partition, FileParts):  # Spark asks for one part even when there are none
+            return
+        for part in partition.parts:
+            yield from _batches(part, self._columns, self._only)
 
 
 class TableReader(DataSourceReader):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -22,9 +21,10 @@ from warrenmq.trace.tail import Part, Place, Tail, read_parts
 
 @dataclass
 class StreamPart(InputPartition):
-    """Rows of one file of a run."""
+    """Rows of a part of a large file, or of some small ones."""
 
-    names: Names
+    names: dict[str, Names]
+    """Run -> its names."""
     parts: list[Part]
 
 
@@ -44,18 +44,17 @@ class TraceStream(DataSourceStreamReader):
         return self._tail.look(start)
 
     def partitions(self, start: Place, end: Place) -> Sequence[InputPartition]:
-        planned: list[InputPartition] = []
         found, _ = self._tail.parts(start, end)
-        for (key, _), group in groupby(found, key=lambda part: (part.run, part.file)):
-            parts = list(group)
-            names = Names(self._tail.runs[key].run, {})
-            planned += [
-                StreamPart(names, parts[at : at + PART_PIECES]) for at in range(0, len(parts), PART_PIECES)
-            ]
-        return planned
+        tasks = (found[at : at + PART_PIECES] for at in range(0, len(found), PART_PIECES))
+        return [
+            StreamPart({part.run: Names(self._tail.runs[part.run].run, {}) for part in parts}, parts)
+            for parts in tasks
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, StreamPart):
             return iter(())
-        pieces = read_parts(partition.parts, {partition.parts[0].run: 0})
-        return named_batches({0: partition.names}, pieces, self._columns)
+        numbers = {run: number for number, run in enumerate(partition.names)}
+        return named_batches(
+            list(partition.names.values()), read_parts(partition.parts, numbers), self._columns
+        )
