@@ -13,6 +13,7 @@ WITH_SPARK = {
     "docs/replay.md: Trends over many replays, python 1": r"\| +began\| +trace\| +value\|(.*\n){2}\|\d{4}-",
     "docs/replay.md: One event, its columns by name, python 1": r"queue:jobs\|MAILBOX_EMPTY\|(.*\n)*.*\[PERSISTENT",
     "docs/replay.md: Lifecycles, python 1": r"jobs *\|3 +\|.*(\n.*)*audit-a *\|\d+ +\|\[",
+    "docs/replay.md: Recipes, python 1": r"\| *jobs\|\d[\d :-]+\| +3\| +3\|(.*\n)+.*\| *queue:jobs\| +CONFIRM\| +DURABLE",
     "docs/replay.md: The data source, python 1": r"^\s*[1-9]\d* \d+ \['t', 'ev'\] 0$",
     "docs/replay.md: The data source, python 2": "",
     "docs/replay.md: Traces of RabbitMQ, python 1": r"audit-a\|",
