@@ -9,7 +9,7 @@ from warrenmq import aio
 from warrenmq.broker.consumer import Consumer
 from warrenmq.broker.transaction import Transaction
 
-INTERNAL = {"after_fork", "ahead", "handed_out", "lapse", "local"}
+INTERNAL = {"after_fork", "ahead", "cancel_soon", "handed_out", "lapse", "local"}
 """For this package's own modules, as their docstrings say."""
 NAMES = {
     "str | Exchange": "str | Named", "str | QueueHandle | Exchange | None": "str | Named | None",

@@ -238,19 +238,21 @@ class Queue(Named):
         broker, getter = self._broker.sync, self._getter
         broker.check_open()
         request = getter.request(timeout, no_ack)
-        client, box = broker.inside.client, WakingChannel(broker.runtime.channel())
+        client, news = broker.inside.client, asyncio.Event()
+        give_up = partial(client.calls.give_up, self.name, request)
+        box = WakingChannel(broker.runtime.channel(), news, give_up)
         if (asked := client.calls.ask_queue(self.name, request, box)) is not None:
             sender, ref = asked
             try:
-                await box.news.wait()
+                await news.wait()
                 return getter.delivery(client, request, sender.wait(0), ref)
             except CallFailed as failure:
                 if failure.handling:
                     raise process_died(request, failure) from failure
             except Error:
                 raise
-            except BaseException:  # the task is cancelled
-                client.calls.give_up(self.name, request)
+            except BaseException:  # the task is cancelled, or collected with its loop
+                give_up()
                 raise
             finally:
                 sender.end()

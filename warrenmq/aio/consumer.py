@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections import deque
-from collections.abc import AsyncIterator
+import weakref
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
 from queue import Empty
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from warrenmq.aio.cancellable import in_thread, to_the_end
 from warrenmq.aio.waking import WakingChannel
@@ -21,17 +21,17 @@ from warrenmq.broker.delivery import Delivery
 from warrenmq.checks import of_this_process, seconds, whole
 from warrenmq.errors import Error
 
-DELIVERIES_PER_TAKE = 128
-"""Deliveries that one trip to the consumer's channel brings."""
+T = TypeVar("T")
 
 
-async def _taken(consumer: consumer_.Consumer, channel: WakingChannel) -> list[Delivery]:
+async def _taken(consumer: consumer_.Consumer, channel: WakingChannel, take: Callable[[consumer_.Consumer], T],
+                 give_back: Callable[[T], object]) -> T:  # fmt: skip
     """Take what is there; in a worker thread if the consumer has to subscribe again for that."""
     if not channel.subscribe_again:
-        return consumer.take(DELIVERIES_PER_TAKE, 0)
+        return take(consumer)
     channel.subscribe_again = False
     try:
-        return await in_thread(partial(consumer.take, DELIVERIES_PER_TAKE, 0), requeue_all)
+        return await in_thread(partial(take, consumer), give_back)
     except BaseException:
         channel.subscribe_again = True
         raise
@@ -49,7 +49,10 @@ def requeue_all(deliveries: list[Delivery]) -> None:
 
 
 class Consumer:
-    """Deliveries for `async for`; acks are ordinary methods of the delivery, they never wait."""
+    """Deliveries for `async for`; acks are ordinary methods of the delivery, they never wait.
+
+    A delivery stays with the synchronous consumer until a task asks for it, so that all others go back when this one is dropped.
+    """
 
     __reduce__ = of_this_process
 
@@ -58,7 +61,8 @@ class Consumer:
         self._queue, self._options = queue, options
         self._consumer: consumer_.Consumer | None = None
         self._channel: WakingChannel | None = None
-        self._ready: deque[Delivery] = deque()
+        self._news = asyncio.Event()
+        """Set when there may be something in the channel."""
         self._at_work = asyncio.Lock()
         """Held by the task that subscribes or takes: several may wait for deliveries of one consumer."""
 
@@ -72,7 +76,8 @@ class Consumer:
     async def _start(self, limit: float | None) -> tuple[consumer_.Consumer, WakingChannel]:
         if self._consumer is None or self._channel is None:
             broker = self._broker
-            channel = self._channel = WakingChannel(broker.runtime.channel())
+            cancel = partial(_cancel, weakref.ref(self))
+            channel = self._channel = WakingChannel(broker.runtime.channel(), self._news, cancel)
             subscribe = partial(
                 consumer_.Consumer,
                 broker.inside.client,
@@ -88,51 +93,71 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Delivery:
-        if not await self._arrived(None):
+        try:
+            delivery = self._at_hand() or await self.get()
+        except Exception:
+            raise
+        except BaseException as why:  # noqa: BLE001  # the task is cancelled
+            # its traceback may be kept, as in the synchronous consumer
+            why.__context__ = None
+            del self
+            raise why.with_traceback(None)  # noqa: B904
+        if delivery is None:
             raise StopAsyncIteration
-        return self._ready.popleft()
+        return delivery
+
+    def _at_hand(self) -> Delivery | None:
+        """The next delivery, if it is here and no task is busy with the consumer."""
+        consumer, channel = self._consumer, self._channel
+        if consumer is None or channel is None or channel.subscribe_again or self._at_work.locked():
+            return None
+        return consumer.get(0)
 
     @property
     def ended(self) -> bool:
         """True if there will be no more deliveries: cancelled, the queue deleted, or the broker closed."""
-        return not self._ready and self._consumer is not None and self._consumer.ended
+        return self._consumer is not None and self._consumer.ended
 
     async def get(self, timeout: float | None = None) -> Delivery | None:  # noqa: ASYNC109  # the face's own signature
         """The next delivery; None when none came within `timeout` seconds, or when there will be no more."""
-        return self._ready.popleft() if await self._arrived(seconds("timeout", timeout)) else None
+        return await self._next(lambda consumer: consumer.get(0), requeue, seconds("timeout", timeout))
 
     async def take(self, most: int, timeout: float | None = None) -> list[Delivery]:  # noqa: ASYNC109
         """Up to `most` deliveries that are there; waits for the first as `get` does."""
         most = whole("most", most, 1, sys.maxsize)
-        await self._arrived(seconds("timeout", timeout))
-        return [self._ready.popleft() for _ in range(min(most, len(self._ready)))]
+        limit = seconds("timeout", timeout)
+        return await self._next(lambda consumer: consumer.take(most, 0), requeue_all, limit) or []
 
-    async def _arrived(self, limit: float | None) -> bool:
-        """Wait until there is a delivery; False when there will be none, or after so many seconds."""
+    async def _next(self, take: Callable[[consumer_.Consumer], T], give_back: Callable[[T], object],
+                    limit: float | None) -> T | None:  # fmt: skip
+        """Wait until there is something to take; None when there will be nothing, or after so many seconds."""
         clock = asyncio.get_running_loop().time
         deadline = None if limit is None else clock() + limit
         try:
             consumer, channel = await self._started(limit)
         except Empty:
-            return False
+            return None
         self._broker.runtime.check_process()
-        while not self._ready:
-            channel.news.clear()
+        while True:
+            self._news.clear()
             async with self._at_work:
-                self._ready.extend(await _taken(consumer, channel))
-            if not self._ready:
-                left = None if deadline is None else deadline - clock()
-                if consumer.ended or (left is not None and left <= 0):
-                    return False
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(channel.news.wait(), left)
-        return True
+                is_late = channel.subscribe_again
+                if taken := await _taken(consumer, channel, take, give_back):
+                    return taken
+            left = None if deadline is None else deadline - clock()
+            if consumer.ended or (left is not None and left <= 0):
+                return None
+            if is_late:
+                # there may be news since that thread looked, which another task has cleared
+                continue
+            # not wait_for: its task would begin to wait later
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._news.wait()
 
     async def cancel(self) -> None:
         """Cancel the consumer; deliveries not yet handed out are requeued."""
         if self._consumer is not None and self._broker.runtime.forked_from is None:
-            while self._ready:
-                requeue(self._ready.pop())
             await to_the_end(self._consumer.cancel)
 
     async def __aenter__(self) -> Self:
@@ -141,4 +166,15 @@ class Consumer:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
                         traceback: TracebackType | None) -> None:  # fmt: skip
-        await self.cancel()
+        if kind is GeneratorExit:  # the task is collected, as its loop is closed: nothing can be waited for
+            if self._consumer is not None:
+                self._consumer.cancel_soon()
+        else:
+            await self.cancel()
+
+
+def _cancel(this: weakref.ref[Consumer]) -> None:
+    """Cancel a consumer whose loop is closed; called in another thread."""
+    this_one = this()
+    if this_one is not None and this_one._consumer is not None:  # noqa: SLF001
+        this_one._consumer.cancel_soon()  # noqa: SLF001

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -22,12 +23,18 @@ def waker(call: Callable[[], object]) -> Callable[[], None]:
 
 
 class WakingChannel:
-    """A channel that wakes its event loop; `put` is called in other threads."""
+    """A channel that wakes its event loop; `put` is called in other threads.
 
-    def __init__(self, channel: Channel) -> None:
+    The broker holds it, and must not hold the tasks that wait: those of a loop that was closed before they ended are collected with
+    what they took, as long as only the event knows of them.
+    """
+
+    def __init__(self, channel: Channel, news: asyncio.Event, abandoned: Callable[[], object]) -> None:
+        """`news` is set for whoever waits in the loop that runs now; once that is closed `abandoned` is called, in another thread."""
         self._channel = channel
-        self.news = asyncio.Event()
-        self._wake = waker(self.news.set)
+        self._news = weakref.ref(news)
+        self._loop = asyncio.get_running_loop()
+        self._abandoned = abandoned
         self.subscribe_again = False
         """The queue process of a consumer died: the next take will wait for its successor."""
         self.get = channel.get
@@ -39,4 +46,8 @@ class WakingChannel:
         self._channel.put(item)
         if item is DOWN:
             self.subscribe_again = True
-        self._wake()
+        if (news := self._news()) is not None:
+            try:
+                self._loop.call_soon_threadsafe(news.set)
+            except RuntimeError:  # the loop is closed
+                self._abandoned()

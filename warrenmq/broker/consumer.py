@@ -204,12 +204,13 @@ class Consumer:
         # A loop that was left with `break` must not keep the messages it never saw.
         if not getattr(self, "_cancelled", True) and self._client.engine.is_open:
             try:
-                self._cancel_soon()
+                self.cancel_soon()
             except BaseException:  # of a signal's handler, as in `cancel`
-                self._cancel_soon()
+                self.cancel_soon()
                 raise
 
-    def _cancel_soon(self) -> None:
+    def cancel_soon(self) -> None:
+        """Have the consumer cancelled without waiting for that, in any thread."""
         self._client.engine.consumers.pop(id(self), None)
         self._client.settle(self._subscription.ref, Cancel(self._subscription.consumer_id, self.handed_out))
 
