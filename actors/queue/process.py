@@ -312,7 +312,9 @@ class QueueProcess(Server):
         for effect in self._effects:
             match effect:
                 case Deliver():
-                    effect.outlet.put(effect.deliveries)
+                    # given up meanwhile: a successor may have taken the consumer on, and counts its deliveries anew
+                    if self.actor_inbox.reason is ALIVE:
+                        effect.outlet.put(effect.deliveries)
                 case Settle():
                     for _, _, _, promise in effect.complete:
                         promise.confirm()

@@ -4,6 +4,7 @@ no receiver.
 
 from __future__ import annotations
 
+import queue as queue_module
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -29,7 +30,19 @@ from warrenmq.actors.vhost.messages import (
 from warrenmq.actors.vhost.process import VhostProcess
 from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.amqp import serve
-from warrenmq.queue.messages import Consume, CountBytes, Delete, Drain, Get, Info, ListConsumers, Purge, Stat
+from warrenmq.broker.consumer import Consumer
+from warrenmq.queue.messages import (
+    Consume,
+    CountBytes,
+    Delete,
+    Deliveries,
+    Drain,
+    Get,
+    Info,
+    ListConsumers,
+    Purge,
+    Stat,
+)
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 
 SETTINGS = {"durability": "os", "vhost_restart_intensity": (1000, 1)}
@@ -166,3 +179,35 @@ def test_over_amqp_the_channel_is_closed_and_the_others_go_on(broker: warrenmq.B
             assert "may or may not have taken effect" in closed.value.reply_text
             assert counts[request_] == 1
             assert neighbour.basic_get("other")[2] == b"kept"
+
+
+def test_a_queue_that_was_killed_delivers_nothing_any_more(broker: warrenmq.Broker) -> None:
+    """Its successor counts deliveries anew, so that an ack of one that comes late would be one of another message."""
+    queue = broker.inside.client.calls.address("other")
+
+    class Outlet(queue_module.SimpleQueue[Any]):
+        def put(self, item: Any, *_: Any, **__: Any) -> None:
+            super().put(item)
+            if isinstance(item, Deliveries):
+                broker.runtime.kill(queue)
+
+    broker.purge("other")
+    outlets = [Outlet(), Outlet()]
+    consumers = [
+        Consumer(broker.inside.client, "other", 1, no_ack=False, exclusive=False, priority=0, channel=each)
+        for each in outlets
+    ]
+    broker.queue("other").publish_many([b"1", b"2"])
+    while not all(each.qsize() for each in outlets):
+        broker.runtime.event().wait(0.01)
+    assert sorted(isinstance(item, Deliveries) for each in outlets for item in list_of(each)) == [
+        False,
+        False,
+        True,
+    ]
+    for each in consumers:
+        each.cancel()
+
+
+def list_of(items: queue_module.SimpleQueue[Any]) -> list[Any]:
+    return [items.get_nowait() for _ in range(items.qsize())]
