@@ -88,6 +88,19 @@ def test_without_a_place_for_dead_letters_the_queues_own_exchange_gets_them(host
     broker.close()
 
 
+def test_a_dead_letter_does_not_expire_among_the_dead_letters(host):
+    broker = host.open()
+    jobs, failed = broker.declare_queue("jobs"), broker.declare_queue("failed")
+    jobs.retry_policy(2, 5, dead_letter=failed)
+    jobs.publish(b"1", expiration="1000").result()
+    assert jobs.get().retry()
+    assert not jobs.get(timeout=6).retry(), "it did not expire before its time had come"
+    host.sleep(10)
+    dead = failed.get().properties
+    assert (dead.expiration, dead.headers["x-death"][0]["original-expiration"]) == (None, "1000")
+    broker.close()
+
+
 def test_a_delay_of_ones_own_needs_no_policy(host):
     broker = host.open()
     jobs = broker.declare_queue("jobs")

@@ -91,7 +91,9 @@ class Subscription:
                 "a delivery cannot be retried inside a transaction; retry it outside, or nack it"
             )
         back = {} if seconds is None else {X_DELAYED_TO: self.queue}
-        properties, persistent = after_failure(message, self.queue, now // 1_000_000, back)
+        properties, persistent = after_failure(
+            message, self.queue, now // 1_000_000, back, is_dead=seconds is None
+        )
         if seconds is not None:
             client.have_later()
             due = now + round(seconds * 1_000_000)

@@ -294,7 +294,9 @@ class Publishing:
 
     def publish_copy(self, queues: tuple[str, ...], message: StoredMessage, properties: Properties | bytes, *,
                      persistent: bool, due: int = 0) -> Confirm:  # fmt: skip
-        """Publish a message as it was, with other properties, to queues that have been chosen; with `due` it is LATER alone."""
+        """Publish a message as it was, with other properties, to queues that have been chosen; with `due` it is LATER alone, without it
+        these are dead letters, which do not expire.
+        """
         confirm = Confirm(self._runtime, len(queues))
         if not queues:
             confirm.confirm()
@@ -302,7 +304,7 @@ class Publishing:
         known = message.properties
         publication = self._sender.publication(
             message.exchange, tuple(message.routing_keys), [message.body], properties, persistent=persistent,
-            expiration=parse_expiration(known.expiration), priority=known.priority or 0, due=due,
+            expiration=parse_expiration(known.expiration) if due else None, priority=known.priority or 0, due=due,
         )  # fmt: skip
         self._sender.send(queues, publication, confirm)
         return confirm

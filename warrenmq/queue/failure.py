@@ -1,4 +1,7 @@
-"""The properties of a message that a consumer gives back for later: as they were, and x-death counts one more rejection."""
+"""The properties of a message that a consumer gives back for later, or for good: as they were, and x-death counts one more rejection.
+
+A dead letter loses its expiration, which x-death keeps, or it would expire among the dead letters (rabbit_dead_letter).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from warrenmq.queue.x_death import REJECTED, Death, with_death
 
 
 def after_failure(
-    message: StoredMessage, queue: str, now_s: int, more: Mapping[str, str]
+    message: StoredMessage, queue: str, now_s: int, more: Mapping[str, str], *, is_dead: bool
 ) -> tuple[Properties | bytes, bool]:
     """The properties of a message that was rejected once more, with `more` headers of text, and whether it is persistent."""
     stored = message.stored_properties
@@ -22,9 +25,14 @@ def after_failure(
     plain = (
         properties_of_bytes(stored) if isinstance(stored, bytes) else properties_as_plain(message.properties)
     )
-    death = Death(REJECTED, queue, now_s, message.exchange, message.routing_keys[0], None)
+    expiration = plain.get("expiration")
+    death = Death(REJECTED, queue, now_s, message.exchange, message.routing_keys[0], expiration)
+    if is_dead:
+        plain.pop("expiration", None)
     headers = with_death(plain.get("headers", []), death)
     headers += [[name, "S", value] for name, value in more.items()]
     if raw:
         return bytes_of_properties(plain | {"headers": headers}), plain.get("delivery_mode") == 2
-    return replace(message.properties, headers=dict_of_plain(headers)), plain.get("delivery_mode") != 1
+    known = message.properties
+    changed = replace(known, headers=dict_of_plain(headers), expiration=None if is_dead else known.expiration)
+    return changed, plain.get("delivery_mode") != 1
