@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from time import time_ns
 from typing import Any
 
 from opentelemetry import propagate, trace
@@ -26,6 +27,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvid
 from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.broker.broker import Exchange, QueueHandle
 from warrenmq.broker.delivery import Delivery
+from warrenmq.broker.message_options import OF_PROPERTIES, read_options
 from warrenmq.message.properties import Properties
 from warrenmq.version import version
 
@@ -44,10 +46,12 @@ class Tracing:
                 properties: Properties | None = None, **options: Any) -> Confirm:  # fmt: skip
         """Publish to a queue, or to an exchange with a routing key, as their `publish` does; returns the Confirm.
 
-        The span ends when the message is sent, not when it is safe.  Raises what `publish` raises, which the span records.
+        `options` are the other keywords of `publish`.  The span ends when the message is sent, not when it is safe.  Raises what
+        `publish` raises, which the span records unless it is of the message's properties.
         """
         exchange, key = (to.name, routing_key) if isinstance(to, Exchange) else ("", to.name)
-        properties = properties or Properties()
+        fields = {name: options.pop(name) for name in OF_PROPERTIES if name in options}
+        properties = read_options(properties, fields, time_ns).properties or Properties()
         attributes = _attributes("publish", "send", exchange, key, len(body), properties)
         name = f"publish {destination(exchange, key)}"
         with self._tracer.start_as_current_span(name, kind=SpanKind.PRODUCER, attributes=attributes):

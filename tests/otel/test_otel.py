@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 import warrenmq
+from tests.support.limits import LIMIT
 from warrenmq.amqp import serve
 from warrenmq.otel import Tracing, destination
 
@@ -55,6 +56,18 @@ def test_a_delivery_is_a_child_of_its_publish(broker, tracing, exported):
         "messaging.destination.name": "jobs", "messaging.message.body.size": 5, "messaging.message.id": "m1",
         "messaging.rabbitmq.destination.routing_key": "jobs", "messaging.message.conversation_id": "c1",
     }  # fmt: skip
+
+
+def test_the_keywords_of_a_publish_are_its_own_too(broker, tracing, exported):
+    jobs = broker.declare_queue("jobs")
+    given = {"headers": {"mine": 1}, "message_id": "m1", "priority": 3, "delay": 0.01}
+    tracing.publish(jobs, b"hello", **given).result(5)
+    found = jobs.get(timeout=LIMIT).properties
+    assert (found.headers["mine"], "traceparent" in found.headers) == (1, True)
+    assert (found.message_id, found.priority) == ("m1", 3)
+    assert exported.get_finished_spans()[0].attributes["messaging.message.id"] == "m1"
+    with pytest.raises(ValueError, match="headers is given twice"):
+        tracing.publish(jobs, b"hello", properties=found, headers={"mine": 2})
 
 
 def test_an_exception_is_recorded_and_goes_on(broker, tracing, exported):

@@ -39,9 +39,10 @@ class MessageOptions(TypedDict, total=False):
     """The time before which it is not routed, with a time zone."""
 
 
-_PROPERTIES = (
+OF_PROPERTIES = (
     "priority", "headers", "expiration", "message_id", "correlation_id", "reply_to", "content_type",
 )  # fmt: skip
+"""The keywords that are fields of Properties."""
 _NAMES = frozenset(MessageOptions.__annotations__)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -72,7 +73,7 @@ def read_options(
             near = get_close_matches(name, _NAMES, 1)
             advice = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(_NAMES))}"
             raise ArgumentTypeError(f"a publish has no keyword {shown(name)}; {advice}")
-    fields = {name: given[name] for name in _PROPERTIES if given.get(name) is not None}
+    fields = {name: given[name] for name in OF_PROPERTIES if given.get(name) is not None}
     due = _due(given.get("delay"), given.get("at"), now)
     if due and flag("mandatory", mandatory):
         raise ArgumentValueError(
