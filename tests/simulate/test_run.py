@@ -10,7 +10,7 @@ import pytest
 from warrenmq.broker.broker import Broker
 from warrenmq.broker.delivery import Delivery, Subscription
 from warrenmq.cli import main
-from warrenmq.simulate.fleet import Plan, fleet, here
+from warrenmq.simulate.fleet import Plan, first_task, fleet, here, script_of
 from warrenmq.simulate.generate import SIZES, generate
 from warrenmq.simulate.run import PROFILES, run, run_traced
 from warrenmq.simulate.script import FAULTS, HONEST_FAULTS, VERBS, parse
@@ -297,7 +297,9 @@ def test_a_fleet_that_is_interrupted_says_what_it_found_so_far(capsys, monkeypat
     assert main(["simulate", "--runs", "1000", "--cores", "1"]) == 130
     said = capsys.readouterr()
     assert said.err.splitlines()[0] == "failed: seed 0, profile classic: lost 0"
-    assert said.err.splitlines()[1].startswith("4 of 1,000 runs, ")
+    *script, progress = said.err.splitlines()[1:]
+    assert parse("\n".join(script)) == script_of(first_task(Plan(range(1)), 0))
+    assert progress.startswith("4 of 1,000 runs, ")
     assert said.out.splitlines()[0].startswith("4 runs, ")
     assert said.out.splitlines()[1:] == ["told lost 0", "1 failed"]
 

@@ -158,14 +158,15 @@ class _Reporter:
         self._over = sys.stderr.isatty()
 
     def failed(self, outcome: Outcome) -> None:
-        """Name the first failure of its kind at once: the summary comes at the end of a run of hours."""
+        """Name the first failure of its kind at once, with its script: the summary comes at the end of a run of hours.
+
+        The seed alone gives another run where the script is a change of an earlier one.
+        """
         problem = outcome.text.partition("\n")[0]
         start = "\n" if self._over else ""
-        print(
-            f"{start}failed: seed {outcome.seed}, profile {outcome.profile}: {problem}",
-            file=sys.stderr,
-            flush=True,
-        )
+        said = f"{start}failed: seed {outcome.seed}, profile {outcome.profile}: {problem}"
+        script = [f"    {line}" for line in outcome.script.splitlines()]
+        print(said, *script, sep="\n", file=sys.stderr, flush=True)
 
     def show(self, progress: Progress) -> None:
         """Called after each round."""
