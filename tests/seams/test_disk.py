@@ -130,6 +130,27 @@ def test_a_file_that_has_lost_its_name_cannot_be_synced(disk: Disk, folder: str)
         each.close()
 
 
+def test_a_file_system_that_counts_no_links_has_files_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.fstat
+
+    def uncounted(fd: int) -> os.stat_result:
+        fields = list(real(fd))
+        fields[stat.ST_NLINK] = 0
+        return os.stat_result(fields)
+
+    disk = RealDisk("fsync")
+    file = disk.open(f"{tmp_path}/f", create=True)
+    monkeypatch.setattr(os, "fstat", uncounted)
+    file.append(b"one")
+    file.datasync()
+    os.unlink(f"{tmp_path}/f")
+    with pytest.raises(FileDeleted):
+        file.datasync()
+    file.close()
+
+
 def test_a_cut_fence_refuses_every_change_and_allows_reading(disk: Disk, folder: str) -> None:
     fence = Fence()
     fenced = FencedDisk(disk, fence)

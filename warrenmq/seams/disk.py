@@ -301,8 +301,14 @@ def _sync(sync: Callable[[int], object], fd: int, path: str) -> None:
 
 
 def _check_name(fd: int, path: str) -> None:
-    if not os.fstat(fd).st_nlink:
-        raise deleted(path)
+    found = os.fstat(fd)
+    if found.st_nlink:
+        return
+    # some file systems in user space count no links
+    with suppress(OSError):
+        if os.path.samestat(found, os.stat(path)):
+            return
+    raise deleted(path)
 
 
 def _fsync(fd: int) -> None:
