@@ -300,15 +300,12 @@ def _sync(sync: Callable[[int], object], fd: int, path: str) -> None:
         raise SyncFailed(error.errno, error.strerror, path) from error
 
 
-def _check_name(fd: int, path: str) -> None:
-    found = os.fstat(fd)
-    if found.st_nlink:
-        return
-    # some file systems in user space count no links
-    with suppress(OSError):
-        if os.path.samestat(found, os.stat(path)):
-            return
-    raise deleted(path)
+def _counts_no_links(found: os.stat_result, path: str) -> bool:
+    """True of a file system, as some in user space are, that says of a file which has a name that it has no link."""
+    try:
+        return os.path.samestat(found, os.stat(path))
+    except OSError:
+        return False
 
 
 def _fsync(fd: int) -> None:
@@ -399,7 +396,9 @@ class RealFile:
         self.check_name()
 
     def check_name(self) -> None:
-        _check_name(self._fd, self.path)
+        found = os.fstat(self._fd)
+        if not found.st_nlink and not _counts_no_links(found, self.path):
+            raise deleted(self.path)
 
     def begin_sync(self) -> None:
         if self._durable and _sync_file_range is not None:
@@ -543,8 +542,8 @@ class RealDisk:
             with THIS_THREAD.blocking:
                 for file, fd in zip(files, descriptors, strict=True):
                     _sync(_datasync, fd, file.path)
-        for file, fd in zip(files, descriptors, strict=True):
-            _check_name(fd, file.path)
+        for file in files:
+            file.check_name()
 
     def begin_sync(self, files: Sequence[File], waiter: Waiter) -> bool:  # noqa: ARG002
         return False
