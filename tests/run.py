@@ -3,7 +3,7 @@
     python3 tests/run.py [arguments of pytest]
 
 Makes `.venv-test` on first use, with the project, all its extras and the groups `dev` and `docs`, and `.node-test` with node's client if
-node is there, then runs pytest in one process more than there are cores (four at most), since tests also wait for disks and for other
+node is there, then runs pytest in two processes more than there are cores (four at most), since tests also wait for disks and for other
 processes; each takes whole files, and `-n 0` has all in one.
 The longest tests are listed at the end.
 """
@@ -23,6 +23,6 @@ HANG = 300
 if __name__ == "__main__":
     python = project_venv.ensure("all", groups=("dev", "docs"))
     node_client.ensure()
-    processes = min(4, (os.cpu_count() or 1) + 1)
+    processes = min(4, (os.cpu_count() or 1) + 2)
     options = ["-n", str(processes), "--dist=loadfile", f"--timeout={HANG}", "--durations=25"]
     sys.exit(project_venv.run(python, "-m", "pytest", *options, *sys.argv[1:], cwd=ROOT))
