@@ -204,6 +204,12 @@ FOUND = {
         "publish to=p size=455 via=amqp\nburst count=8 size=899\nsleep ms=2000\nsleep ms=70000\nsleep ms=14800\nget queue=d via=amqp\npolicy\n"
         "get queue=b via=amqp\npublish persistent=0 priority=1 via=amqp\npublish_many to=a.x size=899\nkill victim=vhost_sup how=sync",
     ),
+    "a broker whose commit log has failed may go down before the harness ends it": (
+        "classic", 914030294, "publish to=all wait=1\nslow\nkill how=error",
+    ),
+    "a channel that ends while it waits for credit blocks no other": (
+        "modern", 913000317, "publish_many to=d count=20 size=150 via=amqp\npublish to=d size=899 via=amqp\nhang_up\npublish to=d via=amqp\nget queue=d via=amqp",
+    ),
 }  # fmt: skip
 """Runs that have found faults: profile, seed and script."""
 

@@ -114,6 +114,7 @@ class Ends:
         self._machine.sleep(_MET)
         if not self._faults.mend_disk():
             return
+        self._session.may_fall = True
         for model in self._session.models.values():
             model.acks_are_safe(before - _ACKED)
         self._machine.crash(power_cut=self._machine.seed % 2 == 1)

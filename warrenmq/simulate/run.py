@@ -166,7 +166,8 @@ def _judged_by_rules(trace: Trace, application: Application) -> tuple[str, str]:
         findings = [each for each in findings if each.rule not in _TOLD_AFTER_DAMAGE]
     if findings:
         return findings[0].rule, str(findings[0])
+    session = application.session
     # what a power cut tore was not confirmed, or C2 says so
-    if not application.session.is_damaged and happened[FALLEN]:
+    if happened[FALLEN] and not (session.is_damaged or session.may_fall):
         return "damage", told(happened)
     return "", ""

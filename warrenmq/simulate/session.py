@@ -54,6 +54,7 @@ class Session:
     rejected       how often each message was rejected and dead-lettered
     may_nack       a queue was deleted or killed, which may nack what had been sent to it
     was_closed     a broker was closed while other threads might publish: the rows of their last sends may be missing
+    may_fall       a sync failed under the commit log, which takes nothing more: a broker goes down unless it is ended before
     is_damaged     a bit was flipped: messages may be lost if the broker tells so
     is_silent      it was in a file whose entries have no checksum, in RabbitMQ's layout: what it cost nothing can tell
     """
@@ -82,6 +83,7 @@ class Session:
         self.rejected: Counter[int] = Counter()
         self.may_nack = False
         self.was_closed = False
+        self.may_fall = False
         self.is_damaged = False
         self.is_silent = False
 
