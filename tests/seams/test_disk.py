@@ -130,19 +130,30 @@ def test_a_file_that_has_lost_its_name_cannot_be_synced(disk: Disk, folder: str)
         each.close()
 
 
+@pytest.mark.parametrize("statx", [True, False])
+def test_the_names_of_an_open_file_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statx: bool
+) -> None:
+    if not statx:
+        monkeypatch.setattr(disk_seam, "_statx", lambda *_: -1)
+    path = f"{tmp_path}/f"
+    fd = os.open(path, os.O_CREAT | os.O_RDWR)
+    counts = [disk_seam._links(fd)]
+    os.link(path, f"{path}2")
+    counts.append(disk_seam._links(fd))
+    for each in (path, f"{path}2"):
+        os.unlink(each)
+        counts.append(disk_seam._links(fd))
+    os.close(fd)
+    assert counts == [1, 2, 1, 0]
+
+
 def test_a_file_system_that_counts_no_links_has_files_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = os.fstat
-
-    def uncounted(fd: int) -> os.stat_result:
-        fields = list(real(fd))
-        fields[stat.ST_NLINK] = 0
-        return os.stat_result(fields)
-
     disk = RealDisk("fsync")
     file = disk.open(f"{tmp_path}/f", create=True)
-    monkeypatch.setattr(os, "fstat", uncounted)
+    monkeypatch.setattr(disk_seam, "_links", lambda _fd: 0)
     file.append(b"one")
     file.datasync()
     os.unlink(f"{tmp_path}/f")
