@@ -224,3 +224,56 @@ def test_a_put_that_is_refused_at_once_is_not_tried_again(
         with pytest.raises(queue.Full, match="no room for its files"):
             jobs.put(b"x")
         assert jobs.qsize() == 0
+
+
+def test_items_that_expire_are_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They counted as there, and a `join` never returned."""
+    monkeypatch.setattr(simple_queue, "MOST_AHEAD", 1)
+    with warrenmq.Queue(tmp_path) as q:
+        q.put_many([b"ahead", b"1", b"2"], expiration="0")
+        waiting = threading.Thread(target=q.join, daemon=True)
+        waiting.start()
+        assert q.get() == b"ahead"  # sent ahead, so it does not expire any more
+        q.task_done()
+        with pytest.raises(queue.Empty):
+            q.get_nowait()
+        assert q.qsize() == 0
+        waiting.join(LIMIT)
+        assert not waiting.is_alive()
+
+
+def test_an_item_that_comes_again_after_a_crash_is_waited_for(tmp_path: Path) -> None:
+    """Done twice it counted as two, and `join` returned while another one was not done."""
+    with warrenmq.Queue(tmp_path) as q:
+        q.put(b"1")
+        assert q.get() == b"1"
+        q._broker.runtime.kill(q._broker.inside.client.calls.address(simple_queue.NAME))
+        q.task_done()  # of no effect, as the queue has taken the item back
+        assert q.get(timeout=LIMIT) == b"1"
+        q.task_done()
+        q.put(b"2")
+        waiting = threading.Thread(target=q.join, daemon=True)
+        waiting.start()
+        waiting.join(0.05)
+        assert waiting.is_alive()
+        assert q.get(timeout=LIMIT) == b"2"
+        q.task_done()
+        waiting.join(LIMIT)
+        assert not waiting.is_alive()
+
+
+def test_a_join_ends_when_the_queue_is_closed(tmp_path: Path) -> None:
+    ends: list[type[BaseException]] = []
+
+    def wait() -> None:
+        try:
+            q.join()
+        except warrenmq.BrokerClosed as why:
+            ends.append(type(why))
+
+    with warrenmq.Queue(tmp_path) as q:
+        q.put(b"1")
+        waiting = threading.Thread(target=wait, daemon=True)
+        waiting.start()
+    waiting.join(LIMIT)
+    assert ends == [warrenmq.BrokerClosed]

@@ -106,15 +106,19 @@ class Queue:
         self._taking = threading.Lock()
         """Held by the one thread that waits in the consumer: the others wait for the lock."""
         self._mine = _Mine()
-        self._counts = threading.Lock()
-        """Held while the two numbers below change."""
-        info = self._queue.info()
-        self._unfinished = info.ready + info.unacked + self._delayed()
-        """Items put and not yet task_done, this run and the ones before."""
+        self._counts = threading.RLock()
+        """Held while the numbers below change, and while an item is settled."""
+        self._changes = 0
+        """Times that the next two have changed."""
+        self._unanswered = 0
+        """Items sent whose confirm has not come."""
+        self._unfinished = 0
+        """Items put and not yet task_done, this run and the ones before; `_recount` finds those that the queue dropped."""
         self._in_hands = 0
         """Items that threads hold."""
         self._finished = News()
         """Told when nothing is unfinished."""
+        self._recount()
 
     # -- put
 
@@ -165,25 +169,40 @@ class Queue:
         They count before they can be got, as another thread may be done with them at once.
         """
         number = len(bodies)
-        self._count(number)
+        self._count(number, unanswered=number)
         try:
             confirm = self._queue.publish_many(bodies, timeout=timeout, **options)
         except BaseException:
-            self._count(-number)
+            self._count(-number, unanswered=-number)
             raise
         confirm.on_settled(partial(self._confirm_came, confirm, number))
         sent.append(confirm)
 
     def _confirm_came(self, confirm: Confirm, number: int) -> None:
-        if confirm.exception() is not None:
-            self._count(-number)
+        self._count(0 if confirm.exception() is None else -number, unanswered=-number)
 
-    def _count(self, more: int) -> None:
+    def _count(self, more: int, *, unanswered: int = 0) -> None:
         """Count so many unfinished items more, or fewer."""
         with self._counts:
+            self._changes += 1
             self._unfinished += more
+            self._unanswered += unanswered
         if self._unfinished <= 0:
             self._finished.tell()
+
+    def _recount(self) -> None:
+        """Count what the queue has, unless that changes meanwhile.
+
+        Expired and damaged items count no more, and those of a queue whose process died may be there again.
+        """
+        with self._counts:
+            changes = self._changes
+        # first, as items go from there to the queue
+        delayed = self._broker.inside.local_client.waiting_later()
+        info = self._queue.info()
+        with self._counts:
+            if changes == self._changes and not self._unanswered:
+                self._unfinished = delayed + info.ready + info.unacked
 
     # -- get
 
@@ -217,9 +236,9 @@ class Queue:
 
     def _take(self, mine: deque[Delivery], block: bool, timeout: float | None) -> bytes:
         """Take the next item, which is the last of `mine` then; returns its body."""
-        if not block:  # an item that is there may still be on its way to us
-            timeout = ON_ITS_WAY if self.qsize() else 0.0
-        delivery = self._next(timeout)
+        delivery = self._next(timeout if block else 0.0)
+        if delivery is None and not block and self.qsize():  # it may still be on its way to us
+            delivery = self._next(ON_ITS_WAY)
         if delivery is None:
             self._broker.check_open()
             raise queue.Empty
@@ -259,17 +278,26 @@ class Queue:
     def _cross_out(self, settle: Callable[[], None], finished: int) -> None:
         """Settle the first of the items that this thread holds, which is `finished` (1) or will be got again (0)."""
         # a second signal is not put off, and may have interrupted the last call behind this
-        with suppress(PreconditionFailed):
-            settle()
         with self._counts:
+            with suppress(PreconditionFailed):
+                settle()
             self._in_hands -= 1
             self._mine.items.popleft()
-        self._count(-finished)
+            self._count(-finished)
 
     def join(self) -> None:
-        """Wait until every item that was put is task_done."""
+        """Wait until every item that was put is task_done, or gone: its `expiration` was over, or its bytes are damaged.
+
+        Raises BrokerClosed when the queue is closed meanwhile.
+        """
         self._broker.runtime.check_process()
-        self._finished.wait_for(lambda: self._unfinished <= 0)
+        while not self._finished.wait_for(self._is_finished, LOOK_AGAIN):
+            self._recount()
+
+    def _is_finished(self) -> bool:
+        if self._unfinished <= 0:
+            self._recount()
+        return self._unfinished <= 0
 
     # -- look
 
@@ -294,9 +322,8 @@ class Queue:
     def qsize(self) -> int:
         """Items that were not yet got and could be got now."""
         self._broker.runtime.check_process()
-        later = self._delayed()
-        with self._counts:
-            return max(0, self._unfinished - self._in_hands - later)
+        info = self._queue.info()
+        return max(0, info.ready + info.unacked - self._in_hands)
 
     def empty(self) -> bool:
         """True if there is nothing to get now."""
@@ -306,10 +333,6 @@ class Queue:
         """True if a put would wait because an alarm is set; there is no size limit."""
         self._broker.runtime.check_process()
         return bool(self._broker.inside.resources.alarms.active)
-
-    def _delayed(self) -> int:
-        """Items whose time has not come."""
-        return self._broker.inside.local_client.waiting_later()
 
     # -- the end
 
