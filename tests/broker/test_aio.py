@@ -159,6 +159,25 @@ def test_a_consumer_can_be_asked_for_some_and_with_a_timeout(tmp_path: Path) -> 
     asyncio.run(main())
 
 
+def test_a_transaction_publishes_what_was_there_when_it_was_told(tmp_path: Path) -> None:
+    """Buffers and headers that were used again came with their last contents."""
+
+    async def main() -> None:
+        async with aio.open(tmp_path) as broker:
+            jobs = await broker.declare_queue("jobs")
+            body, headers = bytearray(1), {"n": 0}
+            async with broker.tx() as tx:
+                for number in range(3):
+                    body[0] = headers["n"] = number
+                    tx.publish("", "jobs", body, headers=headers)
+            found = await jobs.peek(5)
+            assert [(each.body[0], each.properties.headers) for each in found] == [
+                (number, {"n": number}) for number in range(3)
+            ]
+
+    asyncio.run(main())
+
+
 def test_publishers_that_wait_fail_when_the_broker_is_closed(tmp_path: Path) -> None:
     async def main() -> None:
         broker = await aio.open(tmp_path, settings={"vm_memory_high_watermark": 0.0}).start()

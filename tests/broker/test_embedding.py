@@ -280,6 +280,42 @@ def test_what_a_rolled_back_transaction_settled_can_be_settled_again(transacted:
             queue.purge()
 
 
+def test_a_commit_that_cannot_be_sent_is_rolled_back(transacted: warrenmq.Broker) -> None:
+    """A part of it took effect, the other confirms never came, and the message could not be settled any more."""
+    queue, exchange = transacted.declare_queue("q"), transacted.declare_exchange("gone")
+    queue.publish(b"job").result(LIMIT)
+    got = queue.get()
+    assert got is not None
+    with pytest.raises(warrenmq.NotFound), transacted.tx():
+        promises = [queue.publish(b"1"), exchange.publish("", b"2"), queue.publish(b"3")]
+        got.ack()
+        transacted.delete_exchange(exchange)
+    for promise in promises:
+        with pytest.raises(warrenmq.Nacked, match="rolled back"):
+            promise.result(0)
+    got.nack()
+    assert take_all(queue) == [b"job"]
+
+
+def test_what_a_commit_did_not_send_is_rolled_back(broker: warrenmq.Broker) -> None:
+    queue, exchange = broker.declare_queue("q"), broker.declare_exchange("gone")
+    queue.publish_many([b"first", b"second"]).result(LIMIT)
+    first, second = queue.get(), queue.get()
+    assert first is not None
+    assert second is not None
+    with pytest.raises(warrenmq.NotFound), broker.tx():
+        first.ack()
+        broker.publish("", "nowhere", b"").add_done_callback(lambda _: broker.delete_exchange(exchange))
+        lost = exchange.publish("", b"lost")
+        second.ack()
+    with pytest.raises(warrenmq.Nacked, match="rolled back"):
+        lost.result(0)
+    with pytest.raises(warrenmq.PreconditionFailed, match="settled already"):
+        first.ack()
+    second.nack()
+    assert take_all(queue) == [b"second"]
+
+
 def test_a_consumer_that_is_dropped_in_a_transaction_is_cancelled(transacted: warrenmq.Broker) -> None:
     """Its cancel was kept until the end of the transaction, and dropped with it."""
     queue = transacted.declare_queue("q")

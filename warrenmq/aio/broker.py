@@ -13,6 +13,7 @@ from warrenmq.aio.cancellable import in_thread, to_the_end
 from warrenmq.aio.consumer import Consumer, requeue
 from warrenmq.aio.publishing import confirmed
 from warrenmq.aio.waking import WakingChannel
+from warrenmq.broker import arguments as check
 from warrenmq.broker import broker as _broker
 from warrenmq.broker.arguments import Named, check_bodies, name
 from warrenmq.broker.broker import QueueHandle as _Queue
@@ -21,7 +22,7 @@ from warrenmq.broker.calls import process_died
 from warrenmq.broker.consumer import DEFAULT_PREFETCH, consume_options
 from warrenmq.broker.delivery import Delivery, Message
 from warrenmq.broker.getter import Getter
-from warrenmq.broker.message_options import MessageOptions
+from warrenmq.broker.message_options import OF_PROPERTIES, MessageOptions, read_options
 from warrenmq.broker.retry import Backoff, RetryPolicy
 from warrenmq.broker.stats import Stats
 from warrenmq.checks import is_a, of_this_process
@@ -350,8 +351,12 @@ class Transaction:
     def publish(self, exchange: str | Named, routing_key: str, body: bytes, *, properties: Properties | None = None,
                 persistent: bool = True, mandatory: bool = False, timeout: float | None = None,
                 **options: Unpack[MessageOptions]) -> None:  # fmt: skip
-        """Publish at the end; what is wrong with the message is raised there."""
-        publish = partial(self._broker.sync.publish, name("exchange", exchange), routing_key, body, properties=properties,
+        """Publish at the end, as body and properties are now; what is wrong with the other arguments is raised there."""
+        broker = self._broker.sync
+        fields = {each: options.pop(each, None) for each in OF_PROPERTIES}  # type: ignore[misc]  # their names
+        plain = check.properties(read_options(properties, fields, broker.runtime.wall_ns).properties)
+        publish = partial(broker.publish, name("exchange", exchange), routing_key,
+                          check.body(body, broker.settings.max_message_size), properties=plain,
                           persistent=persistent, mandatory=mandatory, timeout=timeout, **options)  # fmt: skip
         self._steps.append(publish)
 

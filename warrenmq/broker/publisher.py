@@ -368,15 +368,17 @@ class Pending:
     """The publishes and acks of one thread inside a transaction (transaction.py), kept until its end.
 
     _steps     what the commit sends, in order
-    _promises  what the publishers hold; each is settled as its publish is, after the commit
-    _undo      what a rollback takes back of the deliveries, the last one first
+    _exchanges what it publishes to
+    _promises  what the publishers hold, by the number of steps up to theirs; each is settled as its publish is, after the commit
+    _undo      what a rollback takes back of the deliveries, likewise, the last one first
     """
 
     def __init__(self, publishing: Publishes) -> None:
         self.publishing = publishing
         self._steps: list[Callable[[], object]] = []
-        self._promises: list[Confirm] = []
-        self._undo: list[Callable[[], object]] = []
+        self._exchanges: dict[str, None] = {}
+        self._promises: list[tuple[int, Confirm]] = []
+        self._undo: list[tuple[int, Callable[[], object]]] = []
 
     def publish(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
                 persistent: bool, mandatory: bool) -> Confirm:  # fmt: skip
@@ -405,8 +407,9 @@ class Pending:
     ) -> Confirm:
         self.publishing.check(exchange, routing_key, properties)
         promise = self.publishing.promise()
-        self._promises.append(promise)
+        self._exchanges[exchange] = None
         self._steps.append(lambda: promise.follow(publish()))
+        self._promises.append((len(self._steps), promise))
         return promise
 
     def settle(self, ref: ActorRef[Any], message: Any) -> None:
@@ -414,22 +417,35 @@ class Pending:
         self._steps.append(partial(self.publishing.cast, ref, message))
 
     def on_roll_back(self, undo: Callable[[], object]) -> None:
-        """Have something called if nothing is sent."""
-        self._undo.append(undo)
+        """Have something called if what was added last is not sent."""
+        self._undo.append((len(self._steps), undo))
 
     def commit(self) -> None:
-        """Send everything, and wait for the confirms; raises what the first one that failed failed with."""
-        for step in self._steps:
-            step()
-        for promise in self._promises:
+        """Send everything, and wait for the confirms; raises what the first one that failed failed with.
+
+        What cannot be sent, as its exchange is gone or the broker was closed, is rolled back with all behind it.
+        """
+        sent = 0
+        try:
+            for exchange in self._exchanges:
+                self.publishing.check(exchange, "", None)
+            for step in self._steps:
+                step()
+                sent += 1
+        except BaseException:
+            self.roll_back(sent)
+            raise
+        for _, promise in self._promises:
             promise.result()
 
-    def roll_back(self) -> None:
-        """Send nothing; what was published is nacked, and deliveries may be settled again."""
-        while self._undo:
-            self._undo.pop()()
-        for promise in self._promises:
-            promise.nack("the transaction was rolled back")
+    def roll_back(self, sent: int = 0) -> None:
+        """Send nothing behind the first `sent` steps; what was published there is nacked, and deliveries may be settled again."""
+        for step, undo in reversed(self._undo):
+            if step > sent:
+                undo()
+        for step, promise in self._promises:
+            if step > sent:
+                promise.nack("the transaction was rolled back")
 
 
 def _without_bcc(properties: Properties) -> Properties:
