@@ -129,6 +129,7 @@ class ExchangeDeclarations:
         binding = request.binding
         _refuse_default_ends(binding)
         check_storable("a binding", binding.arguments, binding.routing_key)
+        _check_length("a binding's routing key", binding.routing_key)
         source = self._router.exchanges.get(binding.source)
         if source is None:
             raise self._not_found(Destination("exchange", binding.source))
@@ -218,8 +219,12 @@ def check_name(kind: str, name: str) -> None:
         msg = f"{kind} name {name!r} is reserved: names that begin with 'amq.' are the broker's"
         raise AccessRefused(msg, reply_text=f"{kind} name '{name}' contains reserved prefix 'amq.*'")
     check_storable(f"{kind} {name!r}", {}, name)
-    if len(name.encode()) > NAME_BYTES:
-        msg = f"{kind} name {name[:20]!r}... is too long: AMQP has room for {NAME_BYTES} bytes of UTF-8"
+    _check_length(f"{kind} name", name)
+
+
+def _check_length(what: str, text: str) -> None:
+    if len(text.encode()) > NAME_BYTES:
+        msg = f"{what} {text[:20]!r}... is too long: AMQP has room for {NAME_BYTES} bytes of UTF-8"
         raise PreconditionFailed(msg)
 
 

@@ -81,11 +81,12 @@ def test_messages_published_from_python_arrive_as_far_as_amqp_can_express_them(c
     broker.bind("q", "amq.fanout")
     queue.publish(b"a", properties=Properties(headers={"n": 1}, message_id="m"))
     broker.publish("amq.fanout", "k" * 300, b"b")
-    broker.publish("amq.fanout", "k", b"c", properties=Properties(message_id="m" * 300))
+    broker.publish("amq.fanout", "k", b"c", properties=Properties(message_id="m" * 300, headers={"n": 2}))
     first, second, third = (channel.get("q") for _ in range(3))
     assert (first.body, first.properties.headers, first.properties.message_id) == (b"a", {"n": 1}, "m")
     assert (second.body, second.method.exchange, second.method.routing_key) == (b"b", "amq.fanout", "k" * 255)
-    assert (third.body, third.properties.message_id) == (b"c", None)
+    assert (third.body, third.method.exchange, third.method.routing_key) == (b"c", "amq.fanout", "k")
+    assert (third.properties.headers, third.properties.message_id) == ({"n": 2}, None)
 
 
 def test_empty_bodies(channel):

@@ -1,10 +1,12 @@
 """The HTTP API: field names, status codes and texts as RabbitMQ 3.10.8 has them."""
 
+import math
 import ssl
 
 import pytest
 
-from warrenmq.management import messages
+import warrenmq
+from warrenmq.management import messages, queues
 from warrenmq.patterns import CANNOT_BE_MATCHED
 
 ROOT = "%2F"
@@ -44,6 +46,16 @@ def take(api, queue, **body):
          "[{key_missing,payload},{key_missing,payload_encoding}]"),
         ("POST", "exchanges/%2F/nope/publish", {"routing_key": "a", "payload": "", "payload_encoding": "string"}, 400,
          "404 NOT_FOUND - no exchange 'nope' in vhost '/'"),
+        ("POST", "exchanges/%2F/amq.topic/publish",
+         {"routing_key": "k" * 256, "payload": "", "payload_encoding": "string"}, 400,
+         "routing_key is 'kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk...; give at most 255 bytes of UTF-8, "
+         "which is what AMQP has room for"),
+        ("POST", "exchanges/%2F/amq.topic/publish",
+         {"payload": "", "payload_encoding": "string", "properties": {"app_id": "ä" * 128}}, 400,
+         "property app_id is 'ääääääääääääääääääääääääääääääääääääääääääääääääääääääää...; give at most 255 bytes of "
+         "UTF-8, which is what AMQP has room for"),
+        ("POST", "bindings/%2F/e/amq.topic/q/jobs", {"routing_key": "k" * 256}, 400,
+         "a binding's routing key 'kkkkkkkkkkkkkkkkkkkk'... is too long: AMQP has room for 255 bytes of UTF-8"),
         ("PUT", "users/bob", {"password": "x"}, 400, "tags_not_present"),
         ("PUT", "permissions/%2F/guest", {"configure": ""}, 400, "[{key_missing,write},{key_missing,read}]"),
         ("DELETE", "vhosts/%2F", None, 400, "the virtual host / cannot be deleted: it owns the data directory"),
@@ -129,6 +141,38 @@ def test_messages_are_published_got_and_given_back(api):
     (message,) = take(api, "jobs", encoding="base64", truncate=2)[1]
     assert (message["payload"], message["redelivered"], message["payload_bytes"]) == ("aGU=", True, 5)
     assert take(api, "jobs")[1] == []
+
+
+@pytest.mark.parametrize("wrong", [{"truncate": "abc"}, {"truncate": -1}, {"count": "x"}, {"ackmode": []}])
+def test_a_get_that_is_refused_takes_nothing(shared_api, wrong):
+    """With a truncate that is no number the first message was acked, and went to nobody."""
+    declare(shared_api, "refused")
+    publish(shared_api, "refused")
+    assert take(shared_api, "refused", **wrong)[0] == 400
+    (message,) = take(shared_api, "refused")[1]
+    assert message["redelivered"] is False
+
+
+def test_what_a_get_took_before_it_failed_goes_back(api, monkeypatch):
+    declare(api)
+    publish(api, "jobs")
+
+    def fail(*_):
+        raise warrenmq.Error("it cannot be read")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(queues, "_message", fail)
+        assert take(api, "jobs")[0] == 400
+    (message,) = take(api, "jobs")[1]
+    assert message["redelivered"] is True
+
+
+def test_numbers_that_json_has_not_are_null(api):
+    queue = api.management.site.broker("/").declare_queue("jobs", arguments={"x-a": [math.inf, 1.5]})
+    queue.publish(b"", headers={"n": math.nan}).result()
+    (message,) = take(api, "jobs")[1]
+    assert message["properties"]["headers"] == {"n": None}
+    assert api.get("queues/%2F/jobs")["arguments"] == {"x-a": [None, 1.5]}
 
 
 def test_messages_given_back_keep_their_order(api):

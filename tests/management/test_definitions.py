@@ -47,12 +47,23 @@ def test_what_is_exported_can_be_imported_elsewhere(api, tmp_path):
     assert api.get("users/app")["limits"] == {"max-channels": 9}
 
 
+def test_bindings_of_exclusive_queues_are_not_exported(api):
+    """Without their queues an import could not apply them, and answered 400."""
+    broker = api.management.site.broker("/")
+    for name in ("mine", "all"):
+        broker.bind(broker.declare_queue(name, exclusive=name == "mine"), "amq.fanout")
+    exported = api.get("definitions")
+    assert [row["destination"] for row in exported["bindings"]] == ["all"]
+    assert api("POST", "definitions", exported) == (204, None)
+
+
 def test_a_file_that_makes_no_sense_changes_nothing(api):
     for body in (
         {"users": [{"name": "x"}]},
         {"queues": {}},
         {"queues": [{"vhost": "/"}]},
         {"topic_permissions": [{}]},
+        {"users": [{"name": "x", "password_hash": "", "limits": [1]}]},
     ):
         assert api("POST", "definitions", {"vhosts": [{"name": "new"}], **body})[0] == 400
     assert [row["name"] for row in api.get("vhosts")] == ["/"]

@@ -23,7 +23,7 @@ from warrenmq.management.policies import parameter_row, parameters, policy_row
 from warrenmq.management.site import Site
 from warrenmq.management.vhosts import grant
 from warrenmq.queue.arguments import OTHER_QUEUE_TYPES
-from warrenmq.routing import TYPES, Binding, ExchangeSpec
+from warrenmq.routing import TYPES, Binding, Destination, ExchangeSpec
 from warrenmq.routing.declared import PREDECLARED
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 from warrenmq.vhost.policies import COMPONENTS, LIMITS, LIMITS_NAME, OPERATOR_POLICY, POLICY, check_parameter
@@ -176,8 +176,10 @@ def import_file(
 
 
 def of_broker(broker: Broker, *, with_vhost: bool = True) -> dict[str, list[dict[str, Any]]]:
-    """Export a virtual host's declarations, without exclusive queues."""
+    """Export a virtual host's declarations, without exclusive queues and their bindings."""
     where = {"vhost": broker.inside.vhost.name} if with_vhost else {}
+    records = broker.inside.vhost.records()
+    exclusive = {Destination("queue", each.name) for each in records if each.exclusive}
     exchanges = [
         spec for spec in list(broker.inside.vhost.router.exchanges.values()) if spec.name not in _PREDECLARED
     ]
@@ -187,7 +189,7 @@ def of_broker(broker: Broker, *, with_vhost: bool = True) -> dict[str, list[dict
         "queues": [
             {"name": each.name, **where, "durable": each.durable, "auto_delete": each.auto_delete,
              "arguments": each.arguments}
-            for each in broker.inside.vhost.records() if not each.exclusive
+            for each in records if not each.exclusive
         ],
         "exchanges": [
             {"name": each.name, **where, "type": each.type, "durable": each.durable, "auto_delete": each.auto_delete,
@@ -197,7 +199,7 @@ def of_broker(broker: Broker, *, with_vhost: bool = True) -> dict[str, list[dict
         "bindings": [
             {"source": each.source, **where, "destination": each.destination, "destination_type": each.destination_type,
              "routing_key": each.routing_key, "arguments": each.arguments}
-            for each in declared(broker)
+            for each in declared(broker) if each.to not in exclusive
         ],
     }  # fmt: skip
     if not with_vhost:

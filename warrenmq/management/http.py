@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from math import isfinite
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote
 
@@ -266,10 +267,27 @@ def _sort_key(value: Any) -> tuple[int, Any]:
 
 
 def encode(value: Any) -> bytes:
-    """Encode as JSON; AMQP values without a JSON type become the nearest one."""
-    return json.dumps(value, default=_plain, separators=(",", ":"), ensure_ascii=False).encode(
-        errors="replace"
-    )
+    """Encode as JSON; AMQP values without a JSON type become the nearest one, and numbers that are none null."""
+    try:
+        text = _text(value)
+    except ValueError:
+        text = _text(_finite(value))
+    return text.encode(errors="replace")
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, default=_plain, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case float():
+            return value if isfinite(value) else None
+        case dict():
+            return {name: _finite(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_finite(each) for each in value]
+    return value
 
 
 def _plain(value: Any) -> Any:

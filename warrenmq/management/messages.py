@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from warrenmq.amqp.channel.access import is_topic
+from warrenmq.checks import short_text
 from warrenmq.errors import Nacked, Returned
 from warrenmq.management.errors import bad_request
 from warrenmq.management.http import Request, Route
@@ -55,6 +56,8 @@ def properties_of_json(value: Any) -> Properties:
                 raise bad_request("headers must be an object")
         elif type(each) is not str:
             raise bad_request(f"property {name} is {each}; give a text")
+        else:
+            short_text(f"property {name}", each)
         found[name] = each
     return Properties(**found)
 
@@ -69,6 +72,7 @@ def publish(site: Site, request: Request) -> Any:
     key = body.get("routing_key", "")
     if type(payload) is not str or type(key) is not str:
         raise bad_request("payload and routing_key must be texts")
+    short_text("routing_key", key)
     if encoding == "base64":
         try:
             data = base64.b64decode(payload, validate=True)

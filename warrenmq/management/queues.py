@@ -175,23 +175,30 @@ def get(site: Site, request: Request) -> Any:
         mode = (
             "ack_requeue_true" if str(body.get("requeue", "true")).lower() == "true" else "ack_requeue_false"
         )
-    if mode not in ACK_MODES:
+    if type(mode) is not str or mode not in ACK_MODES:
         raise bad_request(f"ackmode is {mode}; use {', '.join(ACK_MODES)}")
     if encoding not in ("auto", "base64"):
         raise bad_request(f"encoding is {encoding}; use auto or base64")
+    most = min(whole(count, "count"), MOST_MESSAGES)
+    truncate = body.get("truncate")
+    longest = None if truncate is None else whole(truncate, "truncate")
     ack, requeue = ACK_MODES[mode]
     broker.inside.vhost.check_exclusive_access(record, None)
     client = broker.inside.client
     asked = Get(client.next_consumer_id(), no_ack=False, timeout=0.0)
     found, deliveries = [], []
     try:
-        for _ in range(min(whole(count, "count"), MOST_MESSAGES)):
+        for _ in range(most):
             got, ref = client.calls.call_queue(record.name, asked)
             if not isinstance(got, Got):
                 break
             subscription = Subscription(client, record.name, ref, asked.consumer, no_ack=False)
             deliveries.append(Delivery(subscription, got.tag, got.message))
-            found.append(_message(deliveries[-1], got.ready, encoding, body.get("truncate")))
+            found.append(_message(deliveries[-1], got.ready, encoding, longest))
+    except BaseException:
+        # the client gets none of them
+        ack, requeue = False, True
+        raise
     finally:
         for delivery in reversed(deliveries):
             if ack:
@@ -203,11 +210,8 @@ def get(site: Site, request: Request) -> Any:
     return Reply(200, encode(found))
 
 
-def _message(delivery: Delivery, ready: int, encoding: str, truncate: Any) -> dict[str, Any]:
-    payload = bytes(delivery.body)
-    size = len(payload)
-    if truncate is not None:
-        payload = payload[: whole(truncate, "truncate")]
+def _message(delivery: Delivery, ready: int, encoding: str, longest: int | None) -> dict[str, Any]:
+    size, payload = len(delivery.body), delivery.body[:longest]
     text: str | None = None
     if encoding == "auto":
         with suppress(UnicodeDecodeError):

@@ -323,7 +323,10 @@ def account_of(user: dict[str, Any], version: object = "") -> Account:
     if not (isinstance(names, list) and all(isinstance(tag, str) for tag in names)):
         raise ValueError(f"{who} has tags that are no list of names")
     account = _account(name, text_of(user, "password_hash", who), str(algorithm), names)
-    for key, value in (user.get("limits") or {}).items():
+    limits = user.get("limits") or {}
+    if type(limits) is not dict:
+        raise ValueError(f"{who} has limits that are no object")
+    for key, value in limits.items():
         account.limits[key] = user_limit(name, key, value)
     return account
 

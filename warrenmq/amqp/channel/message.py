@@ -9,7 +9,7 @@ Source: rabbit_basic, and the publish clause of rabbit_channel:handle_method.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -61,15 +61,34 @@ def _decode_envelope(head: bytes) -> Envelope:
     try:
         stored = decode(head + bin_header(0))
         properties = stored.stored_properties
-        raw = properties if isinstance(properties, bytes) else raw_properties(stored.properties)
+        raw = properties if isinstance(properties, bytes) else _sayable(stored.properties)
     except (CorruptFile, ValueError):
-        # Damaged, or a Python publisher's, with more than AMQP can say.  A client that it was kept from could never get
-        # rid of it.
+        # A client that a damaged message was kept from could never get rid of it.
         log.exception("a message is delivered without its properties")
         return Envelope("", "", raw_properties(None))
     return Envelope(
         _short(stored.exchange), _short(stored.routing_keys[0] if stored.routing_keys else ""), raw
     )
+
+
+def _sayable(properties: Properties) -> bytes:
+    """The properties of a Python publisher's message, without those that AMQP has no room for."""
+    try:
+        return raw_properties(properties)
+    except ValueError:
+        left_out = [each.name for each in fields(Properties) if not _is_sayable(each.name, properties)]
+        log.warning(
+            "a message is delivered without properties that AMQP has no room for", properties=left_out
+        )
+        return raw_properties(replace(properties, **dict.fromkeys(left_out)))
+
+
+def _is_sayable(name: str, properties: Properties) -> bool:
+    try:
+        raw_properties(replace(Properties(), **{name: getattr(properties, name)}))
+    except ValueError:
+        return False
+    return True
 
 
 def _short(name: str) -> str:
