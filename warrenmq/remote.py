@@ -152,6 +152,23 @@ class Remote:
             names = ", ".join(f"{name!r} ({count} messages)" for name, count in sorted(returned.items()))
             raise Refused(f"the broker has no queue {names}.")
 
+    def serve_until_readable(self, descriptor: int) -> None:
+        """Send, and answer heartbeats, until a pipe, socket or terminal has something to read.
+
+        Without that nothing is sent before as many messages as may be unconfirmed are published.
+        """
+        loop, ready = self._connection.ioloop, []
+
+        def on_ready(*_: Any) -> None:
+            ready.append(True)
+            self._woken()
+
+        loop.add_handler(descriptor, on_ready, loop.READ)
+        try:
+            self._wait(lambda: bool(ready))
+        finally:
+            loop.remove_handler(descriptor)
+
     def close(self) -> None:
         """Close the connection if it is still open."""
         if self._connection.is_open:

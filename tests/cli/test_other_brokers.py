@@ -1,6 +1,7 @@
 """`--url` where no broker can be used: a sentence that names host, port and what is wrong, and exit status 2."""
 
 import io
+import os
 import socket
 import threading
 import time
@@ -8,6 +9,7 @@ import time
 import pytest
 
 import warrenmq
+from tests.support.limits import LIMIT
 from warrenmq.amqp import serve
 from warrenmq.cli import main
 
@@ -110,3 +112,28 @@ def test_a_server_of_another_kind_is_no_broker(capsys, monkeypatch, listening, v
 def test_a_server_that_says_nothing_does_not_answer(capsys, monkeypatch, listening, verb):
     url = f"amqp://127.0.0.1:{listening(is_silent)}?stack_timeout=1&socket_timeout=1&connection_attempts=1"
     assert "it does not answer" in said(capsys, verb, url, monkeypatch)
+
+
+def test_a_line_is_published_before_the_next_one_comes(monkeypatch, tmp_path):
+    """Lines of a pipe that goes on (tail -f) stayed here until there were a thousand."""
+    reads, writes = os.pipe()
+    got = []
+    with warrenmq.open(tmp_path) as broker, serve(broker, port=0) as server:
+        queue = broker.declare_queue("q")
+
+        def write():
+            for line in (b"1\n2\n", b"3\n", b"4\n5"):
+                os.write(writes, line)
+                if not line.endswith(b"\n"):
+                    os.close(writes)
+                for _ in line.split():
+                    delivery = queue.get(timeout=LIMIT)
+                    got.append(delivery and delivery.body)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        with open(reads, encoding="utf-8") as stdin:
+            monkeypatch.setattr("sys.stdin", stdin)
+            assert main(["publish", "q", "--url", f"amqp://127.0.0.1:{server.port}"]) == 0
+        writer.join()
+    assert got == [b"1", b"2", b"3", b"4", b"5"]

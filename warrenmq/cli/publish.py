@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
+import stat
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from warrenmq.cli._endpoint import add_endpoint
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
 WINDOW = 1000
 """Messages that may be unconfirmed."""
+_READ = 1 << 16
 
 
 def add_parser(subparsers: Any) -> Any:
@@ -48,27 +52,46 @@ def run(args: argparse.Namespace) -> int:
         raise CallerError(
             "--delay needs --data: over AMQP a message is delayed by an exchange of type x-delayed-message and a header x-delay."
         )
-    lines = _lines(sys.stdin.buffer)
+    stdin = sys.stdin.buffer
     published = (
-        _to_broker(args.url, args.queue, lines)
+        _to_broker(args.url, args.queue, stdin)
         if args.url
-        else _to_directory(args.data, args.queue, lines, args.delay)
+        else _to_directory(args.data, args.queue, _lines(stdin), args.delay)
     )
     print(f"{counted(published, 'message')} published to {args.queue}", file=sys.stderr)
     return 0
 
 
-def _lines(file: BinaryIO) -> Iterator[bytes]:
+def _lines(file: Any, before_read: Callable[[], None] = lambda: None) -> Iterator[bytes]:
+    """The lines of a file; `before_read` is called when the next one may have to be waited for."""
+    begun: list[bytes] = []
     while True:
+        before_read()
         try:
-            line = file.readline()
+            data = file.read1(_READ)
         except OSError as why:
             raise CallerError(
                 f"stdin cannot be read: {why.strerror}; what was read so far is published."
             ) from why
-        if not line:
+        *whole, rest = data.split(b"\n")
+        for line in whole:
+            yield b"".join((*begun, line)).removesuffix(b"\r")
+            begun.clear()
+        if rest:
+            begun.append(rest)
+        if not data:
+            if begun:
+                yield b"".join(begun).removesuffix(b"\r")
             return
-        yield line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def _may_wait(file: BinaryIO) -> bool:
+    """True for a pipe, a socket and a terminal, which a poll can wait for."""
+    try:
+        mode = os.fstat(file.fileno()).st_mode
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or file.isatty()
 
 
 def _to_directory(data: str, name: str, lines: Iterator[bytes], delay: float | None) -> int:
@@ -90,7 +113,7 @@ def _to_directory(data: str, name: str, lines: Iterator[bytes], delay: float | N
     return published
 
 
-def _to_broker(url: str, name: str, lines: Iterator[bytes]) -> int:
+def _to_broker(url: str, name: str, file: BinaryIO) -> int:
     from warrenmq.remote import Remote
 
     published = 0
@@ -99,7 +122,8 @@ def _to_broker(url: str, name: str, lines: Iterator[bytes]) -> int:
             remote.queue(name)  # whatever it was declared with
         except NotFound:
             remote.declare_queue(name)
-        for published, line in enumerate(lines, 1):  # noqa: B007
+        serve = partial(remote.serve_until_readable, file.fileno()) if _may_wait(file) else lambda: None
+        for published, line in enumerate(_lines(file, serve), 1):  # noqa: B007
             remote.publish(name, line)
         remote.flush()
     return published
