@@ -29,6 +29,8 @@ def test_bash_completes_verbs_and_the_options_of_each(capsys):
     assert offered(code, "pe") == ["peek"]
     assert offered(code, "hash") == ["hash-password"]  # not its other name as well
     assert "--delay" in offered(code, "publish", "jobs", "--d")
+    assert offered(code, "--v") == ["--version"]
+    assert "--url" in offered(code, "ctl", "--u")
     assert "show" in offered(code, "trace", "s")
     assert "--message" in offered(code, "trace", "show", "trace/", "--")
     assert offered(code, "completion", "") == ["-h", "--help", "bash", "zsh", "fish"]

@@ -30,7 +30,7 @@ class FakeVerb:
 @pytest.fixture
 def verb(monkeypatch):
     def install(does):
-        monkeypatch.setattr(cli, "verbs", lambda: {"fake": FakeVerb(does)})
+        monkeypatch.setattr(cli, "verbs", lambda _only: {"fake": FakeVerb(does)})
 
     return install
 
@@ -115,6 +115,18 @@ def test_every_module_of_the_package_is_a_verb_of_its_name():
     for name, module in cli.verbs().items():
         assert callable(module.add_parser), name
         assert callable(module.run), name
+
+
+def test_a_verb_is_loaded_and_parsed_alone(capsys):
+    assert {*cli.verbs("hash-password")} == {"hash-password"}
+    assert cli.verbs("hash_password") == cli.verbs("no-such-verb") == cli.verbs()
+    for words in (["check", "--help"], ["check"]):
+        with pytest.raises(SystemExit):
+            cli.parser(cli.verbs()).parse_args(words)
+        expected = capsys.readouterr()
+        with pytest.raises(SystemExit):
+            cli.main(words)
+        assert capsys.readouterr() == expected
 
 
 def parsers(parser, path=()):

@@ -37,32 +37,33 @@ def add_parser(subparsers: Any) -> Any:
         ends="0 the script is printed, 2 there is no script for this shell.",
     )  # fmt: skip
     parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=f"one of {', '.join(SHELLS)}")
-    parser.set_defaults(of=subparsers)
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
-    words = words_of("", args.of.choices)
+    from warrenmq import cli  # which imports this module
+
+    words = words_of("", cli.parser(cli.verbs()))
     print(
         fish(words) if args.shell == "fish" else (_ZSH if args.shell == "zsh" else "") + bash(words), end=""
     )
     return 0
 
 
-def words_of(path: str, verbs: dict[str, argparse.ArgumentParser]) -> dict[str, list[str]]:
-    """The words that may come next: path of verbs ("", " trace", " trace show", ...) -> verbs, or options and choices."""
-    # without the other names of a verb
-    names = {id(parser): name for name, parser in reversed(verbs.items())}
-    found = {path: [name for name, parser in verbs.items() if names[id(parser)] == name and name[0] != "_"]}
-    for name in found[path]:
-        below = f"{path} {name}"
-        found[below] = []
-        for action in verbs[name]._actions:  # noqa: SLF001 - argparse has no other way to ask
-            if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
-                found |= words_of(below, action.choices)
-            else:
-                choices = [] if action.option_strings or action.choices is None else map(str, action.choices)
-                found[below] += [*action.option_strings, *choices]
+def words_of(path: str, parser: argparse.ArgumentParser) -> dict[str, list[str]]:
+    """The words that may come next: path of verbs ("", " trace", " trace show", ...) -> options, choices and verbs."""
+    found: dict[str, list[str]] = {path: []}
+    for action in parser._actions:  # noqa: SLF001 - argparse has no other way to ask
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            # without the other names of a verb
+            names = {id(below): name for name, below in reversed(action.choices.items())}
+            for name, below in action.choices.items():
+                if names[id(below)] == name and name[0] != "_":
+                    found[path].append(name)
+                    found |= words_of(f"{path} {name}", below)
+        else:
+            choices = [] if action.option_strings or action.choices is None else map(str, action.choices)
+            found[path] += [*action.option_strings, *choices]
     return found
 
 
