@@ -72,7 +72,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_finish():
-    gc.set_threshold(5_000)  # of what a test makes, most is gone by itself before so much is there
+    gc.set_threshold(50_000)  # of what a test makes, most is gone by itself before so much is there
     _keep()
 
 
