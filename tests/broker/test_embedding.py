@@ -316,6 +316,27 @@ def test_what_a_commit_did_not_send_is_rolled_back(broker: warrenmq.Broker) -> N
     assert take_all(queue) == [b"second"]
 
 
+def test_an_exclusive_queue_is_consumed_in_every_way(transacted: warrenmq.Broker) -> None:
+    """A consumer with a connection of its own was refused as another's."""
+    queue = transacted.declare_queue(exclusive=True)
+    for prefetch, no_ack in ((1, False), (0, False), (1, True)):
+        queue.publish(b"1").result(LIMIT)
+        with queue.consume(prefetch, no_ack) as consumer:
+            assert next(consumer).body == b"1"
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_queue_with_the_name_of_an_exclusive_one_outlives_the_broker(tmp_path: Path, shared: bool) -> None:
+    """It was deleted with its confirmed messages, as the name had been an exclusive queue's."""
+    with warrenmq.open(tmp_path, shared=shared) as broker:
+        broker.declare_queue("q", exclusive=True).delete()
+        broker.declare_queue("q").publish(b"1").result(LIMIT)
+        broker.declare_queue("mine", exclusive=True)
+    with warrenmq.open(tmp_path) as broker:
+        assert [each.name for each in broker.queues()] == ["q"]
+        assert take_all(broker.queue("q")) == [b"1"]
+
+
 def test_a_consumer_that_is_dropped_in_a_transaction_is_cancelled(transacted: warrenmq.Broker) -> None:
     """Its cancel was kept until the end of the transaction, and dropped with it."""
     queue = transacted.declare_queue("q")

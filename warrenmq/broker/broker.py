@@ -94,8 +94,6 @@ class Broker:
         self.inside = Inside(client, self._alarms, lambda: self, lambda: client)
         self._largest = settings.max_message_size
         self._large = min(LARGE, self._largest)
-        self._exclusive_queues: list[str] = []
-        """Exclusive queues of this Broker, which are deleted when it is closed."""
         try:
             # from here on the alarms that the monitors found are in force
             client.calls.call_named(RABBIT_ALARM, GetAlarms())
@@ -232,10 +230,7 @@ class Broker:
         """
         record = QueueRecord(short_text("name", name), flag("durable", durable), flag("exclusive", exclusive),
                              flag("auto_delete", auto_delete), check.table("arguments", arguments))  # fmt: skip
-        name = self._calls.call_named(VHOST_PROCESS, DeclareQueue(record))
-        if exclusive:
-            self._exclusive_queues.append(name)
-        return QueueHandle(self, name)
+        return QueueHandle(self, self._calls.call_named(VHOST_PROCESS, DeclareQueue(record)))
 
     def declare_exchange(self, name: str, type: str = "direct", *, durable: bool = True,
                          auto_delete: bool = False, internal: bool = False,
@@ -396,9 +391,11 @@ class Broker:
         timeout = seconds("timeout", timeout)
         if self._local.is_closed or self.runtime.has_ended:
             return ()
-        for name in self._exclusive_queues:
-            with suppress(Error):
-                self.delete_queue(name)
+        vhost = self.inside.vhost
+        for record in vhost.records():
+            if record.exclusive and vhost.owner(record.name) is None:
+                with suppress(Error):
+                    self.delete_queue(record.name)
         self._local.drain(timeout)
         return self._local.stop(timeout)
 

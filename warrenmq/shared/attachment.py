@@ -3,7 +3,8 @@
     work        calls, consumers, gets
     publishing  made with the first publish, as the owner stops reading a connection that publishes while an alarm is set,
                 and acks must get through then
-    its own     of each consumer without a prefetch count or without acks: not read while too much of it is unread
+    its own     of each consumer without a prefetch count or without acks, except of exclusive queues: not read while too much of it
+                is unread
 
 A channel is taken from the idle ones, or opened, for each call; and kept by a handle for as long as it holds what it got.
 """
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from warrenmq.errors import Error
+from warrenmq.errors import Error, ResourceLocked
 from warrenmq.message.properties import Properties
 from warrenmq.queue.messages import Consume, Get, Got
 from warrenmq.runtime import Runtime
@@ -133,6 +134,12 @@ class Attachment:
         own = None if request.prefetch and not request.no_ack else self._connect()
         try:
             return ConsumerChannel(own or self._work, request, queue, own).open()
+        except ResourceLocked:
+            if own is None:
+                raise
+            own.close_soon()
+            # the queue may be exclusive to the connection that declared it
+            return ConsumerChannel(self._work, request, queue, None).open()
         except BaseException:
             if own is not None:
                 own.close_soon()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from functools import wraps
 from itertools import count
 from typing import ParamSpec, Self
@@ -14,7 +13,7 @@ from warrenmq.broker import arguments as check
 from warrenmq.broker.broker import Broker, Inside, QueueHandle, Watermark
 from warrenmq.broker.stats import Stats
 from warrenmq.checks import seconds
-from warrenmq.errors import Blocked, Error, PreconditionFailed
+from warrenmq.errors import Blocked, PreconditionFailed
 from warrenmq.node.alarms import Alarm, Alarms, BlockedPublisher
 from warrenmq.seams.memory import LARGE
 from warrenmq.settings import Settings
@@ -75,7 +74,6 @@ class SharedBroker(Broker):
         self._shared_calls = self._calls = client.calls
         self.check_open = client.engine.check_open
         self.inside = Inside(client, self._alarms, lambda: self._owned().broker, lambda: self._owned().client)
-        self._exclusive_queues = []
 
     def after_fork(self) -> None:
         """Reset after a fork: the child attaches anew and receives none of its parent's answers (forks.py)."""
@@ -157,10 +155,6 @@ class SharedBroker(Broker):
         timeout = seconds("timeout", timeout)
         if self.runtime.has_ended:
             return ()
-        if self.is_owner:  # otherwise they go with the connection
-            for name in self._exclusive_queues:
-                with suppress(Error):
-                    self.delete_queue(name)
         unwritten = self._links.close(timeout)
         self._consumers.end_consumers()
         return unwritten
