@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -335,6 +336,44 @@ def test_a_queue_with_the_name_of_an_exclusive_one_outlives_the_broker(tmp_path:
     with warrenmq.open(tmp_path) as broker:
         assert [each.name for each in broker.queues()] == ["q"]
         assert take_all(broker.queue("q")) == [b"1"]
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_what_an_attached_process_gives_back_stays_persistent(tmp_path: Path, last: bool) -> None:
+    """The copy was transient, as nothing told that the owner's message was not, and was lost with the owner."""
+    with warrenmq.open(tmp_path, shared=True) as owner, warrenmq.open(tmp_path, shared=True) as attached:
+        queue, failed = attached.declare_queue("q"), attached.declare_queue("failed")
+        owner.publish("", "q", b"owner's").result(LIMIT)
+        owner.publish("", "q", b"transient", persistent=False).result(LIMIT)
+        queue.publish(b"delayed", delay=0.001).result(LIMIT)
+        queue.retry_policy(max_attempts=1 if last else 2, backoff=3600, dead_letter=failed)
+        for _ in range(3):
+            delivery = queue.get(timeout=LIMIT)
+            assert delivery is not None
+            assert delivery.properties.delivery_mode == (1 if delivery.body == b"transient" else 2)
+            delivery.retry()
+    with warrenmq.open(tmp_path) as broker:
+        assert broker.inside.local_client.waiting_later() == (0 if last else 2)
+        assert take_all(broker.queue("failed")) == ([b"owner's", b"delayed"] if last else [])
+
+
+def test_two_threads_may_close_a_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one closed the files once more, and raised an OSError."""
+    broker = warrenmq.open(tmp_path)
+    both, drain, ended = threading.Barrier(2), broker._local.drain, []
+
+    def meet(timeout: float | None) -> None:
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.1)
+        drain(timeout)
+
+    monkeypatch.setattr(broker._local, "drain", meet)
+    closers = [threading.Thread(target=lambda: ended.append(broker.close())) for _ in range(2)]
+    for closer in closers:
+        closer.start()
+    for closer in closers:
+        closer.join(LIMIT)
+    assert ended == [(), ()]
 
 
 def test_a_consumer_that_is_dropped_in_a_transaction_is_cancelled(transacted: warrenmq.Broker) -> None:

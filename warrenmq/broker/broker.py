@@ -12,6 +12,7 @@ one, `Broker.inside`, by which other packages of warrenmq reach what runs behind
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from queue import Empty
@@ -92,6 +93,8 @@ class Broker:
         self._calls: Calls = client.calls
         self._alarms: AlarmTable = engine.resources.alarms
         self.inside = Inside(client, self._alarms, lambda: self, lambda: client)
+        self._closing = threading.RLock()
+        """Held by the thread that closes it; the others wait until the directory is free."""
         self._largest = settings.max_message_size
         self._large = min(LARGE, self._largest)
         try:
@@ -383,21 +386,27 @@ class Broker:
 
     def close(self, timeout: float | None = 60.0) -> tuple[str, ...]:
         """Stop cleanly: outstanding confirms are waited for (`timeout` seconds), everything is on disk, consumers
-        end, the directory is free.  Closing twice is no error.  In a forked child, and while the interpreter ends, it does nothing.
+        end, the directory is free.  Closing twice is no error, in two threads neither.  In a forked child, and while the interpreter ends, it does nothing.
 
         Returns what could not be written because the disk is full, a sentence for each queue (they are in the log, too), after a
         few seconds at the most; publishers of these messages get Nacked.  Empty after a clean stop.
         """
         timeout = seconds("timeout", timeout)
-        if self._local.is_closed or self.runtime.has_ended:
+        if self.runtime.has_ended:
             return ()
+        with self._closing:
+            if not self._local.is_closed:
+                self._delete_exclusive_queues()
+                self._local.drain(timeout)
+            # again, as the handler of a signal may have closed it meanwhile
+            return () if self._local.is_closed else self._local.stop(timeout)
+
+    def _delete_exclusive_queues(self) -> None:
         vhost = self.inside.vhost
         for record in vhost.records():
             if record.exclusive and vhost.owner(record.name) is None:
                 with suppress(Error):
                     self.delete_queue(record.name)
-        self._local.drain(timeout)
-        return self._local.stop(timeout)
 
     def __enter__(self) -> Self:
         return self

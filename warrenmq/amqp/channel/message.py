@@ -73,6 +73,9 @@ def _decode_envelope(head: bytes) -> Envelope:
 
 def _sayable(properties: Properties) -> bytes:
     """The properties of a Python publisher's message, without those that AMQP has no room for."""
+    if properties.delivery_mode is None:
+        # only a transient one has it; to AMQP it means transient, and a copy that a client publishes would be
+        properties = replace(properties, delivery_mode=PERSISTENT)
     try:
         return raw_properties(properties)
     except ValueError:
