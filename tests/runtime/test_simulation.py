@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.schedulers import LIMIT, Trapper, Worker, busy, crash, do, drained, end_of, take
 from warrenmq.runtime import CallFailed, Deadlock, Server, Simulation, SimulationCrashed
+from warrenmq.runtime.life import inbox_of
 from warrenmq.supervisors import ChildSpec, Supervisor
 from warrenmq.trace.recorder import Recorder
 from warrenmq.trace.sink import MemorySink
@@ -280,6 +281,17 @@ def test_an_actor_killed_while_it_terminates_is_still_reported_to_its_monitors()
             assert told.empty()
             assert not slow.is_alive()
             sim.start(Worker, name="slow")
+
+
+def test_an_actor_killed_while_its_end_is_told_is_told_of_to_the_others_too():
+    with Simulation() as sim:
+        worker = sim.start(Worker)
+        told = []
+        inbox_of(worker).on_close(lambda _reason: sim.event().wait(10))
+        inbox_of(worker).on_close(told.append)
+        assert not sim.stop_actor(worker, timeout=1)
+        sim.kill(worker)
+        assert told == ["shutdown"]
 
 
 def test_an_actor_can_be_killed_by_what_it_writes():

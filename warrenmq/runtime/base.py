@@ -15,7 +15,7 @@ from itertools import count
 from sys import is_finalizing
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from pykka import Actor, ActorDeadError, ActorRef, ActorRegistry
+from pykka import Actor, ActorDeadError, ActorRef, ActorRegistry, Future, ThreadingFuture
 
 from warrenmq.errors import ForkedProcess
 from warrenmq.runtime.calls import From
@@ -81,7 +81,7 @@ class Runtime(ABC):
 
     @property
     def has_ended(self) -> bool:
-        """True where no thread runs actors any more: in a forked child, and while the interpreter ends (`__del__` of what is left then)."""
+        """True where no thread runs actors any more: in a forked child, in a simulation that is closed, and while the interpreter ends (`__del__` of what is left then)."""
         return self.forked_from is not None or is_finalizing()
 
     # -- what a scheduler is
@@ -105,6 +105,10 @@ class Runtime(ABC):
     @abstractmethod
     def lock(self) -> Lock:
         """A lock that may be held across a checkpoint."""
+
+    def future(self) -> Future[Any]:
+        """A future of Pykka's that any thread may wait for."""
+        return ThreadingFuture()
 
     def per_thread(self, make: Callable[[], T]) -> Own[T]:
         """An object for each thread that asks for it, in a simulation for each task."""

@@ -20,7 +20,7 @@ from random import Random
 from typing import Any, Self, TypeVar
 from weakref import WeakSet
 
-from pykka import Actor, ActorRef, ActorRegistry
+from pykka import Actor, ActorRef, ActorRegistry, Future
 
 from warrenmq.runtime.base import Name, Runtime
 from warrenmq.runtime.life import inbox_of
@@ -78,10 +78,10 @@ class _Classes:
     """
 
     def __init__(self, exit_: type[BaseException]) -> None:
-        class Future(SimFuture):
+        class FutureOfOne(SimFuture):
             """A future of this simulation."""
 
-        self._future = Future
+        self.future = FutureOfOne
         self._exit = exit_
         self._made: dict[type[Actor], type[Actor]] = {}
 
@@ -92,12 +92,12 @@ class _Classes:
             taken = _FREE.pop()
         except IndexError:
             taken = cls(scheduler.exit)
-        taken._future.scheduler = scheduler
+        taken.future.scheduler = scheduler
         return taken
 
     def leave(self) -> None:
         """Leave the classes to the next simulation, and let go of this one's scheduler."""
-        del self._future.scheduler
+        del self.future.scheduler
         _FREE.append(self)
 
     def of(self, actor: type[Actor]) -> type[Actor]:
@@ -110,9 +110,13 @@ class _Classes:
                     return actor._handle_receive(self, message)  # noqa: SLF001 - Pykka calls it, too
                 except exit_:  # it was given up; from here Pykka would stop all actors of the process
                     return None
+                except Exception as error:
+                    if isinstance(error.__cause__, exit_):  # what a plain actor makes of it
+                        return None
+                    raise
 
             members = {
-                "_create_future": staticmethod(self._future),
+                "_create_future": staticmethod(self.future),
                 "_handle_receive": handle_receive,
                 "__module__": actor.__module__,
             }
@@ -149,8 +153,13 @@ class Simulation(Runtime):
         self._application: Task | None = None
         """The task of the `run` that is going on."""
         self._classes: _Classes | None = None
+        self._is_closed = False
         self.checkpoint = self._scheduler.checkpoint  # type: ignore[method-assign]
         super().__init__()
+
+    @property
+    def has_ended(self) -> bool:
+        return self._is_closed or super().has_ended
 
     # -- what a scheduler is
 
@@ -166,9 +175,12 @@ class Simulation(Runtime):
         self._actor_tasks[ref] = self._scheduler.spawn(label, run, actor=True, background=background)
 
     def actor_class(self, actor: type[Actor]) -> type[Actor]:
+        return self._own_classes().of(super().actor_class(actor))
+
+    def _own_classes(self) -> _Classes:
         if self._classes is None:
             self._classes = _Classes.take(self._scheduler)
-        return self._classes.of(super().actor_class(actor))
+        return self._classes
 
     def channel(self) -> SimChannel:
         return SimChannel(self._scheduler)
@@ -181,6 +193,9 @@ class Simulation(Runtime):
 
     def lock(self) -> SimLock:
         return SimLock(self._scheduler)
+
+    def future(self) -> Future[Any]:
+        return self._own_classes().future()
 
     def per_thread(self, make: Callable[[], T]) -> PerTask[T]:
         return PerTask(self._scheduler, make)
@@ -302,12 +317,12 @@ class Simulation(Runtime):
             self._scheduler.abandon(task)
         if (life := self._living.get(ref)) is not None:
             life.close_trace(KILLED)
-            self.disown(ref)
-            inbox = inbox_of(ref)  # its end may have been under way: finish that in its place
-            inbox.drain()
-            ActorRegistry.unregister(ref)
-            ref.actor_stopped.set()
-            inbox.notify_closed()
+        self.disown(ref)
+        inbox = inbox_of(ref)  # its end may have been under way: finish that in its place
+        inbox.drain()
+        ActorRegistry.unregister(ref)
+        ref.actor_stopped.set()
+        inbox.notify_closed()
         if itself:
             self._scheduler.abandon(task)
             self._scheduler.leave()
@@ -350,6 +365,7 @@ class Simulation(Runtime):
         longer than to run most of them.
         """
         self.crash()
+        self._is_closed = True
         for task in self._scheduler.tasks():
             self._scheduler.unwind(task)
         for actor in self._actors:
