@@ -44,6 +44,7 @@ from warrenmq.queue.messages import (
     Stat,
 )
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
+from warrenmq.testing import SimulatedMachine
 
 SETTINGS = {"durability": "os", "vhost_restart_intensity": (1000, 1)}
 
@@ -211,3 +212,18 @@ def test_a_queue_that_was_killed_delivers_nothing_any_more(broker: warrenmq.Brok
 
 def list_of(items: queue_module.SimpleQueue[Any]) -> list[Any]:
     return [items.get_nowait() for _ in range(items.qsize())]
+
+
+def test_a_consumer_that_is_cancelled_while_it_subscribes_again_is_gone() -> None:
+    for moment in range(0, 60, 3):
+        with SimulatedMachine(moment) as machine:
+            broker = machine.open()
+            jobs = broker.declare_queue("jobs")
+            consumer = jobs.consume()
+            machine.sim.spawn(lambda of=consumer: list(of))
+            machine.sim.kill(broker.inside.client.calls.address("jobs"))
+            for _ in range(moment):
+                machine.sim.checkpoint()
+            consumer.cancel()
+            machine.sleep(1)
+            assert jobs.info().consumers == 0, moment

@@ -25,7 +25,7 @@ from warrenmq.broker.stats import (
     alarm_stats,
     damage_stats,
 )
-from warrenmq.errors import NotFound
+from warrenmq.errors import NotFound, ProcessDied
 from warrenmq.queue.collected import OpenAcks
 from warrenmq.queue.messages import Ack, Cancel, Drain, Info, Reject, Taken
 from warrenmq.routing.delayed import LATER, exchange_of, store_of
@@ -63,8 +63,10 @@ class Client:
 
     def have_later(self) -> None:
         """Declare the queue in which delayed messages wait; it is on disk when this returns."""
-        if not self.has_later:
-            self.calls.call_named(VHOST_PROCESS, EnsureDelayQueue())
+        while not self.has_later:
+            # the virtual host is being restarted; to be declared twice is to be declared
+            with suppress(ProcessDied):
+                self.calls.call_named(VHOST_PROCESS, EnsureDelayQueue())
 
     def waiting_later(self) -> int:
         """Messages in that queue, and on their way out of it."""

@@ -87,6 +87,8 @@ class Consumer:
         self._first_tag = 1
         """The tag of the first of `_batch`."""
         self._cancelled = True  # until there is something to cancel
+        self._requested: Consume | None = None
+        """The request that subscribes, as long as its answer is not there."""
         self._ack_deadline = ack_deadline(client.settings, _Holder(self)) if ack_in_time else None
         self._subscription = self._subscribe(timeout)
         self._cancelled = False
@@ -176,6 +178,9 @@ class Consumer:
 
     def cancel(self) -> None:
         """Cancel the consumer: untaken deliveries are requeued, taken ones may still be acked."""
+        requested = self._requested
+        if requested is not None:  # by another thread, which may have been killed in a simulation
+            self._client.calls.give_up(self.queue, requested)
         if self._cancelled:
             return
         message = Cancel(self._subscription.consumer_id, self.handed_out)
@@ -202,7 +207,11 @@ class Consumer:
 
     def __del__(self) -> None:
         # A loop that was left with `break` must not keep the messages it never saw.
-        if not getattr(self, "_cancelled", True) and self._client.engine.is_open:
+        if (
+            not getattr(self, "_cancelled", True)
+            and self._client.engine.is_open
+            and not self._runtime.has_ended
+        ):
             try:
                 self.cancel_soon()
             except BaseException:  # of a signal's handler, as in `cancel`
@@ -246,6 +255,8 @@ class Consumer:
                         left = max(0.0, (end - self._runtime.monotonic_ns()) / 1e9)
                     self._subscription = self._subscribe(left)
                     self._first_tag = 1
+                    if self._cancelled:  # meanwhile, by another thread: the queue process before was told
+                        self.cancel_soon()
                 except ProcessDied:  # the caller decides whether to ask once more
                     self._channel.put(DOWN)
                     raise
@@ -267,7 +278,7 @@ class Consumer:
         consumer_id = self._client.next_consumer_id()
         channel = self._channel
         self._first_tag = 1
-        request = Consume(consumer_id, channel, self._prefetch, self._no_ack, self._exclusive, priority=self._priority,
+        request = self._requested = Consume(consumer_id, channel, self._prefetch, self._no_ack, self._exclusive, priority=self._priority,
                           ack_deadline=self._ack_deadline, timeout=timeout)  # fmt: skip
         try:
             _, ref = self._client.calls.call_queue(self.queue, request)
@@ -280,6 +291,8 @@ class Consumer:
         except BaseException:  # of a signal's handler, as in QueueHandle.get
             self._client.calls.give_up(self.queue, request)
             raise
+        finally:
+            self._requested = None
 
 
 def ack_deadline(settings: Settings, holder: _Holder | None = None) -> AckDeadline | None:
