@@ -196,6 +196,10 @@ class Delivery:
         queue then.  False if this was the last attempt: then it is dead-lettered as the policy says, after which it is acked.
         Raises as `ack` does, and inside a transaction.
         """
+        return self.retried(delay)[0]
+
+    def retried(self, delay: float | timedelta | None = None) -> tuple[bool, Confirm | None]:
+        """`retry`, with the answer to its copy; None if it was rejected."""
         self._check_unsettled("given back")
         policy = self._policy
         again = policy is None or self.attempt < policy.max_attempts
@@ -203,33 +207,34 @@ class Delivery:
             seconds = seconds_of("delay", delay)
         else:
             seconds = policy.seconds_after(self.attempt) if policy is not None and again else 0.0
-        if again:
-            self._copy(seconds)
-        else:
-            self.dead_letter()
-        return again
+        return again, self._copy(seconds) if again else self.dead_lettered()
 
     def dead_letter(self) -> None:
         """Send it where the queue's `retry_policy` says, as after the last attempt, or reject it; acked when it is there.
 
         NotFound, when no queue takes it: then it is not settled.
         """
+        self.dead_lettered()
+
+    def dead_lettered(self) -> Confirm | None:
+        """`dead_letter`, with the answer to its copy; None if it was rejected."""
         self._check_unsettled("dead-lettered")
         if self._policy is None or self._policy.dead_letter_exchange is None:
             self.reject(requeue=False)
-        else:
-            self._copy(None)
+            return None
+        return self._copy(None)
 
     @property
     def _policy(self) -> RetryPolicy | None:
         return self._subscription.client.retry_policies.get(self._subscription.queue)
 
-    def _copy(self, seconds: float | None) -> None:
+    def _copy(self, seconds: float | None) -> Confirm:
         subscription = self._subscription
         subscription.check(self.tag)
         confirm = subscription.copy(self._stored(), seconds, self._policy)
         confirm.on_settled(partial(subscription.follow, self.tag, confirm))
         self._settled = True
+        return confirm
 
     def _settle(self, message: Ack | Reject, how: str) -> None:
         self._check_unsettled(how)

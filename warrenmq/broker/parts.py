@@ -56,6 +56,8 @@ class Calls(Protocol):
 class Transacted(Protocol):
     """A transaction, to the publishing side that it belongs to (publisher.py, Pending)."""
 
+    @property
+    def is_empty(self) -> bool: ...
     def publish(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
                 persistent: bool, mandatory: bool) -> Confirm: ...  # fmt: skip
     def publish_later(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,

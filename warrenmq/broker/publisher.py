@@ -21,7 +21,7 @@ from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.actors.sending.message_sender import Flow, MessageIds, MessageSender
 from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.broker.parts import Publishes, Transacted
-from warrenmq.errors import Blocked, Returned
+from warrenmq.errors import Blocked, Nacked, Returned
 from warrenmq.message.properties import Properties
 from warrenmq.message.stored import StoredMessage
 from warrenmq.node.alarms import Alarms, BlockedPublisher, in_words
@@ -369,7 +369,7 @@ class Pending:
 
     _steps     what the commit sends, in order
     _exchanges what it publishes to
-    _promises  what the publishers hold, by the number of steps up to theirs; each is settled as its publish is, after the commit
+    _promises  what the publishers hold, by the number of steps up to theirs, and the publish; each is settled as that is, after the commit
     _undo      what a rollback takes back of the deliveries, likewise, the last one first
     """
 
@@ -377,7 +377,7 @@ class Pending:
         self.publishing = publishing
         self._steps: list[Callable[[], object]] = []
         self._exchanges: dict[str, None] = {}
-        self._promises: list[tuple[int, Confirm]] = []
+        self._promises: list[tuple[int, Confirm, Callable[[], Confirm]]] = []
         self._undo: list[tuple[int, Callable[[], object]]] = []
 
     def publish(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
@@ -402,6 +402,11 @@ class Pending:
             partial(publishing.publish_later, exchange, routing_key, bodies, properties, persistent, due),
         )
 
+    @property
+    def is_empty(self) -> bool:
+        """True if the commit will send nothing."""
+        return not self._steps
+
     def _keep(
         self, exchange: str, routing_key: str, properties: Properties | None, publish: Callable[[], Confirm]
     ) -> Confirm:
@@ -409,7 +414,7 @@ class Pending:
         promise = self.publishing.promise()
         self._exchanges[exchange] = None
         self._steps.append(lambda: promise.follow(publish()))
-        self._promises.append((len(self._steps), promise))
+        self._promises.append((len(self._steps), promise, publish))
         return promise
 
     def settle(self, ref: ActorRef[Any], message: Any) -> None:
@@ -420,10 +425,10 @@ class Pending:
         """Have something called if what was added last is not sent."""
         self._undo.append((len(self._steps), undo))
 
-    def commit(self) -> None:
+    def commit(self, repeats: Callable[[Exception], bool] | None = None) -> None:
         """Send everything, and wait for the confirms; raises what the first one that failed failed with.
 
-        What cannot be sent, as its exchange is gone or the broker was closed, is rolled back with all behind it.
+        Where `repeats(error)` says so, a message that was not taken over is sent once more instead.  What cannot be sent, as its exchange is gone or the broker was closed, is rolled back with all behind it.
         """
         sent = 0
         try:
@@ -435,15 +440,23 @@ class Pending:
         except BaseException:
             self.roll_back(sent)
             raise
-        for _, promise in self._promises:
-            promise.result()
+        for _, promise, publish in self._promises:
+            answer = promise
+            while True:
+                try:
+                    answer.result()
+                    break
+                except (Nacked, Blocked) as error:
+                    if repeats is None or not repeats(error):
+                        raise
+                    answer = publish()
 
     def roll_back(self, sent: int = 0) -> None:
         """Send nothing behind the first `sent` steps; what was published there is nacked, and deliveries may be settled again."""
         for step, undo in reversed(self._undo):
             if step > sent:
                 undo()
-        for step, promise in self._promises:
+        for step, promise, _ in self._promises:
             if step > sent:
                 promise.nack("the transaction was rolled back")
 

@@ -26,9 +26,15 @@ class Transaction:
 
     __reduce__ = of_this_process
 
-    def __init__(self, client: BrokerClient, publish: Callable[..., Confirm]) -> None:
-        """`publish` is the broker's."""
+    def __init__(
+        self,
+        client: BrokerClient,
+        publish: Callable[..., Confirm],
+        repeats: Callable[[Exception], bool] | None = None,
+    ) -> None:
+        """`publish` is the broker's; `repeats` as in Pending.commit."""
         self._client = client
+        self._repeats = repeats
         self._publish = publish
         self._pending: Pending | None = None
 
@@ -56,6 +62,6 @@ class Transaction:
         pending.publishing.pending = None
         if kind is None:
             self._client.runtime.check_process()
-            pending.commit()
+            pending.commit(self._repeats)
         else:
             pending.roll_back()

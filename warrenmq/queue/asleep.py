@@ -51,7 +51,7 @@ class Asleep(NamedTuple):
             case ListConsumers():
                 return []
             case Drain():
-                return None
+                return True
             case Purge() if not ready:
                 return 0
             case CountBytes() if self.counts.ready_bytes is not None:

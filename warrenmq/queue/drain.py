@@ -45,16 +45,16 @@ class QueueDrain:
         self._outstanding = unconfirmed.outstanding()
         self.waiting: list[Any] = []
 
-    def drain(self, sender: Any) -> bool:
-        """Handle a Drain; True if it can be answered at once."""
+    def drain(self, sender: Any) -> bool | None:
+        """Handle a Drain; returns the answer, None if it comes later."""
         if self._delays is not None:
             self._delays.is_stopping = True
         self._outstanding = self._unconfirmed.outstanding()
         if not self._owes or self._index_sync.is_full:
-            return True
+            return not self._owes
         self.waiting.append(sender)
         self._effects.append(StartTimer(LOOK_EVERY, CheckDrain()))
-        return False
+        return None
 
     def look(self) -> None:
         """Answer the waiting Drains if no confirm is owed any more, or if none can be given."""
@@ -64,7 +64,7 @@ class QueueDrain:
             self._effects.append(StartTimer(LOOK_EVERY, CheckDrain()))
             return
         while self.waiting:
-            self._effects.append(Reply(self.waiting.pop(), None))
+            self._effects.append(Reply(self.waiting.pop(), not self._owes))
 
     @property
     def _owes(self) -> bool:

@@ -278,7 +278,7 @@ class Delete:
 
 @dataclass(slots=True)
 class Drain:
-    """Call: answered when no publisher waits for a confirm."""
+    """Call: answered when no publisher waits for a confirm; False if the disk is full, so that some wait on."""
 
 
 @dataclass(slots=True)

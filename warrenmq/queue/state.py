@@ -288,7 +288,8 @@ class QueueState:
             case Purge():
                 return self._reading("the messages to purge", lambda: self.drops.purge(DROP_PURGED))
             case Drain():
-                return None if self.drain.drain(sender) else WAITS
+                answer = self.drain.drain(sender)
+                return WAITS if answer is None else answer
             case Stat():
                 self.expiry.renew()
                 return Declared(self.vq.ready, self.consumers.count)
