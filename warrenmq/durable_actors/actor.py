@@ -16,7 +16,8 @@
 
 For each message, in this order:
 
-    on_receive returns    what it told and published is sent, and confirmed
+    on_receive returns    the message is on disk, if it told or published something, which is sent then, and confirmed
+    the answer            if somebody asked
     the snapshot          state and id of the message are on disk, if there is a state
     the ack               it will not come again
 
@@ -34,65 +35,113 @@ actor stops.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from queue import SimpleQueue
-from threading import Lock
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from pykka import ActorDeadError, ThreadingActor
 
+from warrenmq.actors.sending.confirms import Confirm
+from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.broker.broker import Broker
 from warrenmq.broker.consumer import Consumer
 from warrenmq.broker.delivery import Delivery
+from warrenmq.broker.parts import BrokerClient
+from warrenmq.broker.transaction import Transaction
 from warrenmq.checks import is_a, short_text, shown
-from warrenmq.durable_actors.address import ANSWER, FAILURE, DurableRef, Handling, handling
+from warrenmq.durable_actors.address import AGAIN, ANSWER, FAILURE, DurableRef, Handling, handling
 from warrenmq.durable_actors.codec import Codec, read
-from warrenmq.durable_actors.snapshot import Snapshot
-from warrenmq.errors import ArgumentTypeError, BrokerClosed, Error, NotFound
+from warrenmq.durable_actors.snapshot import Answer, Snapshot
+from warrenmq.errors import ArgumentTypeError, Blocked, BrokerClosed, Error, Nacked, NotFound, ProcessDied
 from warrenmq.log import Log
 from warrenmq.message.properties import Properties
+from warrenmq.queue.messages import Drain, Info
+from warrenmq.runtime import Channel, Lock
+from warrenmq.seams.disk import lack_of
 
 BACKOFF = (1.0, 5.0, 30.0, 120.0)
 """Seconds between attempts."""
 _RETRIES = ("max_attempts", "backoff", "dead_letter")
 BATCH = 64
 """Messages that are handled before one snapshot and their acks."""
+_PATIENCE_NS = 30 * 10**9
+"""Nanoseconds for which what a message told is sent again before the message counts as failed: a queue's process is restarted sooner."""
+_PAUSE = 0.05
+"""Seconds between the times."""
 
 
-class _DeliveriesReady:
-    """Message to an actor: its consumer's channel has deliveries, or news of the queue."""
+class _Note:
+    """A message of an actor to itself."""
 
 
-_DELIVERIES_READY = _DeliveriesReady()
+_DELIVERIES_READY = _Note()
+"""Its consumer's channel has deliveries, or news of the queue."""
+_ROOM_PERHAPS = _Note()
+"""The state that could not be written for want of room is to be written again."""
+_UNTIL_ROOM = 1.0
+"""Seconds until then."""
 
 
 class _Ownership:
     """The ownership of an address by one incarnation: its consumer, and its unsettled deliveries."""
 
-    def __init__(self) -> None:
-        self.consumer: Consumer | None = None
+    def __init__(self, client: BrokerClient, settling: Lock) -> None:
+        self._client = client
+        self.consumer: _OwnedConsumer | None = None
         self.unsettled: list[Delivery] = []
         self.is_over = False
-        self.settling = Lock()
+        self.settling = settling
         """Held from the look at `is_over` to the last ack, so that a successor reads the snapshot before all of it or behind it."""
 
     def end(self) -> None:
         """Requeue unsettled deliveries; from now on this incarnation writes and acks nothing."""
         with self.settling:
             self.is_over = True
-            if self.consumer is not None:
-                self.consumer.cancel()
+            if self.consumer is None:
+                return
+            self.consumer.cancel()
             for delivery in self.unsettled:
                 with suppress(Error):
                     delivery.nack()
             self.unsettled = []
+            with suppress(Error, ActorDeadError):
+                # a consume would overtake the nacks; to a process that is not there any more there are none
+                queue = self._client.runtime.whereis(queue_name(self.consumer.queue))
+                self._client.calls.call_actor(queue, Info())
 
 
-_owners: WeakKeyDictionary[Broker, dict[str, _Ownership]] = WeakKeyDictionary()
-_taking_over = Lock()
-"""Held while an incarnation takes over an address."""
+class _OwnedConsumer(Consumer):
+    """The consumer of an ownership, which can be ended from the moment on at which the queue may know the consumer."""
+
+    def __init__(
+        self, ownership: _Ownership, client: BrokerClient, address: str, prefetch: int, channel: Channel
+    ) -> None:
+        ownership.consumer = self
+        super().__init__(
+            client, address, prefetch, no_ack=False, exclusive=False, priority=0, channel=channel, ack_in_time=False,
+        )  # fmt: skip
+
+    def wait_until_safe(self) -> bool:
+        """Wait until what was delivered is on the disk, if its publishers want a confirm; False if the disk is full.
+
+        ActorDeadError or ProcessDied if the queue's process is dead: then it comes again, or is lost.
+        """
+        is_safe: bool = self._client.calls.call_actor(self._subscription.ref, Drain())
+        return is_safe
+
+
+class _Addresses:
+    """The owners of a broker's addresses."""
+
+    def __init__(self, taking_over: Lock) -> None:
+        self.taking_over = taking_over
+        """Held while an incarnation takes over an address."""
+        self.owners: dict[str, _Ownership] = {}
+
+
+_addresses: WeakKeyDictionary[Broker, _Addresses] = WeakKeyDictionary()
 
 
 class _NotifyingQueue:
@@ -158,7 +207,13 @@ class DurableActor(ThreadingActor):
         self._own = self._name()
         self._codec = self._own_codec()
         self._states = Codec("msgpack", ())
-        self._ownership = _Ownership()
+        self._handled: list[Delivery] = []
+        """Deliveries that are acked when the state is written."""
+        self._has_room = True
+        """The state could be written when it was last tried."""
+        self._is_safe = self._are_void = False
+        """The messages at hand are on the disk; they come again, if they are."""
+        self._ownership = _Ownership(broker.inside.client, broker.runtime.lock())
         self._log = Log("warrenmq.durable_actors", actor=self._own)
         ref = DurableRef(broker, self._own, self._codec)
         self._tell_of_pykka, self._ask_of_pykka = self.actor_ref.tell, self.actor_ref.ask
@@ -192,24 +247,22 @@ class DurableActor(ThreadingActor):
         PreconditionFailed where another process owns the directory.
         """
         broker, address = self.broker, self._own
+        self._local = broker.inside.local()
         self._declare(broker)
-        with _taking_over:
-            owners = _owners.setdefault(broker, {})
-            if (before := owners.get(address)) is not None:
+        addresses = _addresses.setdefault(broker, _Addresses(broker.runtime.lock()))
+        with addresses.taking_over:
+            if (before := addresses.owners.get(address)) is not None:
                 before.end()
-            self._snapshot = Snapshot(broker.inside.local(), address)
+            self._snapshot = Snapshot(self._local, address)
             if self._snapshot.state is None:
                 self.state = self.initial_state()
             else:
                 self.state = self._unpacked(self._snapshot.state)
             self._packed = self._pack()
             self._changed = self._packed != self._snapshot.state
-            owners[address] = self._ownership
+            addresses.owners[address] = self._ownership
             channel = _NotifyingQueue(self._notify)
-            self._ownership.consumer = Consumer(
-                broker.inside.client, address, self.prefetch, no_ack=False, exclusive=False, priority=0, channel=channel,
-                ack_in_time=False,
-            )  # fmt: skip
+            _OwnedConsumer(self._ownership, broker.inside.client, address, self.prefetch, channel)
 
     def on_stop(self) -> None:
         """Requeue unhandled messages when the actor stops."""
@@ -224,104 +277,181 @@ class DurableActor(ThreadingActor):
     def _handle_receive(self, message: Any) -> Any:
         if message is _DELIVERIES_READY:
             return self._work()
+        if message is _ROOM_PERHAPS:
+            self.broker.runtime.event().wait(_UNTIL_ROOM)
+            return self._settle()
         return super()._handle_receive(message)
 
     def _work(self) -> None:
         """Handle the deliveries that have arrived, a batch at a time."""
         ownership = self._ownership
-        consumer = ownership.consumer
-        if ownership.is_over or consumer is None:
-            return
-        try:
-            batch = consumer.take(BATCH, 0)
-        except BrokerClosed:
-            batch = []
-        if not batch:
-            if consumer.ended:  # the broker is closed, or the queue deleted
-                self.stop()
-            return
-        ownership.unsettled = batch
-        handled = [delivery for delivery in batch if self._handle(delivery)]
+        with ownership.settling:
+            if ownership.is_over or ownership.unsettled or (consumer := ownership.consumer) is None:
+                return
+            try:
+                batch = consumer.take(BATCH, 0)
+            except (BrokerClosed, ProcessDied):  # of a queue that is being restarted there will be news
+                batch = []
+            ownership.unsettled = batch
+        if batch:
+            self._is_safe = self._are_void = False
+            self._handled = [delivery for delivery in batch if self._handle(delivery)]
+            self._settle()
+        elif consumer.ended:  # the broker is closed, or the queue deleted
+            self.stop()
+
+    def _settle(self) -> None:
+        """Write the state, if it has changed, and ack what was handled; again later, if there is no room."""
+        ownership = self._ownership
         with ownership.settling:
             if ownership.is_over:
                 return
-            if self._packed is not None and self._changed:
-                self._snapshot.write(self._packed)
-                self._changed = False
-            for delivery in handled:
+            if self._local.is_open and self._packed is not None and self._changed:
+                try:
+                    self._snapshot.write(self._packed)
+                except OSError as error:
+                    if (lack := lack_of(error)) is None:
+                        raise
+                    if self._has_room:
+                        self._log.warning(
+                            f"{lack}: the state is written when there is room", error=str(error)
+                        )
+                    self._has_room = False
+                    self._tell_of_pykka(_ROOM_PERHAPS)
+                    return
+                self._changed, self._has_room = False, True
+            for delivery in self._handled:
                 with suppress(BrokerClosed):
                     delivery.ack()
             ownership.unsettled = []
         self._notify()
+
+    @property
+    def _comes_again(self) -> bool:
+        """True if the messages at hand come again: to a successor, when the directory is opened the next time, or from another process of the queue."""
+        gone = self._ownership.is_over or not self.actor_ref.is_alive()
+        return gone or not self._local.is_open or self._are_void
+
+    def _make_safe(self) -> None:
+        """Wait until the messages at hand are on the disk; ProcessDied if they may be lost."""
+        consumer = self._ownership.consumer
+        assert consumer is not None
+        while not self._is_safe:
+            try:
+                self._is_safe = consumer.wait_until_safe()
+            except (ActorDeadError, ProcessDied) as error:
+                self._are_void = True
+                raise ProcessDied(
+                    f"the process of queue {self._own!r} died, so its messages come again"
+                ) from error
+            if not self._is_safe:
+                self.broker.runtime.event().wait(_UNTIL_ROOM)
 
     def _notify(self) -> None:
         with suppress(ActorDeadError):
             self._tell_of_pykka(_DELIVERIES_READY)
 
     def _handle(self, delivery: Delivery) -> bool:
-        """Handle one message; True if it is to be acked, False if it was settled otherwise."""
+        """Handle one message; True if it is to be acked, False if it was settled otherwise, or comes again."""
+        if self._comes_again:
+            return False
         properties = delivery.properties
         message_id = properties.message_id
         if self._packed is not None and message_id is not None and message_id in self._snapshot:
+            if (kept := self._snapshot.answer(message_id)) is not None:
+                self._answer(properties, kept, ANSWER)
             return True
         try:
             message = self._codec.decode(delivery.body, properties.type)
         except Error as why:
             self._log.warning("a message cannot be decoded, so it is dead-lettered", error=str(why))
-            self._give_up(delivery, str(why))
+            self._failed(delivery, str(why), lambda: (False, delivery.dead_lettered()))
             return False
-        token = handling.set(Handling(message_id))
+        client = self.broker.inside.client
+        token = handling.set(Handling(message_id, self._make_safe))
+        answer: Answer | None = None
         try:
-            with self.broker.tx():
-                answer = self.on_receive(message)
+            with Transaction(client, self.broker.publish, self._repeats()):
+                value = self.on_receive(message)
                 packed = self._pack()
                 if properties.reply_to:
-                    self._answer(properties, answer, ANSWER)
-        except BrokerClosed:
-            self.state = self._unpacked(self._packed)
-            self._ownership.is_over = True  # it comes again when the directory is opened the next time
-            return False
+                    answer = self._codec.encode(value)
+                told = client.publishing.own.pending
+                if (told and not told.is_empty) or (answer is not None and packed != self._packed):
+                    self._make_safe()
         except Exception as error:
+            self.state = self._unpacked(self._packed)
+            if self._comes_again:
+                return False
             logging.getLogger("warrenmq.durable_actors").debug("%s failed", self._own, exc_info=True)
             self._log.warning("a message failed", attempt=delivery.attempt, error=repr(error))
-            self.state = self._unpacked(self._packed)
-            self._failed(delivery, error)
+            self._failed(delivery, repr(error), delivery.retried)
             return False
         finally:
             handling.reset(token)
         self._changed |= packed != self._packed
         self._packed = packed
         if packed is not None and message_id is not None:
-            self._snapshot.add([message_id])
+            self._snapshot.add(message_id, answer if properties.app_id == AGAIN else None)
+        if answer is not None:
+            self._answer(properties, answer, ANSWER)
         return True
 
-    def _failed(self, delivery: Delivery, error: Exception) -> None:
-        try:
-            again = delivery.retry()
-        except NotFound as why:
-            self._log.error("a message that failed stays in its queue", error=str(why))
-            return
-        if not again:
-            self._tell_failure(delivery, repr(error))
+    def _repeats(self) -> Callable[[Exception], bool]:
+        """The decision, for one message, whether what it told and a queue did not take over is sent again: its receivers know the ids."""
+        runtime = self.broker.runtime
+        end = runtime.monotonic_ns() + _PATIENCE_NS
 
-    def _give_up(self, delivery: Delivery, why: str) -> None:
+        def repeats(_error: Exception) -> bool:
+            if self._comes_again or runtime.monotonic_ns() > end:
+                return False
+            runtime.event().wait(_PAUSE)
+            return True
+
+        return repeats
+
+    def _failed(
+        self, delivery: Delivery, why: str, settle: Callable[[], tuple[bool, Confirm | None]]
+    ) -> None:
+        """Have a message tried again or dead-lettered; it comes again as it is if there is no room for its copy."""
         try:
-            delivery.dead_letter()
+            with self._ownership.settling:
+                if self._ownership.is_over:
+                    return
+                again, copied = settle()
+            if copied is not None:
+                copied.result()
         except NotFound as nowhere:
-            self._log.error("a message that cannot be decoded stays in its queue", error=str(nowhere))
-            return
-        self._tell_failure(delivery, why)
+            self._log.error("a message that failed stays in its queue", error=str(nowhere))
+        except (Blocked, Nacked) as refusal:
+            with suppress(Error):
+                delivery.nack()
+            if isinstance(refusal, Blocked):
+                self.broker.runtime.event().wait(_UNTIL_ROOM)
+        except BrokerClosed:
+            pass
+        else:
+            if not again and delivery.properties.reply_to:
+                told = f"{self._own} gave the message up: {why}"
+                self._answer(delivery.properties, self._codec.encode(told), FAILURE)
 
-    def _tell_failure(self, delivery: Delivery, why: str) -> None:
-        if delivery.properties.reply_to:
-            self._answer(delivery.properties, f"{self._own} gave the message up: {why}", FAILURE)
-
-    def _answer(self, asked: Properties, value: Any, kind: str) -> None:
-        body, name = self._codec.encode(value)
+    def _answer(self, asked: Properties, answer: Answer, kind: str) -> None:
+        """Send an answer, when there is room for it; the asker may be gone."""
+        body, name = answer
         properties = Properties(
             content_type=self._codec.content_type, type=name, correlation_id=asked.correlation_id, app_id=kind
         )
-        self.broker.publish("", asked.reply_to or "", body, properties=properties, persistent=False)
+        while not self._comes_again:
+            try:
+                self.broker.publish(
+                    "", asked.reply_to or "", body, properties=properties, persistent=False
+                ).result()
+            except Blocked:
+                self.broker.runtime.event().wait(_UNTIL_ROOM)
+                continue
+            except Error:
+                pass
+            return
 
     # -- state
 
@@ -340,14 +470,17 @@ class DurableActor(ThreadingActor):
     # -- doors
 
     def _tell(self, message: Any) -> None:
-        """ActorRef.tell: a persistent publish; returns when it is on disk, or in a durable actor at once."""
+        """ActorRef.tell: a persistent publish; returns when it is on disk, or in a durable actor at once.  Pykka's own stop as ever."""
+        if _is_of_pykka(message):
+            self._tell_of_pykka(message)
+            return
         confirm = self._ref.tell(message)
         if self.broker.inside.client.publishing.own.pending is None:
             confirm.result()
 
     def _ask(self, message: Any, *, block: bool = True, timeout: float | None = None) -> Any:
         """ActorRef.ask: of Pykka's own messages (stop, proxies) as ever."""
-        if type(message).__module__.startswith("pykka."):
+        if _is_of_pykka(message):
             return self._ask_of_pykka(message, block=block, timeout=timeout)
         return self._ref.ask(message, block=block, timeout=timeout)
 
@@ -376,3 +509,7 @@ class DurableActor(ThreadingActor):
         if is_a(options["dead_letter"], str):
             broker.declare_queue(options["dead_letter"])
         queue.retry_policy(**options)
+
+
+def _is_of_pykka(message: Any) -> bool:
+    return type(message).__module__.startswith("pykka.")

@@ -8,15 +8,15 @@ An answer comes to a queue of the asking process's own, which is gone when that 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from pykka import Future, ThreadingFuture
+from pykka import Future
 
 from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.broker.broker import Broker
@@ -26,9 +26,12 @@ from warrenmq.errors import AskFailed
 from warrenmq.message.properties import Properties
 from warrenmq.message.stored import body_of
 from warrenmq.queue.messages import Deliveries
+from warrenmq.runtime import Lock
 
 ANSWER, FAILURE = "answer", "failure"
 """The property `app_id` of an answer: a value, or a sentence on why there is no value."""
+AGAIN = "again"
+"""The property `app_id` of a question that may be asked again, with the same id: whoever handles it keeps the answer."""
 _ID_BYTES = 16
 
 
@@ -37,6 +40,8 @@ class Handling:
     """The message that an actor is handling; messages that it sends meanwhile have ids that follow from this one's."""
 
     message_id: str | None
+    make_safe: Callable[[], None]
+    """Has the message on the disk: what it leads to elsewhere does not outlive it."""
     told: int = 0
 
     def next_id(self, address: str) -> str | None:
@@ -75,13 +80,18 @@ class DurableRef:
         pykka.Timeout after `timeout` seconds, AskFailed when the actor gave the message up; it may be handled later all the
         same.
         """
+        current = handling.get()
+        if current is not None:
+            current.make_safe()
         replies = _replies_of(self.broker)
         correlation, future = replies.expect(self._codec)
         publishing = self.broker.inside.client.publishing.own
         pending, publishing.pending = publishing.pending, None  # a question is not put off: its asker waits
         try:
-            properties = Properties(reply_to=replies.queue, correlation_id=correlation)
-            self._publish(message, {}, None, properties)
+            properties = Properties(
+                reply_to=replies.queue, correlation_id=correlation, app_id=None if current is None else AGAIN
+            )
+            replies.watch(correlation, self._publish(message, {}, None, properties))
         except BaseException:
             replies.forget(correlation)
             raise
@@ -102,7 +112,7 @@ class DurableRef:
             message_id = self.broker.runtime.token_bytes(_ID_BYTES).hex()
         properties = Properties(
             content_type=self._codec.content_type, type=name, message_id=message_id, reply_to=more.reply_to,
-            correlation_id=more.correlation_id,
+            correlation_id=more.correlation_id, app_id=more.app_id,
         )  # fmt: skip
         return self.broker.publish("", self.address, body, properties=properties, **options)
 
@@ -117,7 +127,7 @@ class _Replies:
         self._waiting: dict[str, tuple[Codec, Future[Any]]] = {}
         self.ended = False
         """The queue is gone: the next question makes another one."""
-        self._token = broker.runtime.token_bytes
+        self._runtime = broker.runtime
         declared = broker.declare_queue(durable=False, auto_delete=True)  # it goes with its consumer
         self.queue = declared.name
         self._consumer = Consumer(
@@ -132,11 +142,33 @@ class _Replies:
         )
 
     def expect(self, codec: Codec) -> tuple[str, Future[Any]]:
-        """Register an expected answer; returns its correlation id and its future."""
-        correlation = self._token(_ID_BYTES).hex()
-        future: Future[Any] = ThreadingFuture()
+        """Register an expected answer; returns its correlation id and its future.
+
+        Registered first, looked for the end second; the end is noted first, and whoever is registered told second.
+        """
+        correlation = self._runtime.token_bytes(_ID_BYTES).hex()
+        future = self._runtime.future()
         self._waiting[correlation] = codec, future
+        if self.ended:  # meanwhile
+            self._end()
         return correlation, future
+
+    def watch(self, correlation: str, confirm: Confirm) -> None:
+        """Expect no answer any more when the question turns out to be lost."""
+
+        def look() -> None:
+            if (error := confirm.exception()) is not None:
+                self._fail(correlation, str(error))
+
+        confirm.on_settled(look)
+
+    def _fail(self, correlation: str, why: str) -> None:
+        _, future = self._waiting.pop(correlation, (None, None))
+        if future is not None:
+            try:
+                raise AskFailed(why)  # set_exception takes what is being handled
+            except AskFailed:
+                future.set_exception()
 
     def forget(self, correlation: str) -> None:
         """Drop an expected answer."""
@@ -164,14 +196,11 @@ class _Replies:
 
     def _end(self) -> None:
         self.ended = True
-        while self._waiting:
-            _, future = self._waiting.popitem()[1]
-            try:
-                raise AskFailed(
-                    "the queue for answers is gone; the message is handled, or was, but nobody will say so"
-                )
-            except AskFailed:
-                future.set_exception()
+        for correlation in list(self._waiting):
+            self._fail(
+                correlation,
+                "the queue for answers is gone; the message is handled, or was, but nobody will say so",
+            )
 
     def get(self, timeout: float | None = None) -> object:
         """Not supported: deliveries are handled in `put`."""
@@ -190,14 +219,25 @@ class _Replies:
         return 0
 
 
-_replies: WeakKeyDictionary[Broker, _Replies] = WeakKeyDictionary()
-_making = Lock()
-"""Held while a queue for answers is made, once a broker."""
+class _Asking:
+    """The queue for answers to the asks of one broker; made by the first."""
+
+    def __init__(self, making: Lock) -> None:
+        self._making = making
+        """Held while a queue for answers is made."""
+        self._replies: _Replies | None = None
+
+    def replies(self, broker: Broker) -> _Replies:
+        """The queue for answers, another one if that is gone."""
+        with self._making:
+            if self._replies is None or self._replies.ended:
+                self._replies = _Replies(broker)
+            return self._replies
+
+
+_asking: WeakKeyDictionary[Broker, _Asking] = WeakKeyDictionary()
 
 
 def _replies_of(broker: Broker) -> _Replies:
-    with _making:
-        found = _replies.get(broker)
-        if found is None or found.ended:
-            found = _replies[broker] = _Replies(broker)
-        return found
+    found = _asking.get(broker) or _asking.setdefault(broker, _Asking(broker.runtime.lock()))
+    return found.replies(broker)

@@ -2,6 +2,8 @@
 
     msgpack of [version, address, ids, state], and its CRC-32 (u32, big-endian) behind it
 
+In place of the id of a question that may be asked again stands [id, body, type], with the answer that was given.
+
 The file is on disk before the messages are acked.  A kill between the two makes them come again, and their ids say that the
 state has them already.  The last REMEMBERED ids are kept: acks are safe 200 ms after they were given, so what can come again
 was handled a moment before the kill.
@@ -10,7 +12,7 @@ was handled a moment before the kill.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any
+from typing import Any, TypeAlias
 from zlib import crc32
 
 import msgpack  # type: ignore[import-untyped]
@@ -19,6 +21,8 @@ from warrenmq.broker.broker import Broker
 from warrenmq.directory.layout import base36_md5
 from warrenmq.errors import CorruptFile
 
+Answer: TypeAlias = tuple[bytes, str | None]
+"""An answer as it is sent: its body, and the name of its dataclass, if it is one."""
 FOLDER = "durable_actors"
 REMEMBERED = 4_096
 _VERSION = 1
@@ -37,7 +41,7 @@ class Snapshot:
         self._folder = f"{broker.inside.vhost.directory.path}/{FOLDER}"
         self._path = f"{self._folder}/{base36_md5(address)}.snapshot"
         self._address = address
-        self._ids: OrderedDict[str, None] = OrderedDict()
+        self._ids: OrderedDict[str, Answer | None] = OrderedDict()
         self.state: bytes | None = None
         if self._disk.exists(self._path):
             self._read(self._disk.read(self._path))
@@ -45,17 +49,20 @@ class Snapshot:
     def __contains__(self, message_id: object) -> bool:
         return message_id in self._ids
 
-    def add(self, message_ids: list[str]) -> None:
-        """Add the ids of messages that the next state includes."""
-        for each in message_ids:
-            self._ids[each] = None
-            self._ids.move_to_end(each)
-        while len(self._ids) > REMEMBERED:
+    def add(self, message_id: str, answer: Answer | None = None) -> None:
+        """Add the id of a message that the next state includes; `answer` is kept for who asks again."""
+        self._ids[message_id] = answer
+        if len(self._ids) > REMEMBERED:
             self._ids.popitem(last=False)
+
+    def answer(self, message_id: str) -> Answer | None:
+        """The answer that was kept for a question with this id."""
+        return self._ids.get(message_id)
 
     def write(self, state: bytes) -> None:
         """Write this state and the ids to disk."""
-        data: bytes = msgpack.packb([_VERSION, self._address, list(self._ids), state])
+        ids = [each if answer is None else [each, *answer] for each, answer in self._ids.items()]
+        data: bytes = msgpack.packb([_VERSION, self._address, ids, state])
         self._disk.mkdir(self._folder)
         self._disk.replace(self._path, data + crc32(data).to_bytes(_CHECKSUM_BYTES, "big"))
         self.state = state
@@ -72,4 +79,8 @@ class Snapshot:
                 f"it is not the state of the durable actor {self._address!r}; move it away to begin anew",
             )
         _, _, ids, self.state = fields
-        self._ids = OrderedDict.fromkeys(ids)
+        for each in ids:
+            if isinstance(each, str):
+                self._ids[each] = None
+            else:
+                self._ids[each[0]] = each[1], each[2]
