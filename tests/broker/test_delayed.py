@@ -13,6 +13,7 @@ from tests.support.simulated import EVERY_KIND, SMALL, SimulatedHost, take_all
 from warrenmq.errors import AccessRefused, ArgumentTypeError, ArgumentValueError, NotFound, PreconditionFailed
 from warrenmq.message.properties import Properties
 from warrenmq.routing.delayed import LATER, store_of
+from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 
 SEEDS = range(20)
 IN_TIME = 0.05
@@ -432,3 +433,22 @@ def test_stats_count_what_waits(host):
     assert [(each.exchange, each.waiting) for each in broker.stats().delayed] == [(None, 1), ("x", 1)]
     assert queue.info().ready == 1
     broker.close()
+
+
+def test_a_virtual_host_that_dies_while_it_declares_their_queue_is_asked_again():
+    with SimulatedHost(seed=3) as host:
+        broker = host.open()
+        queue = broker.declare_queue("q")
+        killed = []
+
+        def before_op(op, path):
+            host.before_op(op, path)
+            if not killed and host.sim.running == VHOST_PROCESS:
+                killed.append(op)
+                host.sim.kill(host.sim.whereis(VHOST_PROCESS))
+
+        host.disk.before_op = before_op
+        queue.publish(b"later", delay=0.1).result()
+        assert killed
+        host.sleep(1)
+        assert take_all(queue) == [b"later"]

@@ -16,6 +16,7 @@ import pytest
 import warrenmq
 from tests.support.limits import LIMIT
 from tests.support.simulated import BOTH_PROFILES, EVERY_KIND, SimulatedHost, take_all
+from warrenmq.queue.messages import Drain
 from warrenmq.settings import Settings
 
 LARGE = b"L" * 900
@@ -26,6 +27,20 @@ def host(request: pytest.FixtureRequest) -> Iterator[SimulatedHost]:
     made = SimulatedHost(5, request.param)
     yield made
     made.close()
+
+
+def test_a_drain_says_whether_confirms_are_owed_all_the_same(host: SimulatedHost) -> None:
+    broker = host.open()
+    queue = broker.declare_queue("q")
+    queue.publish(b"safe").result()
+    drain = broker.inside.client.calls.call_queue
+    assert drain("q", Drain())[0] is True
+    host.disk.free_bytes = 0
+    queue.publish(LARGE)
+    assert drain("q", Drain())[0] is False
+    host.disk.free_bytes = None
+    host.sleep(3)
+    assert drain("q", Drain())[0] is True
 
 
 def test_publishes_are_refused_and_what_was_taken_is_confirmed_when_there_is_room(

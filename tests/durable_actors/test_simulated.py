@@ -259,6 +259,27 @@ def test_a_message_that_fails_while_the_disk_is_full_is_not_tried_a_thousand_tim
     machine.wait_until(lambda: state(broker, Patient)["paid"] == [3, 4])
 
 
+class Filler(warrenmq.DurableActor):
+    """Fills the disk before it answers."""
+
+    machine: ClassVar[SimulatedMachine]
+
+    def on_receive(self, message: Any) -> Any:
+        self.machine.disk.free_bytes = 0
+        return message
+
+
+def test_an_answer_that_finds_no_room_comes_when_there_is_some(machine):
+    machine.disk.tells_room = True
+    Filler.machine = machine
+    broker = machine.open()
+    start(broker, Filler)
+    asked = Filler.ref(broker).ask("a question", block=False)
+    machine.sleep(3)
+    machine.disk.free_bytes = None
+    assert asked.get(timeout=60) == "a question"
+
+
 def test_an_actor_may_stop_itself(machine):
     """Pykka's message for that is none of its queue."""
     broker = machine.open()
