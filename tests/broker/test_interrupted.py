@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import warrenmq
+from tests.support.interrupted_calls import interrupt
 from tests.support.limits import LIMIT
 from tests.support.simulated import SimulatedHost
 from warrenmq.actors.vhost.vhost import queue_name
@@ -233,3 +234,29 @@ def test_a_consumer_that_is_dropped_while_a_signal_comes_is_cancelled(
         monkeypatch.setattr(client, "settle", interrupted)
         del consumer
         assert queue.info().consumers == 0
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in a __del__
+def test_a_close_that_was_interrupted_can_be_made_again(tmp_path: Path) -> None:
+    """It did nothing then, and the directory was in use until the process ended."""
+    for number in range(1, 10_000, 67):
+        broker = warrenmq.open(tmp_path)
+        at = interrupt(number, broker.close)
+        broker.close()
+        if not at:
+            break
+    assert number > 67
+
+
+def test_a_shared_brokers_close_that_was_interrupted_can_be_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_arguments: object) -> None:
+        raise Interrupt
+
+    broker = warrenmq.open(tmp_path, shared=True)
+    with monkeypatch.context() as patched, pytest.raises(Interrupt):
+        patched.setattr(broker.inside.local(), "close", interrupted)
+        broker.close()
+    broker.close()
+    warrenmq.open(tmp_path).close()

@@ -398,8 +398,8 @@ class Broker:
             if not self._local.is_closed:
                 self._delete_exclusive_queues()
                 self._local.drain(timeout)
-            # again, as the handler of a signal may have closed it meanwhile
-            return () if self._local.is_closed else self._local.stop(timeout)
+            # asked here, as the handler of a signal may have closed it meanwhile, or interrupted an earlier call
+            return () if self._local.is_released else self._local.stop(timeout)
 
     def _delete_exclusive_queues(self) -> None:
         vhost = self.inside.vhost

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from pykka import ActorDeadError, Timeout
@@ -21,6 +22,7 @@ from warrenmq.queue.messages import Drain
 from warrenmq.routing import Router
 from warrenmq.runtime import Channel, Runtime
 from warrenmq.runtime.life import inbox_of
+from warrenmq.runtime.signals import undisturbed
 from warrenmq.seams.disk import Disk
 from warrenmq.seams.memory import Memory
 from warrenmq.settings import Settings
@@ -42,6 +44,7 @@ class Engine:
     consumers                   the channels of running consumers, which get CLOSED at the end
     is_open                     it takes calls: False once stopped, or when the supervision tree gave up
     is_closed                   `stop` was called
+    is_released                 `stop` has returned: the directory is free
     _down                       why the supervision tree ended by itself; None while it stands
     """
 
@@ -59,6 +62,7 @@ class Engine:
         self.consumers: dict[int, Channel] = {}
         self.is_open = True
         self.is_closed = False
+        self.is_released = False
         self._down: str | None = None
         self._directory = directory or DataDirectory.open(disk, path, settings, runtime)
         try:
@@ -120,11 +124,19 @@ class Engine:
                 self.runtime.call(queue_name(name), Drain(), timeout)
 
     def stop(self, timeout: float | None) -> tuple[str, ...]:
-        """Stop the actors, end the consumers, close the files; returns what a full disk did not let be written."""
+        """Stop the actors, end the consumers, close the files; returns what a full disk did not let be written.
+
+        The handler of a signal may interrupt the wait for the actors; then this can be called again.
+        """
         self.is_open = False
         self.is_closed = True
         self.resources.alarms.wake_all()
         clean = self._down is None and self.runtime.stop_actor(self._root, timeout=timeout)
+        undisturbed(partial(self._release, clean))
+        return tuple(self.vhost.unwritten)
+
+    def _release(self, clean: bool) -> None:
+        self.is_released = True
         if not clean:
             self.runtime.shutdown()
         with suppress(OSError):  # the next start reads more; nothing is lost
@@ -135,7 +147,6 @@ class Engine:
         self.vhost.definitions.close()
         self._directory.close()
         log.info("broker closed", path=self.path, clean=clean)
-        return tuple(self.vhost.unwritten)
 
     def _root_ended(self, reason: Any) -> None:
         if not self.is_closed:

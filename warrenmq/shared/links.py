@@ -143,6 +143,8 @@ class Links:
         """The runtime of waiting threads in this process, whoever owns the directory."""
         self.current: Owned | Attachment | None = None
         """None while the next owner is looked for."""
+        self._last: Owned | Attachment | None = None
+        """The link at the time of `close`, until that is done: if a signal's handler interrupts it, it can be called again."""
         self._lock = threading.RLock()
         self._changed = News()
         self._broken: Owned | None = None
@@ -436,21 +438,24 @@ class Links:
     def close(self, timeout: float | None) -> tuple[str, ...]:
         """Release the directory, or disconnect from its owner; returns what could not be written (Broker.close)."""
         with self._lock:
-            if self.is_closed:
-                return ()
-            self.is_closed = True
-            link, self.current = self.current, None
+            if not self.is_closed:
+                self.is_closed = True
+                self._last, self.current = self.current, None
+            link = self._last
             unanswered, self._unanswered = self._unanswered, []
-        self._changed.tell()
-        self._changed.wait_for(lambda: self._broken is None, timeout)
-        self.alarms.wake_all()
         unwritten: tuple[str, ...] = ()
-        if isinstance(link, Owned):
-            unwritten = link.close(timeout)
-        elif link is not None:
-            link.close(timeout)
-        for item in unanswered:
-            item.confirm.fail(Nacked(NO_ANSWER))
+        try:
+            self._changed.tell()
+            self._changed.wait_for(lambda: self._broken is None, timeout)
+            self.alarms.wake_all()
+            if isinstance(link, Owned):
+                unwritten = link.close(timeout)
+            elif link is not None:
+                link.close(timeout)
+            self._last = None
+        finally:
+            for item in unanswered:
+                item.confirm.fail(Nacked(NO_ANSWER))
         return unwritten
 
 
