@@ -542,6 +542,24 @@ def test_timers_and_idle_actors_share_two_threads(pool):
     assert pool.stats().workers <= 2
 
 
+def test_an_actor_that_has_ended_leaves_no_alarm_behind(pool):
+    """A channel has a timer of a minute: a server to which clients come and go would keep a minute of them."""
+    for _ in range(300):
+        worker = pool.start(Worker)
+        pool.call(worker, do(lambda server: server.send_after(3600, "never")))
+        pool.stop_actor(worker)
+    until(pool, lambda: len(pool._wheel._alarms) < 100)
+
+
+def test_a_timer_before_a_later_one_leaves_no_alarm_behind(pool):
+    worker = pool.start(Worker, notes := pool.channel())
+    pool.call(worker, do(lambda server: server.send_after(3600, "never")))
+    for number in range(300):
+        pool.cast(worker, lambda server, number=number: server.send_after(0.001, number))
+        assert take(notes, "info") == (number,)
+    assert len(pool._wheel._alarms) < 100
+
+
 def clocks():
     return {each for each in threading.enumerate() if each.name == "actors' clock"}
 

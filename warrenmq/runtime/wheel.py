@@ -8,7 +8,7 @@ HEARTBEAT: an exception that a signal handler raises may have left a cell in the
 from __future__ import annotations
 
 import threading
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from time import monotonic_ns
 
@@ -21,12 +21,15 @@ TICK_NS = 5_000_000
 HEARTBEAT_NS = 1_000_000_000
 QUIET_TICKS = 20
 """Ticks without work after which it stops ticking."""
+_COMPACT_FROM = 64
+"""Alarms that are not needed, from which on they are looked for."""
 
 
 class Wheel:
     """The workers of a pool and their clock; its thread ends with the last actor, and is started again with the next.
 
-    _alarms     (when, number, cell), a heap
+    _alarms     (when, number, cell), a heap; those that are not the cell's `alarm` any more are passed over
+    _dropped    how many of these there are, about
     _next_look  when it will wake (monotonic, ns); an alarm before that has to wake it
     _thread     None while it does not run
     """
@@ -35,6 +38,7 @@ class Wheel:
         self.workers = Workers(self)
         self._tick_ns = tick_ns
         self._alarms: list[tuple[int, int, Cell]] = []
+        self._dropped = 0
         self._number = count().__next__
         self._next_look = 0
         self._thread: threading.Thread | None = None
@@ -43,11 +47,28 @@ class Wheel:
         self._bell.acquire()
 
     def set_alarm(self, cell: Cell, when: int) -> None:
-        """Schedule a cell to run at `when` (monotonic, ns)."""
+        """Schedule a cell to run at `when` (monotonic, ns), and not at the alarm that it has."""
         with self._lock:
+            self._drop(cell)
             heappush(self._alarms, (when, self._number(), cell))
+            cell.alarm = when
         if when < self._next_look:
             self.wake()
+
+    def drop_alarm(self, cell: Cell) -> None:
+        """Forget the alarm of an actor that has ended: a channel's is due in a minute, a queue's with x-expires perhaps in a month."""
+        with self._lock:
+            self._drop(cell)
+
+    def _drop(self, cell: Cell) -> None:
+        if not cell.alarm:
+            return
+        cell.alarm = 0
+        self._dropped += 1
+        if self._dropped > max(_COMPACT_FROM, len(self._alarms) // 2):
+            self._alarms = [entry for entry in self._alarms if entry[2].alarm == entry[0]]
+            heapify(self._alarms)
+            self._dropped = 0
 
     def start(self) -> bool:
         """See to it that its thread runs while there are actors; False if none can be had."""
@@ -80,6 +101,7 @@ class Wheel:
         self._lock = threading.RLock()
         self._thread = None
         self._alarms.clear()
+        self._dropped = 0
         self.workers.after_fork()
 
     def _run(self) -> None:
@@ -118,14 +140,16 @@ class Wheel:
             with self._lock:
                 if not self._alarms or self._alarms[0][0] > now:
                     return
-                alarm = heappop(self._alarms)
-            cell = alarm[2]
-            try:
+                when, _, cell = alarm = heappop(self._alarms)
+                if cell.alarm != when:
+                    self._dropped -= 1
+                    continue
                 cell.alarm = 0
+            try:
                 if cell.server is not None:
                     self.workers.make_ready(cell)
             except MemoryError:
-                cell.alarm = alarm[0]
                 with self._lock:
                     heappush(self._alarms, alarm)  # into the place that it left
+                    cell.alarm = when
                 raise

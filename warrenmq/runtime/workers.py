@@ -274,6 +274,8 @@ class Clock(Protocol):
 
     def set_alarm(self, cell: Cell, when: int) -> None: ...
 
+    def drop_alarm(self, cell: Cell) -> None: ...
+
 
 class Workers:
     """The line of cells that are ready, and the threads that run them.
@@ -478,13 +480,9 @@ class Workers:
             cell.server = None
             server._actor_loop_teardown()  # noqa: SLF001
             self._ended()
+            self._clock.drop_alarm(cell)
         elif (due := inbox.next_timer()) is not None and not 0 < cell.alarm <= due:
-            cell.alarm = due
-            try:
-                self._clock.set_alarm(cell, due)
-            except MemoryError:
-                cell.alarm = 0
-                raise
+            self._clock.set_alarm(cell, due)
 
     # -- the first and the last actor
 
