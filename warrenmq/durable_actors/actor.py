@@ -402,8 +402,9 @@ class DurableActor(ThreadingActor):
         runtime = self.broker.runtime
         end = runtime.monotonic_ns() + _PATIENCE_NS
 
-        def repeats(_error: Exception) -> bool:
-            if self._comes_again or runtime.monotonic_ns() > end:
+        def repeats(error: Exception) -> bool:
+            is_full = isinstance(error, Blocked)
+            if self._comes_again or (runtime.monotonic_ns() > end and not is_full):
                 return False
             runtime.event().wait(_PAUSE)
             return True
