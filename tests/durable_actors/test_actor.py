@@ -1,9 +1,11 @@
 """Durable actors: each message is handled, its effects happen together, and nothing is lost with the actor or the process."""
 
+import gc
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar
+from weakref import ref
 
 import pykka
 import pytest
@@ -199,6 +201,25 @@ def test_a_new_incarnation_takes_what_a_killed_one_held(broker):
             broker.runtime.kill(broker.runtime.whereis("adder"))
     settled(broker, lambda: total(broker) == sum(range(300)))
     broker.runtime.stop_actor(app)
+
+
+def test_an_actor_is_started_again_though_its_queue_was_deleted(broker):
+    started(broker).tell(Add(1))
+    assert total(broker) == 1
+    broker.queue("Adder").delete()
+    started(broker).tell(Add(2))
+    assert total(broker) == 3
+
+
+def test_a_broker_that_is_closed_is_not_kept(tmp_path):
+    with warrenmq.open(tmp_path / "data") as opened:
+        adder = started(opened)
+        assert total(opened) == 0
+        opened.runtime.stop_actor(adder)
+    kept = ref(opened)
+    del opened, adder
+    gc.collect()
+    assert kept() is None
 
 
 class Slow(warrenmq.DurableActor):

@@ -422,6 +422,7 @@ class Inside:
     alarms         the alarms that publishers wait for
     local          the Broker of this process; PreconditionFailed of a shared one that another process owns
     local_client   its Client; the vhost and the resources below are its as well
+    kept           what other packages keep for this broker as long as it is there, one object of a class each
     """
 
     def __init__(
@@ -434,6 +435,7 @@ class Inside:
         self.client = client
         self.alarms = alarms
         self.local = local
+        self.kept: dict[type, Any] = {}
         self._owner = owner
 
     @property

@@ -39,7 +39,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, ClassVar
-from weakref import WeakKeyDictionary
 
 from pykka import ActorDeadError, ThreadingActor
 
@@ -141,9 +140,6 @@ class _Addresses:
         self.owners: dict[str, _Ownership] = {}
 
 
-_addresses: WeakKeyDictionary[Broker, _Addresses] = WeakKeyDictionary()
-
-
 class _NotifyingQueue:
     """The consumer's channel: calls `notify` for each item put into it, in the queue's thread."""
 
@@ -224,7 +220,8 @@ class DurableActor(ThreadingActor):
     @classmethod
     def ref(cls, broker: Broker) -> DurableRef:
         """The actor's address: tell and ask work whether it runs or not, once its queue was declared."""
-        cls._declare(broker)
+        if cls._name() not in broker.inside.client.retry_policies:
+            cls._declare(broker)
         return DurableRef(broker, cls._name(), cls._own_codec())
 
     def initial_state(self) -> Any:
@@ -249,7 +246,7 @@ class DurableActor(ThreadingActor):
         broker, address = self.broker, self._own
         self._local = broker.inside.local()
         self._declare(broker)
-        addresses = _addresses.setdefault(broker, _Addresses(broker.runtime.lock()))
+        addresses: _Addresses = broker.inside.kept.setdefault(_Addresses, _Addresses(broker.runtime.lock()))
         with addresses.taking_over:
             if (before := addresses.owners.get(address)) is not None:
                 before.end()
@@ -497,8 +494,6 @@ class DurableActor(ThreadingActor):
     def _declare(cls, broker: Broker) -> None:
         """Declare the actor's queue, the queue of messages it gave up, and the retry policy."""
         name = cls._name()
-        if name in broker.inside.client.retry_policies:
-            return
         if not is_a(cls.retries, Mapping):
             raise ArgumentTypeError("retries is the arguments of retry_policy, as in {'max_attempts': 5}")
         if unknown := [each for each in cls.retries if each not in _RETRIES]:

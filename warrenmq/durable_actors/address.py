@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from pykka import Future
 
@@ -235,9 +234,7 @@ class _Asking:
             return self._replies
 
 
-_asking: WeakKeyDictionary[Broker, _Asking] = WeakKeyDictionary()
-
-
 def _replies_of(broker: Broker) -> _Replies:
-    found = _asking.get(broker) or _asking.setdefault(broker, _Asking(broker.runtime.lock()))
+    kept = broker.inside.kept
+    found: _Asking = kept.get(_Asking) or kept.setdefault(_Asking, _Asking(broker.runtime.lock()))
     return found.replies(broker)
