@@ -37,27 +37,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from queue import SimpleQueue
 from typing import Any, ClassVar
 
 from pykka import ActorDeadError, ThreadingActor
 
 from warrenmq.actors.sending.confirms import Confirm
-from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.broker.broker import Broker
-from warrenmq.broker.consumer import Consumer
 from warrenmq.broker.delivery import Delivery
-from warrenmq.broker.parts import BrokerClient
 from warrenmq.broker.transaction import Transaction
 from warrenmq.checks import is_a, short_text, shown
 from warrenmq.durable_actors.address import AGAIN, ANSWER, FAILURE, DurableRef, Handling, handling
 from warrenmq.durable_actors.codec import Codec, read
+from warrenmq.durable_actors.ownership import Addresses, NotifyingQueue, OwnedConsumer, Ownership
 from warrenmq.durable_actors.snapshot import Answer, Snapshot
 from warrenmq.errors import ArgumentTypeError, Blocked, BrokerClosed, Error, Nacked, NotFound, ProcessDied
 from warrenmq.log import Log
 from warrenmq.message.properties import Properties
-from warrenmq.queue.messages import Drain, Info
-from warrenmq.runtime import Channel, Lock
 from warrenmq.seams.disk import lack_of
 
 BACKOFF = (1.0, 5.0, 30.0, 120.0)
@@ -81,92 +76,6 @@ _ROOM_PERHAPS = _Note()
 """The state that could not be written for want of room is to be written again."""
 _UNTIL_ROOM = 1.0
 """Seconds until then."""
-
-
-class _Ownership:
-    """The ownership of an address by one incarnation: its consumer, and its unsettled deliveries."""
-
-    def __init__(self, client: BrokerClient, settling: Lock) -> None:
-        self._client = client
-        self.consumer: _OwnedConsumer | None = None
-        self.unsettled: list[Delivery] = []
-        self.is_over = False
-        self.settling = settling
-        """Held from the look at `is_over` to the last ack, so that a successor reads the snapshot before all of it or behind it."""
-
-    def end(self) -> None:
-        """Requeue unsettled deliveries; from now on this incarnation writes and acks nothing."""
-        with self.settling:
-            self.is_over = True
-            if self.consumer is None:
-                return
-            self.consumer.cancel()
-            for delivery in self.unsettled:
-                with suppress(Error):
-                    delivery.nack()
-            self.unsettled = []
-            with suppress(Error, ActorDeadError):
-                # a consume would overtake the nacks; to a process that is not there any more there are none
-                queue = self._client.runtime.whereis(queue_name(self.consumer.queue))
-                self._client.calls.call_actor(queue, Info())
-
-
-class _OwnedConsumer(Consumer):
-    """The consumer of an ownership, which can be ended from the moment on at which the queue may know the consumer."""
-
-    def __init__(
-        self, ownership: _Ownership, client: BrokerClient, address: str, prefetch: int, channel: Channel
-    ) -> None:
-        ownership.consumer = self
-        super().__init__(
-            client, address, prefetch, no_ack=False, exclusive=False, priority=0, channel=channel, ack_in_time=False,
-        )  # fmt: skip
-
-    def wait_until_safe(self) -> bool:
-        """Wait until what was delivered is on the disk, if its publishers want a confirm; False if the disk is full.
-
-        ActorDeadError or ProcessDied if the queue's process is dead: then it comes again, or is lost.
-        """
-        is_safe: bool = self._client.calls.call_actor(self._subscription.ref, Drain())
-        return is_safe
-
-
-class _Addresses:
-    """The owners of a broker's addresses."""
-
-    def __init__(self, taking_over: Lock) -> None:
-        self.taking_over = taking_over
-        """Held while an incarnation takes over an address."""
-        self.owners: dict[str, _Ownership] = {}
-
-
-class _NotifyingQueue:
-    """The consumer's channel: calls `notify` for each item put into it, in the queue's thread."""
-
-    def __init__(self, notify: Any) -> None:
-        self._items: SimpleQueue[Any] = SimpleQueue()
-        self._notify = notify
-
-    def put(self, item: Any, /) -> None:
-        """Add an item and call `notify`."""
-        self._items.put(item)
-        self._notify()
-
-    def get(self, *, timeout: float | None = None) -> Any:
-        """Take an item; queue.Empty if there is none, as the actor never waits here."""
-        return self._items.get(timeout=timeout) if timeout else self._items.get_nowait()
-
-    def get_nowait(self) -> Any:
-        """Take an item; queue.Empty if there is none."""
-        return self._items.get_nowait()
-
-    def empty(self) -> bool:
-        """True if the channel is empty."""
-        return self._items.empty()
-
-    def qsize(self) -> int:
-        """The number of items in the channel."""
-        return self._items.qsize()
 
 
 class DurableActor(ThreadingActor):
@@ -209,7 +118,7 @@ class DurableActor(ThreadingActor):
         """The state could be written when it was last tried."""
         self._is_safe = self._are_void = False
         """The messages at hand are on the disk; they come again, if they are."""
-        self._ownership = _Ownership(broker.inside.client, broker.runtime.lock())
+        self._ownership = Ownership(broker.inside.client, broker.runtime.lock())
         self._log = Log("warrenmq.durable_actors", actor=self._own)
         ref = DurableRef(broker, self._own, self._codec)
         self._tell_of_pykka, self._ask_of_pykka = self.actor_ref.tell, self.actor_ref.ask
@@ -246,7 +155,7 @@ class DurableActor(ThreadingActor):
         broker, address = self.broker, self._own
         self._local = broker.inside.local()
         self._declare(broker)
-        addresses: _Addresses = broker.inside.kept.setdefault(_Addresses, _Addresses(broker.runtime.lock()))
+        addresses: Addresses = broker.inside.kept.setdefault(Addresses, Addresses(broker.runtime.lock()))
         with addresses.taking_over:
             if (before := addresses.owners.get(address)) is not None:
                 before.end()
@@ -258,8 +167,8 @@ class DurableActor(ThreadingActor):
             self._packed = self._pack()
             self._changed = self._packed != self._snapshot.state
             addresses.owners[address] = self._ownership
-            channel = _NotifyingQueue(self._notify)
-            _OwnedConsumer(self._ownership, broker.inside.client, address, self.prefetch, channel)
+            channel = NotifyingQueue(self._notify)
+            OwnedConsumer(self._ownership, broker.inside.client, address, self.prefetch, channel)
 
     def on_stop(self) -> None:
         """Requeue unhandled messages when the actor stops."""
