@@ -169,6 +169,7 @@ def test_a_port_in_use_is_refused(refused, tmp_path):
         ("--tls-key FILE", "TLS needs a certificate: --tls-cert FILE"),
         ("--tls-cert FILE", "the files of TLS (FILE) cannot be used:"),
         ("--data FILE", "FILE cannot be used as a data directory:"),
+        ("--trace FILE", "FILE cannot hold a trace: File exists."),
     ],
 )
 def test_impossible_arguments_are_refused_in_one_sentence(refused, tmp_path, monkeypatch, arguments, said):

@@ -50,6 +50,12 @@ def test_bad_requests_are_answered(shared_api, sent, answered):
     assert shared_api.get("whoami")["name"] == "guest"
 
 
+@pytest.mark.parametrize("name", ["", "v" * 256])
+def test_definitions_make_no_virtual_host_that_no_client_can_name(shared_api, name):
+    assert shared_api("POST", "definitions", {"vhosts": [{"name": name}]})[0] == 400
+    assert name not in [each["name"] for each in shared_api.get("vhosts")]
+
+
 @pytest.mark.parametrize("pattern", ["(", "a{99999999999}", "(" * 3_000])
 def test_a_pattern_that_cannot_be_compiled_is_refused(shared_api, pattern):
     row = {"configure": "", "exchange": "amq.topic", "write": pattern, "read": ""}

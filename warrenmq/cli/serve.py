@@ -113,6 +113,11 @@ def run(args: argparse.Namespace) -> int:
     # before anything is made, so that a certificate that cannot be used leaves nothing behind
     listeners = _listeners(args, conf, sockets)
     management_tls = tls_context(conf.management_tls)
+    if args.trace:
+        try:
+            os.makedirs(args.trace, exist_ok=True)
+        except OSError as why:
+            raise CallerError(f"{args.trace} cannot hold a trace: {why.strerror or why}.") from why
     with ExitStack() as stack:
         try:
             brokers = open_vhosts(args.data, settings, users.vhosts, args.trace)

@@ -21,7 +21,7 @@ from warrenmq.management.exchanges import declared
 from warrenmq.management.http import Reply, Request, Route
 from warrenmq.management.policies import parameter_row, parameters, policy_row
 from warrenmq.management.site import Site
-from warrenmq.management.vhosts import grant
+from warrenmq.management.vhosts import grant, require_name
 from warrenmq.queue.arguments import OTHER_QUEUE_TYPES
 from warrenmq.routing import TYPES, Binding, Destination, ExchangeSpec
 from warrenmq.routing.declared import PREDECLARED
@@ -232,6 +232,8 @@ def import_all(site: Site, request: Request) -> Any:
         Users().add(definitions)  # checked before anything is changed
         names = [text_of(row, "name", "a vhost") for row in rows_of(definitions, "vhosts")]
         new = [name for name in names if name not in site.node.vhosts]
+        for name in new:
+            require_name(name)
         for name in names:
             site.server.add_vhost(name)
         site.users.adopt(definitions)
