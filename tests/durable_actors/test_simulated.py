@@ -135,6 +135,29 @@ def test_what_was_answered_is_on_the_disk():
             assert state(broker, Shop)["price"] == 7, seed
 
 
+def test_a_state_that_was_written_when_the_process_was_killed_outlives_a_power_cut():
+    """The kill may come between the rename of the file and the sync of its folder."""
+    for operation in range(1, 60):
+        with SimulatedMachine(1) as machine:
+            broker = machine.open()
+            start(broker, Shop)
+            state(broker, Shop)
+            with machine.crash_at(operation, power_cut=False) as outage:
+                Shop.ref(broker).tell(Pay(5)).result()
+                machine.sleep(1)
+            if not outage.came:
+                return
+            broker = machine.open()
+            start(broker, Shop)
+            machine.sleep(1)
+            there = state(broker, Shop)
+            machine.crash(power_cut=True)
+            broker = machine.open()
+            start(broker, Shop)
+            assert state(broker, Shop) == there
+    raise AssertionError("it takes more operations than that")
+
+
 def test_a_question_that_is_asked_again_has_the_answer_that_it_had(machine):
     """Who is asked knows its id, so it does not change the state a second time."""
     broker = machine.open()

@@ -45,6 +45,8 @@ class Snapshot:
         self.state: bytes | None = None
         if self._disk.exists(self._path):
             self._read(self._disk.read(self._path))
+            # a kill may have come between its rename and this, and messages are acked because it has their ids
+            self._disk.sync_dir(self._folder)
 
     def __contains__(self, message_id: object) -> bool:
         return message_id in self._ids
