@@ -11,6 +11,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
@@ -94,14 +96,14 @@ def cluster(spark, work):
             each.shutdown()
 
 
-def ask(tmp_path, *arguments, **said):
+def ask(folder, *arguments, **said):
     """The answers of a program that has to find Java, Python and Spark by itself, but for what is `said`."""
     told = ("SPARK_", "PYSPARK_", "JAVA_HOME")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(told)}
-    conf = tmp_path / "conf"
+    conf = folder / "conf"
     conf.mkdir()
     ran = subprocess.run(
-        [sys.executable, "-c", QUESTIONS, *arguments, str(tmp_path / "stream")],
+        [sys.executable, "-c", QUESTIONS, *arguments, str(folder / "stream")],
         env=kept | {"PYTHONPATH": ROOT, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_CONF_DIR": conf_dir(conf, DEFAULTS)} | said,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
@@ -118,23 +120,41 @@ def expected(trace):
     }  # fmt: skip
 
 
-def test_two_workers_of_a_cluster_read_and_check_a_trace(cluster, trace, work, tmp_path):
-    answer = ask(tmp_path, trace, cluster)
-    assert answer | expected(trace) == answer
-    assert answer["verdict"] == engine.replay(trace).verdict == "ok"
-    assert {path.parent.parent.name for path in work.glob("work*/app-*/[0-9]*")} == {"work1", "work2"}
+@pytest.fixture(scope="module")
+def answers(cluster, connect_port, trace, tmp_path_factory) -> Iterator[dict[str, Future]]:
+    """Those of both programs, which run at the same time."""
+    with ThreadPoolExecutor() as pool:
+        asked = {"cluster": pool.submit(ask, tmp_path_factory.mktemp("of_cluster"), trace, cluster)}
+        if lacking_for_connect() is None:
+            asked["connect"] = pool.submit(
+                ask, tmp_path_factory.mktemp("of_connect"), trace, "local[7]", SPARK_REMOTE=f"sc://127.0.0.1:{connect_port}"
+            )  # fmt: skip
+        yield asked
 
 
-@pytest.mark.usefixtures("spark")
-def test_a_server_of_spark_connect_answers_the_same(connect_port, trace, tmp_path):
+def lacking_for_connect():
+    """The first package that is not there."""
     for package in ("grpc", "grpc_status", "google.rpc", "zstandard"):
         try:
             found = importlib.util.find_spec(package)
         except ModuleNotFoundError:
             found = None
         if found is None:
-            pytest.skip(f"Spark Connect needs {package}: pip install 'warrenmq[connect]'")
-    answer = ask(tmp_path, trace, "local[7]", SPARK_REMOTE=f"sc://127.0.0.1:{connect_port}")
+            return package
+    return None
+
+
+def test_two_workers_of_a_cluster_read_and_check_a_trace(answers, trace, work):
+    answer = answers["cluster"].result()
+    assert answer | expected(trace) == answer
+    assert answer["verdict"] == engine.replay(trace).verdict == "ok"
+    assert {path.parent.parent.name for path in work.glob("work*/app-*/[0-9]*")} == {"work1", "work2"}
+
+
+def test_a_server_of_spark_connect_answers_the_same(answers, trace):
+    if (lacking := lacking_for_connect()) is not None:
+        pytest.skip(f"Spark Connect needs {lacking}: pip install 'warrenmq[connect]'")
+    answer = answers["connect"].result()
     assert answer | expected(trace) == answer
     assert answer["verdict"] == "ok"
     assert "connect" in answer["client"]
