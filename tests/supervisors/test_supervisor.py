@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from tests.support.schedulers import LIMIT, Worker, busy, crash, do, drained, end_of, take, until
-from warrenmq.errors import Fenced
+from warrenmq.errors import Blocked, Fenced
 from warrenmq.runtime import Runtime, Stop, Threads
 from warrenmq.runtime.life import inbox_of
 from warrenmq.supervisors import (
@@ -265,18 +265,23 @@ def test_a_failed_restart_is_tried_again_and_counts(runtime):
 class Full:
     """An on_init that meets a full disk until there is room."""
 
-    def __init__(self):
-        self.room, self.tried = True, 0
+    def __init__(self, error):
+        self.room, self.tried, self.error = True, 0, error
 
     def __call__(self, _server):
         self.tried += 1
         if not self.room:
-            raise OSError(errno.ENOSPC, "No space left on device")
+            raise self.error
 
 
-def test_a_restart_that_meets_a_full_disk_waits_for_room_and_does_not_count(runtime, monkeypatch):
+@pytest.mark.parametrize(
+    "error",
+    [OSError(errno.ENOSPC, "No space left on device"), Blocked("the disk is full")],
+    ids=["its own", "a broker's"],
+)
+def test_a_restart_that_meets_a_full_disk_waits_for_room_and_does_not_count(runtime, monkeypatch, error):
     monkeypatch.setattr(supervisor, "SHORTAGE_RETRY", 0.01)
-    disk = Full()
+    disk = Full(error)
     tree = Tree(runtime, "ab", on_init=disk, intensity=1)
     disk.room = False
     tree.runtime.cast("a", crash)

@@ -10,7 +10,7 @@ import errno
 from collections.abc import Callable
 from time import sleep
 
-from warrenmq.errors import ResourceError
+from warrenmq.errors import Blocked, ResourceError
 from warrenmq.seams.disk import is_short_of_descriptors, lack_of
 from warrenmq.seams.memory import no_memory
 
@@ -56,11 +56,13 @@ def _is_no_memory(error: BaseException) -> bool:
 
 
 def may_pass(error: BaseException) -> bool:
-    """True if what failed may succeed later as it is: the system is out of something, the disk is full, or a file could not be read.
+    """True if what failed may succeed later as it is: the system is out of something, or the disk is full, as a broker may say of its own.
 
     >>> may_pass(OSError(errno.ENOSPC, "No space left on device")), may_pass(OSError(errno.EIO, "Input/output error"))
     (True, False)
     """
+    if isinstance(error, Blocked):
+        return True
     return shortage(error, "") is not None or (isinstance(error, OSError) and lack_of(error) is not None)
 
 
