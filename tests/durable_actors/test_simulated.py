@@ -159,7 +159,7 @@ def test_a_state_that_was_written_when_the_process_was_killed_outlives_a_power_c
 
 
 def test_a_question_that_is_asked_again_has_the_answer_that_it_had(machine):
-    """Who is asked knows its id, so it does not change the state a second time."""
+    """An answer is kept with the id of its question, so that the one who is asked changes no state a second time."""
     broker = machine.open()
     _, shop = start(broker, Patient, Shop)
     Payer.fails = lambda: len(Payer.handled) == 1

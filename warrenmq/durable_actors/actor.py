@@ -63,7 +63,7 @@ BATCH = 64
 _PATIENCE_NS = 30 * 10**9
 """Nanoseconds for which what a message told is sent again before the message counts as failed: a queue's process is restarted sooner."""
 _PAUSE = 0.05
-"""Seconds between the times."""
+"""Seconds between two such tries."""
 
 
 class _Note:
@@ -75,7 +75,7 @@ _DELIVERIES_READY = _Note()
 _ROOM_PERHAPS = _Note()
 """The state that could not be written for want of room is to be written again."""
 _UNTIL_ROOM = 1.0
-"""Seconds until then."""
+"""Seconds between two tries of what the full disk refused."""
 
 
 class DurableActor(ThreadingActor):
@@ -184,7 +184,7 @@ class DurableActor(ThreadingActor):
         if message is _DELIVERIES_READY:
             return self._work()
         if message is _ROOM_PERHAPS:
-            self.broker.runtime.event().wait(_UNTIL_ROOM)
+            self._wait_for_room()
             return self._settle()
         return super()._handle_receive(message)
 
@@ -251,7 +251,10 @@ class DurableActor(ThreadingActor):
                     f"the process of queue {self._own!r} died, so its messages come again"
                 ) from error
             if not self._is_safe:
-                self.broker.runtime.event().wait(_UNTIL_ROOM)
+                self._wait_for_room()
+
+    def _wait_for_room(self) -> None:
+        self.broker.runtime.event().wait(_UNTIL_ROOM)
 
     def _notify(self) -> None:
         with suppress(ActorDeadError):
@@ -334,7 +337,7 @@ class DurableActor(ThreadingActor):
             with suppress(Error):
                 delivery.nack()
             if isinstance(refusal, Blocked):
-                self.broker.runtime.event().wait(_UNTIL_ROOM)
+                self._wait_for_room()
         except BrokerClosed:
             pass
         else:
@@ -354,7 +357,7 @@ class DurableActor(ThreadingActor):
                     "", asked.reply_to or "", body, properties=properties, persistent=False
                 ).result()
             except Blocked:
-                self.broker.runtime.event().wait(_UNTIL_ROOM)
+                self._wait_for_room()
                 continue
             except Error:
                 pass
