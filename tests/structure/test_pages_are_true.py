@@ -1,5 +1,6 @@
 """Names in pages, docstrings and comments exist: files, names of the code, settings, packages, invariants."""
 
+import argparse
 import ast
 import builtins
 import functools
@@ -10,6 +11,7 @@ from dataclasses import fields
 import pytest
 
 from tests.support.source_tree import PART, modules, pages, text_of, tracked_files
+from warrenmq import cli
 from warrenmq.settings import Settings
 
 MADE_BY_COMMANDS = {
@@ -44,6 +46,41 @@ def test_every_program_that_a_page_runs_with_python_m_exists():
     }
     assert len(run) > 10
     assert [each for each in sorted(run) if not any(name.startswith(f"{each[1]}.") for name in files)] == []
+
+
+COMMAND = re.compile(r"^(?:\$ )?warrenmq ([a-z-]+(?: [^\n]*)?)$", re.MULTILINE)
+QUOTED_COMMAND = re.compile(r"`warrenmq ([a-z][^`]*)`")
+
+
+def test_every_command_of_a_page_has_a_verb_and_options_that_there_are():
+    """In pieces of text that no test types, too, and in the middle of a sentence."""
+    written = {
+        (page, words)
+        for page in pages()
+        for text in [text_of(page)]
+        for words in [
+            *COMMAND.findall("\n".join(FENCED.findall(text))),
+            *QUOTED_COMMAND.findall(FENCED.sub("", text)),
+        ]
+    }
+    assert len(written) > 100
+    whole = cli.parser(cli.verbs())
+    assert [each for each in sorted(written) if not is_command(whole, each[1])] == []
+
+
+def is_command(parser, words):
+    """True if a command's verb, its task and its options are in the parser; placeholders and values are not looked at."""
+    for word in re.split(r" [#|<>] ", words)[0].split():
+        tasks = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
+        if tasks and word in tasks[0].choices:
+            parser = tasks[0].choices[word]
+        else:
+            is_name = tasks and re.fullmatch(r"[a-z][a-z_-]*", word)
+            if is_name or (
+                word.startswith("--") and word.partition("=")[0] not in parser._option_string_actions
+            ):
+                return False
+    return True
 
 
 def test_every_module_that_a_source_names_by_its_folder_exists():
