@@ -1,4 +1,13 @@
-"""Supervision in OTP's terms; imported as `warrenmq.supervisors`."""
+"""Supervision in OTP's terms; imported as `warrenmq.supervisors`.
+
+In the order of reading:
+
+    child_spec   what is known of a child
+    strategy     which children share a fate, how many restarts are too many
+    supervisor   starts, restarts, stops
+    calls        requests to a supervisor
+    broker_sup   the broker's tree
+"""
 
 if __name__ != "warrenmq.supervisors":
     msg = "import warrenmq.supervisors, not supervisors: the folder is only its home in the repository"

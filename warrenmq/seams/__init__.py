@@ -1,0 +1,12 @@
+"""The only places that touch the system: disk, memory, descriptors.
+
+In the order of reading:
+
+    disk          files
+    fenced_disk   a disk whose owner can lose the right to write
+    blocking      code that is about to wait says so to its scheduler
+    syncs         how often something was made durable
+    salvage       reads around a bad sector
+    memory        what the process uses
+    descriptors   how many files it may open
+"""
