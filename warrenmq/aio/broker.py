@@ -82,7 +82,7 @@ class Broker:
 
     @property
     def is_owner(self) -> bool:
-        """Async version of `warrenmq.Broker.is_owner`."""
+        """See `warrenmq.Broker.is_owner`."""
         return self.sync.is_owner
 
     @property

@@ -1,8 +1,8 @@
 """The AMQP 0-9-1 front end: clients of RabbitMQ talk to a Broker (needs the extra `amqp`).
 
-    socket ─ io ─Received─► connection_process ─Frames─► channel_process ─Publish─► queue process
-       ▲                                                       │
-       └────────────── Transport.write, any thread ────────────┘
+    socket ─ io ─Received─► ConnectionProcess ─Frames─► ChannelProcess ─Publish─► QueueProcess
+       ▲                                                      │
+       └───────────── Transport.write, any thread ────────────┘
 
 RabbitMQ's rabbit_networking, rabbit_reader and rabbit_channel.  The actors live here, not in actors/, because the
 broker itself does without pamqp.

@@ -295,7 +295,7 @@ class Broker:
         return int(self._calls.call_queue(check.name("name", name), Purge())[0])
 
     def queue(self, name: str) -> QueueHandle:
-        """A queue that exists (AMQP's passive declare); NotFound when it does not."""
+        """A queue that exists (AMQP's passive declare); NotFound when it does not, ResourceLocked when it is exclusive to another connection."""
         self.check_open()
         plain = check.name("name", name)
         self.inside.vhost.check_exclusive_access(self.inside.vhost.existing_queue(plain), None)

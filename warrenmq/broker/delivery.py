@@ -194,7 +194,7 @@ class Delivery:
 
         After `delay` seconds, else as the queue's `retry_policy` says, else at once; behind the messages that are in the
         queue then.  False if this was the last attempt: then it is dead-lettered as the policy says, after which it is acked.
-        Raises as `ack` does, and inside a transaction.
+        Raises what `ack` does, PreconditionFailed inside a transaction, and NotFound as `dead_letter` does.
         """
         return self.retried(delay)[0]
 

@@ -34,7 +34,7 @@ class ExchangeType(ABC):
 
     @abstractmethod
     def remove(self, binding: Binding) -> None:
-        """Do not have a binding that is there."""
+        """Remove a binding that is there."""
 
     @abstractmethod
     def match(self, keys: tuple[str, ...], headers: Mapping[str, Any]) -> Iterable[Destination]:

@@ -14,8 +14,8 @@ highest priority (of equal ones the first by name).
     message-ttl, expires, max-length(-bytes),
     delivery-limit                               the smaller                 the smaller
     dead-letter-exchange, -routing-key,
-    overflow, queue-mode, alternate-exchange     the policy's                the argument's
-    queue-version                                the policy's                the argument's; when the queue is started next
+    overflow, alternate-exchange                 the policy's                the argument's
+    queue-mode, queue-version                    the policy's                the argument's; when the queue is started next
     ha-..., queue-master-locator                 kept and shown, without effect: there is one node
 """
 

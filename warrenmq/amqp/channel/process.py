@@ -1,12 +1,12 @@
 """The process of one channel (rabbit_channel): assembles methods and hands each to the part that handles it.
 
-    connection ─Frames─► channel_content ─┬─ basic.publish ──► channel_publishing ─Publish─► queues
-                                          ├─ tx.*  ──────────► channel_transaction
-                                          ├─ basic.ack ... ──► channel_settling ───Acks────► queues
-                                          ├─ basic.consume ..► channel_consuming ─Consume──► queues
-                                          └─ exchange.*, queue.* ► channel_declarations ───► vhost process
-    queues ─Delivered─► channel_consuming ──┐
-           ─Settled───► channel_confirms ───┴► channel_writer ─► socket
+    connection ─Frames─► content ─┬─ basic.publish ──► publishing ─Publish─► queues
+                                  ├─ tx.* ───────────► transaction
+                                  ├─ basic.ack ... ──► settling ────Acks───► queues
+                                  ├─ basic.consume ..► consuming ──Consume─► queues
+                                  └─ exchange.*, queue.* ► declarations ───► vhost process
+    queues ─Delivered─► consuming ──┐
+           ─Settled───► confirms ───┴► writer ─► socket
 
 An error of the client closes the channel: it gives back what is unacked, sends channel.close, and ignores everything until
 channel.close-ok; an error that RabbitMQ calls hard closes the connection.  A channel waits for queues and the vhost
@@ -62,7 +62,7 @@ from warrenmq.runtime.messages import Down
 from warrenmq.runtime.reasons import NORMAL
 
 _CLOSE, _CLOSE_OK = start_of(commands.Channel.Close), start_of(commands.Channel.CloseOk)
-_NANOSECONDS = 1_000_000
+_NS_IN_MS = 1_000_000
 """Nanoseconds in a millisecond."""
 
 
@@ -333,7 +333,7 @@ class ChannelProcess(Server):
         """Close the channel if its oldest delivery is unacked for longer than consumer_timeout."""
         oldest, timeout = self._settling.unacked.oldest(), self._consumer_timeout
         now = self.runtime.monotonic_ns()
-        if timeout and oldest is not None and now - oldest.delivered_at > timeout * _NANOSECONDS:
+        if timeout and oldest is not None and now - oldest.delivered_at > timeout * _NS_IN_MS:
             why = (
                 f"delivery acknowledgement on channel {self._number} timed out. Timeout value used: {timeout} ms. "
                 "This timeout value can be configured, see consumers doc guide to learn more"

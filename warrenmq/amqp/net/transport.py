@@ -58,7 +58,7 @@ class Transport(Protocol):
         """Read the socket again."""
 
     def handled(self, size: int) -> None:
-        """Report that `count` received bytes have been handled, which makes room for more."""
+        """Report that `size` received bytes have been handled, which makes room for more."""
 
     def close(self) -> None:
         """Close after everything written was sent, or after a few seconds."""
