@@ -33,9 +33,7 @@ def numbers(where: Path, settings: dict[str, int]) -> list[int]:
 
 def a_ledger(where: Path, folder: Path, doubtful: list[int], lost: tuple[int, ...] = ()) -> Ledger:
     """In which these sequence ids are in doubt; those of `lost` were something else."""
-    rows = [
-        row for part, queue in Inspection(str(folder), 0).queues() for row in part.rows(queue, bodies=True)
-    ]
+    rows = [row for part, queue in Inspection(str(folder), 0).queues() for row in part.rows(queue)]
     prints = {row.entry.seq_id: fingerprint(row.message) for row in rows if row.message is not None}
     where.mkdir()
     ledger = Ledger(RealDisk(), str(where / "Q.log"))

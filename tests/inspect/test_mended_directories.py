@@ -47,7 +47,7 @@ def salvaged(where: Path) -> list[str]:
     return [
         row.salvaged
         for part, queue in Inspection(str(where), 0).queues()
-        for row in part.rows(queue, bodies=True)
+        for row in part.rows(queue)
         if row.salvaged is not None
     ]
 

@@ -131,3 +131,18 @@ def test_the_printed_report_says_the_same(tmp_path):
     assert status == 0
     assert "all -> key" in out
     assert "... 1 message shown" in out
+
+
+@pytest.mark.parametrize("body", [b"small " * 10, b"large " * 1_000], ids=["small", "large"])
+def test_the_printed_report_finds_a_bit_that_turned_in_a_body(body, settings, tmp_path):
+    """Beside the index and in a store; the report used to look at the headers alone, and found nothing wrong."""
+    with warrenmq.open(tmp_path, settings=settings) as broker:
+        broker.declare_queue("jobs").publish(body).result()
+    [damaged] = [
+        each for each in tmp_path.glob("msg_stores/**/*.*") if each.is_file() and body in each.read_bytes()
+    ]
+    damaged.write_bytes(damaged.read_bytes().replace(body[:5], body[:4] + b"_"))
+    status, out = say("check", str(tmp_path))
+    assert status == 1
+    assert f"{damaged.name}, byte " in out
+    assert say("compact", str(tmp_path))[0] == 2

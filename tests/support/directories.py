@@ -84,7 +84,7 @@ def given_back(where: Path) -> list[tuple[str | None, int, str]]:
     return [
         (queue.name, row.entry.seq_id, hashlib.sha256(row.message.body).hexdigest())
         for part, queue in Inspection(str(where), 0).queues()
-        for row in part.rows(queue, bodies=True)
+        for row in part.rows(queue)
         if row.message is not None and row.reason is None
     ]
 

@@ -17,8 +17,7 @@ def add_parser(subparsers: Any) -> Any:
     parser = add_verb(
         subparsers, "check",
         summary="say what a directory would give back and what is wrong with it",
-        does="Look for every message of a directory, which may be in use, and write nothing. Without --json "
-        "bodies are not read, only the headers of their records.",
+        does="Read every message of a directory, which may be in use, and write nothing.",
         example="warrenmq check /var/lib/rabbitmq/mnesia/rabbit@host",
         ends="0 nothing is wrong, 1 something is, 2 it is no data directory.",
     )  # fmt: skip

@@ -80,7 +80,7 @@ def _of_files(args: argparse.Namespace) -> int:
     problems, shown = 0, 0
     limit = args.limit if args.limit is not None else _SHOWN
     for folder in folders:
-        for row in vhost.rows(folder, bodies=True):
+        for row in vhost.rows(folder):
             if shown == limit:
                 print(f"... {counted(limit, 'message')} shown; --limit shows more")
                 return complain(inspection, problems)

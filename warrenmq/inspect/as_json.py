@@ -44,7 +44,7 @@ class JsonWriter:
             self._last = queue.vhost, queue.name
             self._write(",\n" if number else "\n")
             self._begin(self._head(queue))
-            rest = self._messages(vhost.rows(queue, bodies=True))
+            rest = self._messages(vhost.rows(queue))
             self._write(f'], "not_recovered": {json.dumps(rest)}}}')
         findings = self._inspection.findings
         stores = [summary(findings, store) for _, store in self._inspection.stores()]
@@ -61,7 +61,7 @@ class JsonWriter:
         self._begin(head)
         rest = []
         for folder in folders:
-            rest += self._messages(vhost.rows(folder, bodies=True), limit)
+            rest += self._messages(vhost.rows(folder), limit)
         self._write(f'], "not_recovered": {json.dumps(rest)}, "in_use": {self._in_use()}}}\n')
         self._judge(len(self._inspection.findings.damaged()))
 

@@ -58,7 +58,7 @@ class Row:
     entry: Entry
     redelivered: bool
     message: Message | None
-    """None where bodies are not read, or without a body."""
+    """None without a body."""
     reason: str | None
     """The reason why it is not listed; None if it is."""
     salvaged: str | None
@@ -129,8 +129,8 @@ class VhostInspection:
         """True if the entry has expired; never in a queue of delayed messages, whose index has due times instead of expiries."""
         return 0 < entry.expiry <= self._now_us and not is_store(queue.name or "")
 
-    def rows(self, queue: QueueFolder, *, bodies: bool) -> Iterator[Row]:
-        """Every entry of a queue, in order of delivery; `bodies` reads the messages, one at a time."""
+    def rows(self, queue: QueueFolder) -> Iterator[Row]:
+        """Every entry of a queue, in order of delivery; the messages are read one at a time."""
         index = self._indexes[queue.path]
         unknown = self.vhost.ours and queue.durable is None
         try:
@@ -140,18 +140,15 @@ class VhostInspection:
                         self._findings.note(queue.path, 0, NO_QUEUE_KNOWN)
                     redelivered = not is_store(queue.name or "") and index.redelivered(entry)
                     row = Row(entry, redelivered, None, None, entry.salvaged)
-                    yield self._settled(queue, row, files, bodies=bodies)
+                    yield self._settled(queue, row, files)
         finally:
             if "stores" in vars(self):  # else they were not used yet
                 for store in self.stores.values():
                     store.close()  # it opens again what it is asked for
 
-    def _settled(self, queue: QueueFolder, row: Row, files: _Files, *, bodies: bool) -> Row:
+    def _settled(self, queue: QueueFolder, row: Row, files: _Files) -> Row:
         entry = row.entry
-        if entry.where == Where.STORE:
-            row = self._from_store(row, bodies=bodies)
-        else:
-            row = self._from_queue(row, files, bodies=bodies)
+        row = self._from_store(row) if entry.where == Where.STORE else self._from_queue(row, files)
         if not entry.persistent:
             return replace(
                 row, reason=QUEUE_NOT_DURABLE if queue.durable is False else NOT_PERSISTENT, salvaged=None
@@ -163,16 +160,13 @@ class VhostInspection:
             self._findings.note(f"{queue.path}/{entry.file}", entry.offset, reason, unless_in_use=True)
         return row if row.reason is None else replace(row, salvaged=None)
 
-    def _from_store(self, row: Row, *, bodies: bool) -> Row:
+    def _from_store(self, row: Row) -> Row:
         entry = row.entry
         store = self.stores.get(PERSISTENT if entry.persistent else TRANSIENT)
         if store is None:
             return replace(row, reason=NO_RECORD)
         reason = NO_RECORD
         for place in store.places(entry.msg_id):
-            salvaged = row.salvaged or store.why_lost(place)
-            if not bodies and not place.trust:
-                return replace(row, salvaged=salvaged)
             stored = store.stored(place, entry.msg_id)
             if stored is None:
                 continue
@@ -183,10 +177,10 @@ class VhostInspection:
                 self._findings.note(path, place.offset, f"message {entry.msg_id.hex()}: {why.reason}")
                 reason = f"{UNREADABLE}: {why.reason}"
                 continue
-            return replace(row, message=found if bodies else None, salvaged=salvaged)
+            return replace(row, message=found, salvaged=row.salvaged or store.why_lost(place))
         return replace(row, reason=reason)
 
-    def _from_queue(self, row: Row, files: _Files, *, bodies: bool) -> Row:
+    def _from_queue(self, row: Row, files: _Files) -> Row:
         entry = row.entry
         file = files.get(entry.file)
         if file is None:
@@ -200,8 +194,6 @@ class VhostInspection:
             if problem is not None:
                 file.note(entry.offset, problem)
                 return replace(row, reason=f"{NO_RECORD}: {problem}")
-        if not bodies:
-            return row
         stored = file.pread(entry.stored_size, entry.offset + entry.head)
         # a message with a checksum of its own, which is longer, is compared with that
         crc = qs.crc_problem(head, stored) if in_qs and not stored.startswith(SEALED) else None

@@ -67,9 +67,9 @@ def queue_line(inspection: Inspection, vhost: VhostInspection, queue: QueueFolde
 
 
 def verdict(vhost: VhostInspection, queue: QueueFolder) -> Verdict:
-    """Looks at every message of a queue, but not into their bodies."""
+    """Reads every message of a queue."""
     found = Verdict()
-    for row in vhost.rows(queue, bodies=False):
+    for row in vhost.rows(queue):
         found.problems += not row.normal
         if row.reason is not None:
             found.reasons[row.reason] += 1

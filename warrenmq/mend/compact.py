@@ -81,7 +81,7 @@ def _refuse_uncertain(inspection: Inspection, part: VhostInspection, path: str) 
             f"{vhost.path} has no queues that would show which messages are garbage; nothing was changed."
         )
     for queue in vhost.queues:
-        for _ in part.rows(queue, bodies=False):
+        for _ in part.rows(queue):
             pass
     part.stores  # noqa: B018  # looks at every file
     damaged = inspection.findings.damaged()

@@ -48,7 +48,7 @@ def settle(disk: Disk, ledger: Ledger, queue: str) -> None:
 
 def _fingerprints(queue: str, sought: dict[int, bytes]) -> Iterable[tuple[int, bytes]]:
     for part, folder in Inspection(queue, now_us=0).queues():
-        for row in part.rows(folder, bodies=True):
+        for row in part.rows(folder):
             if row.entry.seq_id in sought and row.message is not None and row.reason is None:
                 yield row.entry.seq_id, fingerprint(row.message)
 

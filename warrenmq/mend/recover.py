@@ -311,7 +311,7 @@ class _Queue:
         for part, folder in self._folders:
             report.directories.append(os.path.relpath(folder.path, source))
             with closing(Ledger(RealDisk(), self._ledger_path(folder))) as ledger:
-                move(broker, report.name, part.rows(folder, bodies=True), ledger, report, now_us)
+                move(broker, report.name, part.rows(folder), ledger, report, now_us)
         return report
 
     def mark_redelivered(self) -> None:

@@ -95,7 +95,7 @@ def _left(path: str) -> list[Damage]:
     """The damage that a second inspection still finds."""
     inspection = Inspection(path, now_us=0)
     for part, queue in inspection.queues():
-        for _ in part.rows(queue, bodies=True):
+        for _ in part.rows(queue):
             pass
     return inspection.findings.damaged()
 
@@ -128,7 +128,7 @@ class _VhostRepair:
 
     def _look(self) -> None:
         for queue in self._part.vhost.queues:
-            for row in self._part.rows(queue, bodies=True):
+            for row in self._part.rows(queue):
                 entry = row.entry
                 if entry.where == Where.STORE:
                     if entry.persistent:

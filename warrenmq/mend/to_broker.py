@@ -169,7 +169,7 @@ class _Move:
                 ledger.resolve([])
             batch: list[_Prepared] = []
             size = 0
-            for each in candidates(part.rows(folder, bodies=True), ledger, self.report, self._now_us):
+            for each in candidates(part.rows(folder), ledger, self.report, self._now_us):
                 batch.append(self._prepared(each))
                 size += len(each.message.body)
                 if len(batch) >= BATCH or size >= BATCH_BYTES:
