@@ -54,6 +54,7 @@ from warrenmq.queue.messages import (
     ENDED,
     Ack,
     Acks,
+    AckUpTo,
     Answered,
     Cancel,
     ChannelClosed,
@@ -94,7 +95,7 @@ from warrenmq.trace.writers import writer
 _write_nacked = writer(Nacks)
 
 
-_ACKS = frozenset({Ack, Acks, OpenAcks, Taken})
+_ACKS = frozenset({Ack, AckUpTo, Acks, OpenAcks, Taken})
 """The messages of consumers whose senders wait for nothing."""
 _QUESTIONS = frozenset({Info, ListConsumers})
 """Calls of those who watch the broker: a queue that only these look at is not in use."""
@@ -124,7 +125,7 @@ class QueueProcess(Server):
     """
 
     helpable = True
-    receives: ClassVar[frozenset[type]] = frozenset({Ack, Acks, OpenAcks})
+    receives: ClassVar[frozenset[type]] = frozenset({Ack, AckUpTo, Acks, OpenAcks})
     ranks = PRIORITIES
     requests = frozenset({
         Get, Consume, Cancel, ChannelClosed, Purge, Delete, Drain, Stat, Info, ListConsumers, Peek, CountBytes, MakeRoom,

@@ -146,6 +146,20 @@ def test_a_reject_overtakes_no_publish_and_no_reject() -> None:
     assert publish == reject == 0 < ack
 
 
+def test_an_ack_of_several_does_not_overtake_a_reject(host: SimulatedHost) -> None:
+    """It acked what had been given back just before."""
+    broker = host.open()
+    queue = broker.declare_queue("q")
+    for number in range(20):  # in which the queue sees both at the same time
+        queue.publish_many([b"%d" % number, b"second"]).result()
+        first, second = queue.get(), queue.get()
+        assert first is not None
+        assert second is not None
+        first.nack()
+        second.ack(multiple=True)
+        assert take_all(queue) == [b"%d" % number]
+
+
 def test_messages_settled_together_are_settled_in_the_order_of_delivery(host: SimulatedHost) -> None:
     broker = host.open()
     queue = broker.declare_queue("q")

@@ -23,7 +23,7 @@ from warrenmq.message.queue_message import Fetched
 from warrenmq.message.stored import StoredMessage, body_of
 from warrenmq.queue.collected import OpenAcks
 from warrenmq.queue.failure import after_failure
-from warrenmq.queue.messages import Ack, Reject
+from warrenmq.queue.messages import Ack, AckUpTo, Reject
 from warrenmq.routing.delayed import LATER, X_DELAYED_TO
 
 
@@ -164,7 +164,7 @@ class Delivery:
         From any thread.  Raises PreconditionFailed when it was settled before, BrokerClosed after close.
         """
         if flag("multiple", multiple):
-            self._settle(Ack(self._subscription.consumer_id, self.tag, multiple=True), "acked")
+            self._settle(AckUpTo(self._subscription.consumer_id, self.tag, multiple=True), "acked")
             return
         if self._settled:
             self._check_unsettled("acked")

@@ -92,6 +92,13 @@ class Ack:
 
 
 @dataclass(slots=True)
+class AckUpTo(Ack):
+    """Consumer -> queue: ack this delivery and all up to it.  Priority 0: what it settles depends on the rejects before it, which it must
+    not overtake.
+    """
+
+
+@dataclass(slots=True)
 class Acks:
     """Consumer -> queue: ack these deliveries, in the order in which they were delivered.
 
