@@ -8,6 +8,7 @@ import warrenmq
 from warrenmq import aio
 from warrenmq.broker.consumer import Consumer
 from warrenmq.broker.transaction import Transaction
+from warrenmq.shared.broker import SharedBroker
 
 INTERNAL = {"after_fork", "ahead", "cancel_soon", "handed_out", "lapse", "local"}
 """For this package's own modules, as their docstrings say."""
@@ -43,3 +44,11 @@ def test_asyncio_has_all_that_the_synchronous_face_has(here, there):
             expected = AWAITED.get(name, NAMES.get(told, told))
             assert inspect.signature(other).return_annotation == expected, name
             assert "Any" not in str(inspect.signature(other)).replace("Mapping[str, Any]", ""), name
+
+
+def test_a_shared_broker_has_the_calls_of_one_that_is_not():
+    for name in (name for name in dir(warrenmq.Broker) if not name.startswith("_")):
+        here, there = getattr(warrenmq.Broker, name), getattr(SharedBroker, name)
+        assert type(here) is type(there), name
+        if callable(here):
+            assert inspect.signature(here) == inspect.signature(there), name

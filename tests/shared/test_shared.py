@@ -133,6 +133,20 @@ def test_exchanges_bindings_and_the_errors_of_the_caller(pair: Pair) -> None:
     broker.delete_exchange("x")
 
 
+def test_the_empty_name_is_no_queue(pair: Pair) -> None:
+    """AMQP has it stand for the queue that the channel declared last, which `purge("")` emptied."""
+    broker = pair.attached
+    queue = broker.declare_queue("q")
+    queue.publish(b"stays").result(LIMIT)
+    nameless = warrenmq.QueueHandle(broker, "")
+    for call in (nameless.get, nameless.consume, nameless.purge, nameless.info, lambda: broker.bind("", "amq.fanout"),
+                 lambda: broker.delete_queue(""), lambda: broker.queue("")):  # fmt: skip
+        with pytest.raises(warrenmq.NotFound):
+            call()
+    broker.unbind("", "amq.fanout")
+    assert len(queue) == 1
+
+
 def test_a_transaction_takes_effect_at_its_end_or_not_at_all(pair: Pair) -> None:
     queue = pair.attached.declare_queue("q")
     queue.publish(b"old").result(LIMIT)

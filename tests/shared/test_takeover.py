@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pykka import ActorDeadError
@@ -19,6 +20,9 @@ from tests.support.limits import LIMIT
 from tests.support.shared_directory import opened, owner_process
 from warrenmq.amqp.net.local_socket import SOCKET
 from warrenmq.shared import links
+from warrenmq.shared.calling import CallChannel
+from warrenmq.shared.channel import Answer
+from warrenmq.shared.errors import LinkLost
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -108,6 +112,71 @@ def test_whoever_only_waits_takes_over_too_and_goes_on_waiting(tmp_path: Path) -
         remaining = third if not third.inside.client.engine.is_closed else second
         wait_until(lambda: remaining.is_owner)
         assert len(remaining.queue("q")) == 1
+
+
+def test_a_call_on_another_connection_than_the_first_that_ends_is_told_that_the_owner_is_gone(
+    tmp_path: Path,
+) -> None:
+    """It raised BrokerClosed instead of going on at the next owner."""
+    with opened(tmp_path), opened(tmp_path) as attached:
+        attached.declare_queue("q").publish(b"x").result(LIMIT)
+        link = attached.inside.client.links.current
+        work, publishing = link._connections
+        channel = CallChannel(work).open()
+        never = Answer()
+        channel._due.append(never)
+        publishing._socket.shutdown(socket.SHUT_RDWR)
+        with pytest.raises(LinkLost):
+            channel.wait_for(never)
+        assert len(attached.queue("q")) == 1
+
+
+def test_a_call_that_an_owner_refuses_as_it_ends_is_made_at_the_next(tmp_path: Path) -> None:
+    """It raised BrokerClosed, as if this broker were closed."""
+    with opened(tmp_path) as owner, opened(tmp_path) as attached:
+        attached.declare_queue("q")
+        owner.inside.local().close()
+        threading.Timer(0.05, owner.close).start()
+        assert [each.name for each in attached.stats().queues] == ["q"]
+        assert attached.is_owner
+
+
+def test_an_alarm_that_is_told_behind_the_end_of_its_owner_blocks_nobody(tmp_path: Path) -> None:
+    """Publishers waited for ever, as nothing cleared it."""
+    with opened(tmp_path), opened(tmp_path) as attached:
+        queue = attached.declare_queue("q")
+        queue.publish(b"x").result(LIMIT)
+        before = attached.inside.client.links.current
+        work, publishing = before._connections
+        work._socket.shutdown(socket.SHUT_RDWR)
+        wait_until(lambda: attached.inside.client.links.current not in (before, None))
+        publishing._on_blocked("low on disk")
+        queue.publish(b"y", timeout=0).result(LIMIT)
+
+
+def test_a_broker_that_is_closed_while_it_takes_over_has_let_go_of_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`close` returned before, and who opened the directory next found it in use."""
+    first, second = opened(tmp_path), opened(tmp_path)
+    takes, closes = threading.Event(), threading.Event()
+
+    class SlowlyOwned(links.Owned):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            takes.set()
+            closes.wait(LIMIT)
+
+    monkeypatch.setattr(links, "Owned", SlowlyOwned)
+    first.close()
+    assert takes.wait(LIMIT)
+    closing = threading.Thread(target=second.close)
+    closing.start()
+    wait_until(lambda: second.inside.client.engine.is_closed)
+    closes.set()
+    closing.join(LIMIT)
+    with warrenmq.open(tmp_path) as alone:
+        assert alone.queues() == []
 
 
 def test_calls_wait_for_the_next_owner(tmp_path: Path) -> None:

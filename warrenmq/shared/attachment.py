@@ -63,7 +63,7 @@ class Attachment:
         """A connection to the owner; LinkLost when the attachment is over, as it would be the next owner's."""
         try:
             connection = ClientConnection(
-                self._directory, self._vhost, self._ended, self._blocked, publishes=publishes
+                self._directory, self._vhost, self._ended, self._alarmed, publishes=publishes
             )
             connection.open()
         except OSError as why:
@@ -243,11 +243,16 @@ class Attachment:
             if self._over.is_set():
                 return
             self._over.set()
+        assert connection.ended is not None
         for each in list(self._connections):
             if each is not connection:
-                each.close_soon()
-        assert connection.ended is not None
+                each.close_soon(connection.ended)
         self._lost(self, connection.ended)
+
+    def _alarmed(self, reason: str | None) -> None:
+        with self._lock:
+            if not self._over.is_set():  # nobody would clear the alarm of an owner that is gone
+                self._blocked(reason)
 
     def close(self, timeout: float | None = None) -> None:
         """Close all connections; unacked messages are requeued.  An owner that does not answer is left after a few seconds."""

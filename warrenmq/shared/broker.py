@@ -157,6 +157,7 @@ class SharedBroker(Broker):
             return ()
         unwritten = self._links.close(timeout)
         self._consumers.end_consumers()
+        self._links.wait_until_released(timeout)
         return unwritten
 
 

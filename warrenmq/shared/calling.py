@@ -20,14 +20,17 @@ from warrenmq.amqp.channel.rpc import RPC
 from warrenmq.amqp.wire.codec import encode_content, encode_method, make, raw_properties
 from warrenmq.broker.stats import queue_memory_of
 from warrenmq.checks import shown
-from warrenmq.errors import CommandInvalid, NotFound
+from warrenmq.errors import BrokerClosed, CommandInvalid, NotFound
 from warrenmq.message.properties import Properties
 from warrenmq.queue.messages import Get, Info, Peek, Purge, QueueInfo
 from warrenmq.routing import TYPES, Binding
 from warrenmq.shared.channel import Answer, ClientChannel, Content, Received
-from warrenmq.shared.errors import error_called
+from warrenmq.shared.errors import LinkLost, error_called
+from warrenmq.shared.patience import at_most
 
 _TAG = "answers"
+_ENDING = 5.0
+"""Seconds in which an owner whose broker is closed ends its connections."""
 
 
 class CallChannel(ClientChannel):
@@ -36,7 +39,7 @@ class CallChannel(ClientChannel):
     _listens = False
 
     def ask(self, name: str, **arguments: Any) -> Any:
-        """Make a call of amqp/channel/rpc.py; raises the error that the owner answers with."""
+        """Make a call of amqp/channel/rpc.py; raises the error that the owner answers with, LinkLost where it was about to end."""
         if not self._listens:
             self.call(Basic.Consume, queue=REPLY_TO, consumer_tag=_TAG, no_ack=True)
             self._listens = True
@@ -46,7 +49,10 @@ class CallChannel(ClientChannel):
         answer = self.wait_for(self.ask_with(b"".join(frames), Answer(rpc=True)))
         said: dict[str, Any] = msgpack.unpackb(answer.body)
         if "error" in said:
-            raise error_called(said["error"], said["text"])
+            error = error_called(said["error"], said["text"])
+            if isinstance(error, BrokerClosed) and self.connection.wait_for_end(at_most(_ENDING)):
+                raise LinkLost(str(error))
+            raise error
         return said["value"]
 
     def content(self, start: bytes, content: Content) -> None:  # noqa: ARG002
@@ -71,6 +77,8 @@ class CallChannel(ClientChannel):
             case Bind(binding):
                 self._bind(binding, Queue.Bind, Exchange.Bind)
             case Unbind(binding):
+                if binding.destination_type == "queue" and not binding.destination:
+                    return None  # a binding that is missing is no error
                 self._bind(binding, Queue.Unbind, Exchange.Unbind)
             case DeleteQueue(name, if_unused, if_empty):
                 self.check_queue(name)  # AMQP's delete of none is fine
@@ -98,7 +106,7 @@ class CallChannel(ClientChannel):
         """Raise NotFound or ResourceLocked unless this process may use the queue."""
         found = self.call(Queue.Declare, queue=name, passive=True).queue
         if found != name:  # the owner drops line ends in a declare (rabbit_channel:strip_cr_lf)
-            raise NotFound(f"there is no queue {shown(name)}; declare it first")
+            raise _no_queue(name)
 
     def check_exchange(self, name: str) -> None:
         """Raise NotFound unless the exchange exists."""
@@ -107,9 +115,20 @@ class CallChannel(ClientChannel):
     def _bind(self, binding: Binding, of_queue: Any, of_exchange: Any) -> None:
         values = {"routing_key": binding.routing_key, "arguments": dict(binding.arguments)}
         if binding.destination_type == "queue":
+            check_named(binding.destination)
             self.call(of_queue, queue=binding.destination, exchange=binding.source, **values)
         else:
             self.call(of_exchange, destination=binding.destination, source=binding.source, **values)
+
+
+def check_named(queue: str) -> None:
+    """NotFound for the empty name, which to AMQP is the queue that the channel declared last."""
+    if not queue:
+        raise _no_queue(queue)
+
+
+def _no_queue(name: str) -> NotFound:
+    return NotFound(f"there is no queue {shown(name)}; declare it first")
 
 
 _PROPERTIES = raw_properties(Properties(reply_to=REPLY_TO))

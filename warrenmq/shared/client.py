@@ -28,7 +28,7 @@ from warrenmq.runtime.life import inbox_of
 from warrenmq.runtime.seams import PerThread
 from warrenmq.settings import Settings
 from warrenmq.shared.attachment import Attachment
-from warrenmq.shared.calling import may_repeat
+from warrenmq.shared.calling import check_named, may_repeat
 from warrenmq.shared.consuming import ConsumerChannel, GetChannel
 from warrenmq.shared.errors import LinkLost
 from warrenmq.shared.links import LATE, NO_ANSWER, Links, Owned
@@ -89,6 +89,7 @@ class SharedCalls:
 
         Unanswered, which is a queue.Empty, if the request has a timeout and the owner does not answer in time.
         """
+        check_named(queue)
         timeout = request.timeout if isinstance(request, Consume) else None
         if isinstance(request, Get):  # one that does not wait for a message still waits for the answer
             timeout = request.timeout or None

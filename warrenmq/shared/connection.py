@@ -118,12 +118,13 @@ class ClientConnection:
         self._waiting = 0
         """Bytes in `_pending`."""
         self._room = News()
-        """Told when `has_room` may have become true."""
+        """Told when `has_room` may have become true, and at the end."""
         self._ended: Error | None = None
         """Why it ended; None until then."""
         self._untold: list[Receiver] = []
         """Its channels at its end that were not told yet."""
-        self._closing = False
+        self._closing: Error | None = None
+        """Why it is closed by this side; None until then."""
         self._runs = False
         """The thread runs, which closes the descriptors at its end."""
         self._paused = False
@@ -158,11 +159,11 @@ class ClientConnection:
             except (RuntimeError, MemoryError) as why:
                 raise no_thread(why, self._thread.name) from why
         except BaseException:
-            self._closing = True
+            self._closing = LinkLost("it was never open")
             with self._lock:
                 if not self._runs:
                     self.abandon()
-            self._end(LinkLost("it was never open"))
+            self._end(self._closing)
             raise
 
     # -- the handshake, in the thread that connects; TimeoutError when the owner does not answer in time
@@ -281,6 +282,10 @@ class ClientConnection:
         """Wait until `has_room`, or the end; False after `timeout` seconds."""
         return self._room.wait_for(self.has_room, timeout)
 
+    def wait_for_end(self, timeout: float) -> bool:
+        """Wait until the connection is gone; False after `timeout` seconds."""
+        return self._room.wait_for(lambda: self._ended is not None, timeout)
+
     def pause_reading(self) -> None:
         """Stop reading from the socket; further frames wait in the owner."""
         self._paused = True
@@ -296,11 +301,11 @@ class ClientConnection:
         """True in the thread that reads from here."""
         return threading.current_thread() is self._thread
 
-    def close_soon(self) -> None:
-        """Close the connection without waiting."""
-        if self._closing:
+    def close_soon(self, why: Error | None = None) -> None:
+        """Close the connection without waiting; its channels get the reason."""
+        if self._closing is not None:
             return
-        self._closing = True
+        self._closing = why or BrokerClosed("the connection was closed")
         self.resume_reading()
         with suppress(Error):
             self.write(encode_method(0, make(Connection.Close, reply_code=200, reply_text="Goodbye")))
@@ -311,7 +316,8 @@ class ClientConnection:
         others = not self.is_own_thread()
         if others and not self.blocked:
             self._thread.join(at_most(GOODBYE))
-        self._end(BrokerClosed("the connection was closed"))
+        assert self._closing is not None
+        self._end(self._closing)
         if others:
             self._thread.join(at_most(GOODBYE))
 
@@ -462,8 +468,8 @@ class ClientConnection:
             case Connection.Unblocked():
                 self.blocked = False
                 self._on_blocked(None)
-            case Connection.CloseOk():
-                raise BrokerClosed("the connection was closed")
+            case Connection.CloseOk() if self._closing is not None:
+                raise self._closing
             case Connection.Close():
                 with suppress(Error):
                     self.write(encode_method(0, make(Connection.CloseOk)))
@@ -481,7 +487,7 @@ class ClientConnection:
             with suppress(OSError):  # the thread, if it is not this one, sees the end of file
                 self._socket.shutdown(socket.SHUT_RDWR)
         keep_on(partial(self._tell_end, error))
-        if not self._closing:
+        if self._closing is None:
             self._on_end(self)
 
     def _tell_end(self, error: Error) -> bool:

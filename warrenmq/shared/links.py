@@ -159,6 +159,8 @@ class Links:
         """True while a thread looks; set by itself."""
         self._said = False
         """It has said in the log that it found no owner yet."""
+        self._opening = False
+        """It has the directory's lock, or tries for it, and has not told anybody."""
 
     def after_fork(self) -> None:
         """Reset after a fork: the child makes a link of its own when it needs one (forks.py)."""
@@ -252,7 +254,7 @@ class Links:
                 self.runtime.event().wait(_LOOK)
                 continue
             try:
-                found = Owned(self.arguments, self.next_consumer_id)
+                found = self._own()
             except DirectoryInUse as owner:
                 if owner.shared:
                     doubts = 0
@@ -269,6 +271,14 @@ class Links:
             else:
                 log.info("owns the directory", path=self.arguments.path)
                 return found
+
+    def _own(self) -> Owned:
+        self._opening = True
+        try:
+            return Owned(self.arguments, self.next_consumer_id)
+        except BaseException:
+            self._opening = False
+            raise
 
     def _attach(self) -> Attachment:
         path, vhost = self.arguments.path, self.arguments.vhost
@@ -290,7 +300,7 @@ class Links:
                         return False
                     self.current = link
                     self._failure = None
-                    self._looking = False
+                    self._looking = self._opening = False
                     break
             for number, item in enumerate(again):
                 try:
@@ -346,6 +356,7 @@ class Links:
             while not self._take(link):
                 # it is over, or this broker was closed meanwhile
                 link.close(None)
+                self._opening = False
                 link = self._look()
         except Exception as why:  # noqa: BLE001  # whoever waits gets it
             return why
@@ -457,6 +468,10 @@ class Links:
             for item in unanswered:
                 item.confirm.fail(Nacked(NO_ANSWER))
         return unwritten
+
+    def wait_until_released(self, timeout: float | None) -> None:
+        """Wait, behind `close`, until a search that was taking the directory over has let go of it."""
+        self._changed.wait_for(lambda: not self._opening, timeout)
 
 
 LATE = "the owner of the directory has not confirmed the message in time, which may be there or not: publish it again"
