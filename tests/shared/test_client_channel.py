@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import given
@@ -11,10 +12,12 @@ from hypothesis import strategies as st
 from pamqp.commands import Basic, Channel, Queue
 
 from tests.support.limits import LIMIT
-from warrenmq.amqp.wire.codec import decode_method, encode_method, make
+from warrenmq.amqp.wire.codec import decode_method, encode_content, encode_method, make, raw_properties
 from warrenmq.amqp.wire.frames import FrameCutter
 from warrenmq.errors import BrokerClosed, Error, NotFound
+from warrenmq.queue.messages import Consume
 from warrenmq.shared.channel import Answer, ClientChannel
+from warrenmq.shared.consuming import ConsumerChannel
 from warrenmq.shared.patience import Unanswered, limited
 
 OPS = (
@@ -147,3 +150,21 @@ def test_every_call_is_told_once_and_nothing_follows_close_ok(ops: list[str]) ->
         elif closed:
             assert isinstance(each.value, NotFound | BrokerClosed)
     assert len(dropped) == len([each for each in interrupted if each in answers or closed])
+
+
+def test_deliveries_that_come_with_the_end_of_a_consumer_are_put_before_it() -> None:
+    """Behind it they had the tags of the next channel, whose messages their acks settled."""
+    outlet: list[Any] = []
+    box = SimpleNamespace(put=outlet.append)
+    channel = ConsumerChannel(Owner(), Consume(1, box, 5, no_ack=False, exclusive=False), "q", None)  # type: ignore[arg-type]
+    channel.number = 1
+    channel.on_end(lambda _reason: outlet.append("the end"))
+    deliver = make(
+        Basic.Deliver, consumer_tag="c", delivery_tag=1, redelivered=False, exchange="", routing_key="q"
+    )
+    content = encode_content(1, encode_method(1, deliver), raw_properties(None), b"body", 0)
+    channel.frames(
+        FrameCutter().feed(b"".join([*content, encode_method(1, make(Basic.Cancel, consumer_tag="c"))]))
+    )
+    first, last = outlet
+    assert (first.first_tag, [each.payload for each in first.messages], last) == (1, [b"body"], "the end")

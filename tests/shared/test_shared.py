@@ -14,12 +14,12 @@ import pytest
 
 import warrenmq
 from tests.support.limits import LIMIT
-from tests.support.shared_directory import opened
+from tests.support.shared_directory import opened, wait_until
 from warrenmq import aio
 from warrenmq.amqp import serve
 from warrenmq.amqp.net.local_socket import LONGEST_PATH, SOCKET
 from warrenmq.shared.broker import SharedBroker
-from warrenmq.shared.consuming import UNREAD
+from warrenmq.shared.consuming import UNREAD, ConsumerChannel
 
 
 class Pair(NamedTuple):
@@ -226,6 +226,24 @@ def test_a_consumer_without_a_limit_takes_no_more_than_it_can_hold(pair: Pair, n
             if not no_ack:
                 delivery.ack()
     assert (queue.info().ready, queue.info().unacked) == (0, 0)
+
+
+def test_a_consumer_whose_queue_is_deleted_leaves_nothing_open(pair: Pair) -> None:
+    """Its channel stayed open, and its connection if it had one to itself."""
+    link = pair.attached.inside.client.links.current
+
+    def is_closed() -> bool:
+        mine = [each for each in link._connections if each.ended is None]
+        return len(mine) == 1 and not any(
+            isinstance(each, ConsumerChannel) for each in mine[0].channels.values()
+        )
+
+    for prefetch in 0, 5:
+        queue = pair.attached.declare_queue("q")
+        consumer = queue.consume(prefetch)
+        queue.delete()
+        assert list(consumer) == []
+        wait_until(is_closed)
 
 
 def test_a_get_waits_for_a_message(pair: Pair) -> None:

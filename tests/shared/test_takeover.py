@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import threading
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,19 +15,12 @@ from pykka import ActorDeadError
 import warrenmq
 from tests.broker.test_fork import in_child
 from tests.support.limits import LIMIT
-from tests.support.shared_directory import opened, owner_process
+from tests.support.shared_directory import opened, owner_process, wait_until
 from warrenmq.amqp.net.local_socket import SOCKET
 from warrenmq.shared import links
 from warrenmq.shared.calling import CallChannel
 from warrenmq.shared.channel import Answer
 from warrenmq.shared.errors import LinkLost
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < end
-        threading.Event().wait(0.01)
 
 
 @pytest.mark.parametrize("unconfirmed", ["fail", "repeat"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +21,14 @@ def opened(path: Path | str, **options) -> SharedBroker:
     broker = warrenmq.open(path, shared=True, **options)
     assert isinstance(broker, SharedBroker)
     return broker
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Look until a condition holds."""
+    end = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < end
+        threading.Event().wait(0.01)
 
 
 SPAWN = multiprocessing.get_context("spawn")

@@ -245,15 +245,19 @@ class ConsumerChannel(_SettlingChannel):
         if start != CANCEL:
             return False
         self._over()
+        self._undo()
         return True
 
-    def ended(self, error: Error, *, lost: bool, timed_out: bool = False) -> None:  # noqa: ARG002
+    def ended(self, error: Error, *, lost: bool, timed_out: bool = False) -> None:
         """Tell the consumer that its channel was closed, by consumer_timeout or with the connection."""
         if timed_out and self._holder is not None:
             self._holder.lapsed(PreconditionFailed(str(error)))
         self._over()
+        if not lost and self._own is not None:
+            self._own.close_soon()
 
     def _over(self) -> None:
+        self.batch_ended()  # a consumer that subscribes again counts its tags anew
         self._is_over = True
         self._tell_watchers()
 
