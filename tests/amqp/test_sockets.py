@@ -227,6 +227,15 @@ def test_an_address_in_use_is_said_in_a_sentence(server, broker):
         serve(second, port=server.port)
 
 
+def test_a_broker_that_is_closed_or_served_already_is_not_served(server, broker):
+    with pytest.raises(CallerError, match=r"is served already; close that server"):
+        serve(broker, port=0)
+    with warrenmq.open(broker.path + "-2") as closed:
+        pass
+    with pytest.raises(warrenmq.BrokerClosed):
+        serve(closed, port=0)
+
+
 # -- TLS
 
 

@@ -39,6 +39,7 @@ from warrenmq.supervisors import (
     stop_child,
     which_children,
 )
+from warrenmq.testing import SimulatedMachine
 
 OTHER_FACES = 2
 """Of the calls one in so many is tried on faces that check their arguments by the owner's functions."""
@@ -460,3 +461,10 @@ def test_supervisors(world: World) -> None:
         world.run(calls)
     finally:
         runtime.shutdown()
+
+
+def test_a_simulated_machine_refuses_what_it_cannot_use() -> None:
+    with pytest.raises(warrenmq.ArgumentTypeError, match="settings is of type dict; give a"):
+        SimulatedMachine(settings={"durability": "os"})  # type: ignore[arg-type]
+    with SimulatedMachine() as machine, pytest.raises(warrenmq.Error, match="no trace to save"):
+        machine.save_trace("trace")

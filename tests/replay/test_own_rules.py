@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_union import with_a_gap, write_directory
-from warrenmq.errors import CallerError
+from warrenmq.errors import ArgumentTypeError, ArgumentValueError, CallerError
 from warrenmq.replay import SqlRule, replay
 
 ACKED = SqlRule(
@@ -38,6 +38,13 @@ def test_findings_that_rest_on_missing_rows_are_undecided(tmp_path):
     found = replayed(tmp_path, with_a_gap(1), [ACKED])
     counts = {rule.id: rule for rule in found.rules}
     assert counts["mine"].indeterminate > 0
+
+
+def test_neither_another_engine_nor_what_is_no_rule_is_taken_for_one():
+    with pytest.raises(ArgumentValueError, match="engine is 'Spark'; give 'spark' or 'python'"):
+        replay("trace/", engine="Spark")
+    with pytest.raises(ArgumentTypeError, match="a rule is of type str"):
+        replay("trace/", engine="python", rules=["Q1"])
 
 
 def test_an_id_is_given_once(tmp_path):

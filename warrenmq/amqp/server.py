@@ -63,6 +63,12 @@ class AmqpServer:
         settings = self._broker.settings
         self._directory = directory
         self._names = names = Names("" if directory is None else "local")
+        for broker in brokers:
+            broker.check_open()
+            if broker.runtime.is_registered(names.channel_sup):
+                raise CallerError(
+                    f"{broker!r} is served already; close that server, or have it listen at one more address."
+                )
         self._closing = False
         self._down: str | None = None
         with ExitStack() as undo:
@@ -271,7 +277,7 @@ def serve(
     """Serve a broker, or one broker for each virtual host, to AMQP 0-9-1 clients.
 
     Port 0 chooses a free one.  `users` are RabbitMQ's defaults unless given: guest, from this machine.  CallerError when
-    the address cannot be used.  With `sock`, a listening socket, host and port are those of it.  Several brokers must come from
+    the address cannot be used or the broker is served already, BrokerClosed when it is closed.  With `sock`, a listening socket, host and port are those of it.  Several brokers must come from
     `open_vhosts`.  `beside`, that of `serve_locally`, gets and loses the virtual hosts that this server does; it is to be closed after
     this one.
     """

@@ -6,8 +6,9 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
+from warrenmq.errors import ArgumentValueError
 from warrenmq.replay.drive import engine as python_engine
 from warrenmq.replay.drive.findings import Found
 from warrenmq.replay.drive.incidents import told
@@ -22,6 +23,7 @@ from warrenmq.replay.spark.session import require_pyspark, spark_session
 from warrenmq.trace.reader import Trace, open_trace, trace_files
 
 Engine = Literal["spark", "python"]
+ENGINES = get_args(Engine)
 SHORT_BYTES = 1 << 30
 """Up to here compiling the JVM's part well costs more than it gives: it moves bytes, the rest is numpy."""
 
@@ -108,6 +110,8 @@ def replay(
     `master` is Spark's, and counts only when this process starts Spark.  `rules` are rules of your own, judged beside ours: machines by
     the engine, queries in this process (docs/rules.md).
     """
+    if engine not in ENGINES:
+        raise ArgumentValueError(f"engine is {engine!r}; give {' or '.join(map(repr, ENGINES))}.")
     name = os.fspath(path)
     began = time.monotonic()
     _, queries = split_own(rules)

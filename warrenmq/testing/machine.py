@@ -10,7 +10,8 @@ from random import Random
 from typing import Any, Self, TypeVar
 
 from warrenmq.broker.broker import Broker
-from warrenmq.checks import short_text
+from warrenmq.checks import short_text, wrong_type
+from warrenmq.errors import CallerError
 from warrenmq.runtime import Simulation
 from warrenmq.settings import Settings
 from warrenmq.testing.disk import SimulatedDisk
@@ -47,6 +48,8 @@ class SimulatedMachine:
     ) -> None:
         """Make a machine; with `traced` each broker is one run of a trace (`trace`, `save_trace`); with `in_rows` too, but it cannot be saved."""
         self.seed = seed
+        if settings is not None and type(settings) is not Settings:
+            raise wrong_type("settings", settings, "a warrenmq.Settings, or None")
         self.settings = settings or Settings()
         self.disk = SimulatedDisk(Random(f"disk {seed}"))
         self.memory = SimulatedMemory()
@@ -211,7 +214,8 @@ class SimulatedMachine:
 
     def save_trace(self, folder: str | os.PathLike[str]) -> None:
         """Write the trace of all runs so far to a real folder, for `warrenmq replay` and `warrenmq trace`."""
-        assert self.sink is not None, "the machine was made without traced=True"
+        if self.sink is None:
+            raise CallerError("the machine has no trace to save; make it with traced=True.")
         os.makedirs(folder, exist_ok=True)
         for name, data in self.sink.files().items():
             with open(os.path.join(folder, name), "wb") as file:

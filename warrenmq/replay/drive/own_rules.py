@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from warrenmq.errors import CallerError
+from warrenmq.errors import ArgumentTypeError, CallerError
 from warrenmq.replay.drive.findings import Found
 from warrenmq.replay.drive.machines import EXERCISED, Finding
 from warrenmq.replay.drive.trace_context import TraceContext
@@ -39,6 +39,8 @@ OwnRule = Rule | SqlRule
 
 def split_own(rules: Sequence[OwnRule]) -> tuple[list[Rule], list[SqlRule]]:
     """Rules that machines decide, and queries; CallerError unless ids and machines have names of their own."""
+    if strange := [each for each in rules if not isinstance(each, Rule | SqlRule)]:
+        raise ArgumentTypeError(f"a rule is of type {type(strange[0]).__name__}; give a Rule or an SqlRule.")
     ids = [rule.id for rule in rules]
     if taken := sorted({each for each in ids if each in RULES or ids.count(each) > 1}):
         raise CallerError(f"there is a rule {taken[0]} already; give yours another id.")
