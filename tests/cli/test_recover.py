@@ -21,6 +21,7 @@ from tests.support.golden import files, manifest
 from tests.support.source_tree import ROOT
 from warrenmq.cli import main
 from warrenmq.message.properties import Properties
+from warrenmq.seams.disk import RealDisk
 
 CASE = "c03-v1-sigkill-a"
 
@@ -261,6 +262,24 @@ def test_killed_in_the_middle_and_run_again_it_gives_each_message_once_and_in_or
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert [int(body.split()[0]) for body in bodies(target, "jobs")] == [*range(-1 if existing else 0, 1500)]
+
+
+def test_a_target_is_safe_under_its_name_before_the_folder_is_cleared_in_which_it_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run was killed between the rename and its sync: a power cut may bring the target back in that folder."""
+    source, data = ours(tmp_path / "source", 1), tmp_path / "data"
+    assert main(["recover", str(source), "--to", str(data)]) == 0
+    workplace = tmp_path / "data.recovering"
+    workplace.mkdir()
+    (workplace / "warrenmq.recovering").touch()
+    did: list[str] = []
+    sync_dir, rmtree = RealDisk.sync_dir, RealDisk.rmtree
+    monkeypatch.setattr(RealDisk, "sync_dir", lambda disk, path: (did.append(path), sync_dir(disk, path)))
+    monkeypatch.setattr(RealDisk, "rmtree", lambda disk, path: (did.append(path), rmtree(disk, path)))
+    assert main(["recover", str(source), "--to", str(data)]) == 0
+    assert did.index(str(tmp_path)) < did.index(str(workplace))
+    assert not workplace.exists()
 
 
 def kill_when_it_has_written(command: list[str], ledgers: Path, size: int) -> None:

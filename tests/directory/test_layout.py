@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -120,6 +121,41 @@ def test_a_damaged_config_is_set_aside(disk: SimulatedDisk) -> None:
     assert [each.path for each in again.damage] == [f"{VHOST}/.vhost"]
     assert not DataDirectory.open(disk, "/data", SETTINGS).vhost("/").damage
     assert read_segment_entry_count(disk.read(f"{VHOST}/.config")) == 2_048
+
+
+def test_damage_is_kept_whenever_a_start_is_killed_and_the_next_one_loses_power() -> None:
+    """The first start may have written the copy, and not synced its folder."""
+    for operation, seed in product(range(1, 40), range(4)):
+        disk = SimulatedDisk(Random(seed))
+        quarantine = DataDirectory.open(disk, "/data", SETTINGS).vhost("/").quarantine
+        disk.replace(f"{VHOST}/.config", b"\x00\x00")
+        with disk.power_fails_at(operation) as outage:
+            DataDirectory.open(disk, "/data", SETTINGS).vhost("/")
+        DataDirectory.open(disk, "/data", SETTINGS).vhost("/")
+        disk.power_cut()
+        if not outage.came:
+            return
+        if read_segment_entry_count(disk.read(f"{VHOST}/.config")) is not None:
+            assert disk.read(f"{quarantine}/.config-0") == b"\x00\x00"
+
+
+def test_the_name_of_a_directory_is_safe_before_anything_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its maker, or what renamed it to this, may have been killed before its own sync."""
+    synced: list[str] = []
+    monkeypatch.setattr(RealDisk, "sync_dir", lambda _disk, path: synced.append(path))
+    folder = tmp_path / "made" / "before"
+    folder.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(folder)
+    for _ in range(2):
+        synced.clear()
+        directory = DataDirectory.open(RealDisk(), str(tmp_path / "link"), SETTINGS)
+        assert synced[0] == str(folder.parent)
+        opened_before = str(tmp_path) not in synced
+        directory.next_boot()
+        directory.close()
+    assert opened_before
 
 
 def test_a_queue_folder_says_whose_it_is(disk: SimulatedDisk) -> None:

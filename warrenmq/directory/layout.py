@@ -52,6 +52,7 @@ QUEUE_NAME = ".queue_name"
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _PAIRS = [first + second for first in _DIGITS for second in _DIGITS]
 """Two digits a division: a start names each queue's folder several times."""
+SERIAL = "rabbit_serial"
 _ID_NAME = "warrenmq.id"
 _LAST_TRACED = "warrenmq.traced"
 _BEYOND_ANY_BOOT = 1 << 20
@@ -150,8 +151,11 @@ class DataDirectory:
         """
         refuse_rabbitmqs(disk, path)
         disk.mkdir(path)
-        # a simulated disk belongs to the test that made it
-        lock = OwnerLock(path, shares=shares) if isinstance(disk, RealDisk) else None
+        lock: OwnerLock | None = None
+        # a simulated disk belongs to the test that made it, and its folders are safe when they are made
+        if isinstance(disk, RealDisk):
+            lock = OwnerLock(path, shares=shares)
+            disk.sync_name(path, is_new=not disk.exists(f"{path}/{SERIAL}"))
         directory = cls(disk, path, settings, lock)
         disk.salvage = Salvage(disk, f"{path}/quarantine", _tell_unreadable)
         try:
@@ -190,7 +194,7 @@ class DataDirectory:
 
     def next_boot(self) -> int:
         """Count this opening, durably: no number comes twice."""
-        path = f"{self.path}/rabbit_serial"
+        path = f"{self.path}/{SERIAL}"
         boot = 1
         if self.disk.exists(path):
             match = re.fullmatch(rb"(\d{1,12})\.\s*", self.disk.read(path))

@@ -29,6 +29,7 @@ def keep(disk: Disk, quarantine: str, name: str, damaged: bytes) -> None:
     copy = 1
     while disk.exists(path):
         if disk.read(path) == damaged:
+            disk.sync_dir(quarantine)  # a start that was killed may have written it, and not come to this
             return
         copy += 1
         path = f"{quarantine}/{name}.{copy}"

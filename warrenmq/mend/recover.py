@@ -98,6 +98,8 @@ def recover(
             data = stack.enter_context(_Workplace(target)).data
         else:
             _refuse_stranger(target)
+            # a run may have been killed behind its rename: what is cleared must not be what a power cut brings back
+            RealDisk().sync_dir(os.path.dirname(target))
             _Workplace.clear(target)
             data = target
             owner = OwnerLock(data)

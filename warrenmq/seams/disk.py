@@ -484,6 +484,17 @@ class RealDisk:
                     os.rmdir(folder)
                 raise
 
+    def sync_name(self, path: str, *, is_new: bool) -> None:
+        """Make the name of a folder safe that may have been made or renamed by a process that was killed before its sync.
+
+        Those above it as well if it is new.  A folder that may be entered and not read was made by somebody else.
+        """
+        folder = os.path.realpath(path)
+        while (parent := os.path.dirname(folder)) != folder:
+            with suppress(OSError):
+                self.sync_dir(parent)
+            folder = parent if is_new else "/"
+
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
 
