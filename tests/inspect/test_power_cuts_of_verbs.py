@@ -9,8 +9,9 @@ import pytest
 
 from tests.inspect.mortal_disk import Cut
 from tests.inspect.test_compact_offline import ours
-from tests.inspect.test_mended_directories import salvaged, variant
+from tests.inspect.test_mended_directories import C09, salvaged, variant
 from tests.inspect.unsafe_disk import Unsafe, copied
+from tests.support import golden
 from tests.support.directories import contents, given_back
 from warrenmq.mend.compact import compact
 from warrenmq.mend.repair import repair
@@ -57,3 +58,44 @@ def test_a_compaction_is_finished_by_the_next_one(seed: int, tmp_path: Path) -> 
     compact(str(node))
     assert given_back(node) == had
     assert bodies(node) == bodies(whole)
+
+
+class EndsBehind(Unsafe):
+    """Its user dies before the folder is synced in which this file was renamed or removed."""
+
+    file = ""
+    _done = False
+
+    def step(self) -> None:
+        if self._done:
+            raise Cut
+        super().step()
+
+    def rename(self, src: str, dst: str) -> None:
+        super().rename(src, dst)
+        self._done = dst == self.file
+
+    def unlink(self, path: str) -> None:
+        super().unlink(path)
+        self._done = path == self.file
+
+    def end_behind(self, file: str) -> None:
+        """Have a new process, which ends there."""
+        self.file, self._done = file, False
+
+
+def test_a_repair_relies_on_nothing_that_a_killed_one_had_not_synced(tmp_path: Path) -> None:
+    """The first run is killed behind the rename of a message file, the power fails when the second one has removed its source."""
+    node = golden.lay_out(C09, tmp_path / "node")
+    had = given_back(node)
+    (store,) = node.glob("msg_stores/vhosts/*/msg_store_persistent")
+    (store / "0.rdq").rename(store / "0.rdt")
+    for seed in (2, 10):  # the removal reaches the disk, the rename does not
+        again = copied(node, tmp_path / "again")
+        disk = EndsBehind(1 << 30, again)
+        for name in ("0.rdq", "0.rdt"):
+            disk.end_behind(str(again / store.relative_to(node) / name))
+            with pytest.raises(Cut):
+                repair(str(again), dry_run=False, disk=disk)
+        disk.power_cut(Random(seed))
+        assert given_back(again) == had

@@ -78,7 +78,7 @@ class Unsafe(Mortal):
         """Leave of each name and of each file's bytes those that are safe or those that were seen last."""
         seen = {path: Path(path).read_bytes() for path in self._live if Path(path).exists()}
         left: dict[str, bytes] = {}
-        for path in {*self._safe, *self._live}:
+        for path in sorted({*self._safe, *self._live}):
             inode = draw.choice([self._safe.get(path), self._live.get(path)])
             if inode is not None:
                 last = next((seen[name] for name, each in self._live.items() if each is inode), inode.safe)

@@ -25,7 +25,7 @@ from warrenmq.inspect.layout import PERSISTENT
 from warrenmq.inspect.reading import Findings
 from warrenmq.inspect.store import InspectedStore
 from warrenmq.mend.changes import Changes, pieces_of
-from warrenmq.mend.living import held, node_of
+from warrenmq.mend.living import held, make_safe, node_of
 from warrenmq.message_store.combine import runs
 from warrenmq.message_store.dump import CLEAN, INDEX, SUMMARY
 from warrenmq.message_store.gc_jobs import Survivor
@@ -65,6 +65,7 @@ def compact(path: str, disk: Disk | None = None) -> Compacted:
             )
         for part in inspection.vhosts:
             _refuse_uncertain(inspection, part, path)
+        make_safe(disk, node)
         done = Compacted(rabbitmqs=not all(part.vhost.ours for part in inspection.vhosts))
         for part in inspection.vhosts:
             store = part.stores.get(PERSISTENT)

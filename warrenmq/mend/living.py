@@ -11,10 +11,13 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from warrenmq.commit_log.disk import EXTENSIONS as LOGGED
 from warrenmq.commit_log.disk import remove_log
 from warrenmq.directory.owner_lock import FILE_NAME as OWNER
 from warrenmq.directory.owner_lock import OwnerLock, ReaderLock
 from warrenmq.errors import PreconditionFailed
+from warrenmq.message_store.rdq import RABBITMQ_TEMPORARY
+from warrenmq.queue_index.v1.segment import EXTENSION as SEGMENT
 from warrenmq.seams.disk import Disk
 
 
@@ -45,6 +48,22 @@ def held(node: str, disk: Disk, *, changes: bool) -> Iterator[bool]:
         yield owned
     finally:
         lock.release()
+
+
+def make_safe(disk: Disk, node: str) -> None:
+    """Sync what is found in a directory before it is relied on: a broker, or a verb, may have been killed between a rename and its sync."""
+    disk.sync_many([*_to_make_safe(disk, node)])
+
+
+def _to_make_safe(disk: Disk, folder: str) -> Iterator[str]:
+    """All folders, and the files that messages are in."""
+    yield folder
+    for name in disk.listdir(folder):
+        path = f"{folder}/{name}"
+        if name.endswith((*LOGGED, RABBITMQ_TEMPORARY, SEGMENT)):
+            yield path
+        elif disk.is_dir(path):
+            yield from _to_make_safe(disk, path)
 
 
 def refuse_living_rabbitmq(node: str) -> None:

@@ -32,7 +32,7 @@ from warrenmq.inspect.layout import RABBITMQ_TERMS, TRANSIENT, QueueFolder
 from warrenmq.inspect.reading import Damage
 from warrenmq.mend.changes import Change, Changes
 from warrenmq.mend.index_files import Version1, Version2
-from warrenmq.mend.living import held, node_of
+from warrenmq.mend.living import held, make_safe, node_of
 from warrenmq.mend.store_files import StoreFiles
 from warrenmq.message_store.dump import CLEAN, INDEX, SUMMARY
 from warrenmq.message_store.scan import Trust
@@ -60,7 +60,10 @@ def repair(path: str, *, dry_run: bool, disk: Disk | None = None) -> Repaired:
     with held(node, disk, changes=not dry_run) as owned:
         done = Repaired()
         real = Changes(disk, path, "repair", dry_run=dry_run)
-        for number, part in enumerate(Inspection(path, now_us=0).vhosts):
+        vhosts = Inspection(path, now_us=0).vhosts
+        if not dry_run:
+            make_safe(disk, node)
+        for number, part in enumerate(vhosts):
             ours = part.vhost.ours or (owned and not is_rabbitmqs(disk, part.vhost.path, owned=owned))
             done.rabbitmqs |= not ours
             trial = Changes(disk, path, "repair", dry_run=True)
