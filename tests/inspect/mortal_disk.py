@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import Any
 
 from warrenmq.seams.disk import RealDisk
@@ -42,3 +44,24 @@ class Mortal(RealDisk):
     def rename(self, src: str, dst: str) -> None:
         self.step()
         super().rename(src, dst)
+
+
+class Full(RealDisk):
+    """A disk that is full from its n-th append on."""
+
+    def __init__(self, appends: int) -> None:
+        super().__init__("os")
+        self.left = appends
+
+    def open(self, path: str, *, create: bool = False) -> Any:
+        file = super().open(path, create=create)
+        append = file.append
+
+        def append_if_it_fits(data: bytes) -> None:
+            self.left -= 1
+            if self.left < 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+            append(data)
+
+        file.append = append_if_it_fits  # type: ignore[method-assign]
+        return file

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import warrenmq
-from tests.inspect.mortal_disk import Cut, Mortal
+from tests.inspect.mortal_disk import Cut, Full, Mortal
 from tests.support import golden
 from tests.support.directories import contents, given_back
 from tests.support.golden import CASES
@@ -74,6 +74,18 @@ def test_a_crash_at_any_operation_loses_nothing_and_the_next_run_does_the_rest(
         assert given_back(node) == had
         assert not list(node.rglob("*.mending"))
     pytest.fail("it never ends")
+
+
+def test_a_full_disk_loses_nothing_and_no_half_file_takes_the_room_that_is_left(tmp_path: Path) -> None:
+    node = ours(tmp_path / "node")
+    had = given_back(node)
+    for appends in range(3):
+        with pytest.raises(OSError, match="No space left on device"):
+            compact(str(node), Full(appends))
+        assert given_back(node) == had
+        assert not list(node.rglob("*.mending"))
+    compact(str(node))
+    assert given_back(node) == had
 
 
 def test_what_it_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

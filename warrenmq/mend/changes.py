@@ -14,12 +14,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from warrenmq.seams.disk import Disk, Readable
 
 TEMPORARY = ".mending"
-"""The end of a name of a file that is not finished: the next run removes it, no broker looks at it."""
+"""The end of a name of a file that is not finished: a run that fails removes it, or the next one; no broker looks at it."""
 BACKUP = "repair-backup-"
 _PIECE = 1 << 20
 
@@ -80,13 +81,19 @@ class Changes:
         self._disk.mkdir(folder)
         file = self._disk.open(temporary, create=True)
         try:
-            file.truncate(0)
-            for piece in pieces:
-                file.append(piece)
-            file.datasync()
-        finally:
-            file.close()
-        self._disk.rename(temporary, path)
+            try:
+                file.truncate(0)
+                for piece in pieces:
+                    file.append(piece)
+                file.datasync()
+            finally:
+                file.close()
+            self._disk.rename(temporary, path)
+        except BaseException:
+            # on a full disk half a file is room that its user has not, and there may be no next run
+            with suppress(OSError):
+                self._disk.unlink(temporary)
+            raise
         self._disk.sync_dir(folder)
 
     def _keep(self, path: str) -> None:
