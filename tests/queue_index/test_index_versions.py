@@ -164,5 +164,6 @@ def test_the_power_may_fail_at_each_operation_of_a_conversion_and_again_when_it_
         assert ids == [RECORDS[seq][:16] for seq in LIVE if seq % 4 == 2]
         index, found = opened(disk, to, None)
         assert kit.messages(kit.read_all(index, found)) == LIVE
+        assert (found.count, found.lost, index.take_lost()) == (len(LIVE), [], [])
         assert found.next_seq_id > max(LIVE)
         assert power_cut or found.damage == []

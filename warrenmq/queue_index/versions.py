@@ -132,7 +132,11 @@ def _move(source: Index, target: Index, found: Found) -> None:
         end = start + MOVED_TOGETHER
         there = {seq_id for seq_id, _, _ in target.read(start, end)} if interrupted else set[int]()
         here = source.read(start, end)
-        lost = source.take_lost()
+        lost, torn = source.take_lost(), target.take_lost()
+        found.count -= len(torn)
+        # entries without bodies, as a power cut leaves them, of messages that were not moved: these are moved now
+        still = {seq_id for seq_id, _, _ in here}
+        lost += [seq_id for seq_id in torn if seq_id not in still]
         found.dropped += len(lost)
         found.lost += lost
         for first, records, persistent in _batches([each for each in here if each[0] not in there]):
