@@ -291,7 +291,7 @@ class Settings:
     max_message_size: int = _setting(134_217_728, Size(0, 536_870_912))
     """Bytes of the largest message that may be published."""
     consumer_timeout: int = _setting(1_800_000, Integer(0, 366 * 24 * _HOUR))
-    """A channel is closed when a delivery waits longer than this for its ack; 0: never."""
+    """A channel is closed, and a consumer in Python cancelled, when a delivery waits longer than this for its ack; 0: never."""
     channel_tick_interval: int = _setting(60_000, Integer(100, 24 * _HOUR))
     """The interval at which a channel looks for such deliveries."""
     loopback_users: str = _setting("guest", Choice(("guest", "none")))

@@ -16,7 +16,8 @@ highest priority (of equal ones the first by name).
     dead-letter-exchange, -routing-key,
     overflow, alternate-exchange                 the policy's                the argument's
     queue-mode, queue-version                    the policy's                the argument's; when the queue is started next
-    ha-..., queue-master-locator                 kept and shown, without effect: there is one node
+    ha-..., queue-master-locator, -leader-locator,
+    max-in-memory-...                            kept and shown, without effect: there is one node
 """
 
 from __future__ import annotations
