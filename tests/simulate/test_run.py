@@ -7,9 +7,11 @@ from random import Random
 
 import pytest
 
-from warrenmq.broker.broker import Broker
+from warrenmq.amqp.channel.transaction import Transaction
+from warrenmq.broker.broker import Broker, QueueHandle
 from warrenmq.broker.delivery import Delivery, Subscription
 from warrenmq.cli import main
+from warrenmq.queue.returns import Returns
 from warrenmq.simulate.fleet import Plan, first_task, fleet, here, script_of
 from warrenmq.simulate.generate import SIZES, generate
 from warrenmq.simulate.run import PROFILES, run, run_traced
@@ -50,6 +52,7 @@ def test_every_verb_can_be_done():
 
 
 FOUND = {
+    "a message that was put back is not acked with all older ones": ("classic", 930003306, "publish_many\nconsume ack=2\nnack\nsettle_many"),
     "a message whose row a kill cut off may have the sequence id of a transient one that is gone": (
         "modern", 4455,
         "publish to=all persistent=0\nkill\npublish\nburst to=all count=3\npublish_many to=all\nkill victim=queue_sup",
@@ -248,6 +251,25 @@ def test_an_ack_of_another_message_is_found(monkeypatch):
 
     monkeypatch.setattr(Subscription, "settle", settle_first)
     assert find(())
+
+
+def peek_all_but_the_first(queue, n=1, peek=QueueHandle.peek):
+    return peek(queue, n)[1:]
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "wrong", "script", "problem"),
+    [
+        (Returns, "came_back", lambda _self, _seqs: [], "publish to=l\nget queue=l\nnack\nget queue=l\nnack\nget queue=l", "delivery limit"),
+        (QueueHandle, "peek", peek_all_but_the_first, "publish\npeek", "missing"),
+        (Delivery, "retry", lambda self, _delay: self.ack(), "publish wait=1\nget\nretry", "lost"),
+        (Transaction, "settle", lambda *_args, **_options: None, "publish wait=1\nchannel_tx to=b", "came back"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_step_of_wide_scripts_is_found(monkeypatch, owner, name, wrong, script, problem):
+    assert run(1, parse(script), "modern").text == ""
+    monkeypatch.setattr(owner, name, wrong)
+    assert run(1, parse(script), "modern").problem == problem
 
 
 def test_a_loss_that_stats_do_not_name_is_found(monkeypatch):

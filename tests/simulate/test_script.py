@@ -36,6 +36,13 @@ def test_random_scripts_have_only_the_faults_that_were_asked_for(seed):
     assert not [each for each in generate(Random(seed), HONEST_FAULTS) if VERBS[each.verb].fault == "flip"]
 
 
+@given(SEEDS, st.sampled_from(["short", "long"]))
+def test_scripts_that_are_not_wide_draw_nothing_that_came_later(seed, size):
+    for each in generate(Random(seed), FAULTS, size):
+        assert not VERBS[each.verb].is_wide
+        assert not any(value in VERBS[each.verb].arguments[name].more for name, value in each.arguments)
+
+
 def test_comments_and_empty_lines_are_passed_over():
     assert parse("# a queue\n\n publish to=b  size=3\n") == (step("publish", to="b", size=3),)
 

@@ -57,8 +57,9 @@ def add_parser(subparsers: Any) -> Any:
         "all (default) is all but flip, which may cost messages",
     )  # fmt: skip
     parser.add_argument(
-        "--size", choices=("short", "long"), default="long",
-        help="of random scripts: short ones of 2 to 8 steps take half the time, and find less in the same time",
+        "--size", choices=("short", "long", "wide"), default="long",
+        help="of random scripts: short ones of 2 to 8 steps take half the time, and find less in the same time; wide ones "
+        "draw from all verbs",
     )  # fmt: skip
     parser.add_argument("--cores", metavar="N", type=whole(1, 1024), help="processes (default: one a core)")
     parser.add_argument("--master", metavar="URL", help="run on Spark, at this master")

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 
 from warrenmq.errors import NotFound
-from warrenmq.simulate.messages import PromiseBroken
+from warrenmq.simulate.messages import PromiseBroken, State
 from warrenmq.simulate.session import Session
-from warrenmq.simulate.topology import ARGUMENTS, POLICED, POLICIES
+from warrenmq.simulate.topology import ARGUMENTS, POLICED, POLICIES, TRANSIENT
 
 _RECOVERED = 1.0
 """Seconds in which a vhost has recovered."""
@@ -19,6 +19,11 @@ def check_reopened(session: Session, *, clean: bool) -> int:
     for name in sorted(session.deleted):
         _check_deleted(session, name)
     _check_policies(session)
+    for name in TRANSIENT:
+        if name in session.models:
+            _check_deleted(session, name)
+            session.gone(name)
+            session.held = [each for each in session.held if each.queue != name]
     sent = {name: model.sent_so_far() for name, model in session.models.items()}
     return check_queues(session, sent, clean=clean)
 
@@ -29,6 +34,11 @@ def check_queues(session: Session, sent: Mapping[str, set[int]], *, clean: bool,
     `sent`: what each was sent before its end; `is_safe`: not only one queue ended.
     """
     session.held = [each for each in session.held if each.queue not in sent]
+    for name in sent:  # a channel that ends gives back what it holds
+        model = session.models[name]
+        held = [copy for copy in model.copies.values() if copy.state is State.HELD]
+        model.may_have_come_back(held)
+        session.came_back(name, held)
     lost: set[int] = set()
     for name, before in sent.items():
         lost.update(_lost(session, name, before, clean=clean, is_safe=is_safe))
@@ -47,17 +57,21 @@ def check_queues(session: Session, sent: Mapping[str, set[int]], *, clean: bool,
 def _lost(session: Session, name: str, sent: set[int], *, clean: bool, is_safe: bool) -> list[int]:
     """Read one queue; returns the messages that are gone, which only damage may cost."""
     model = session.models[name]
+    if name in TRANSIENT:  # it has nothing that its process has not
+        model.all_may_be_gone()
     try:
         queue = session.broker.queue(name)
     except NotFound:
-        if name == session.being_deleted:
+        if name == session.being_deleted or name in TRANSIENT:
             session.gone(name)
             return []
         if not session.is_damaged:
             raise PromiseBroken(
                 "queue lost", f"queue {name} is not there, though its declare had returned"
             ) from None
-        queue = session.broker.declare_queue(name, arguments=ARGUMENTS.get(name))
+        queue = session.broker.declare_queue(
+            name, durable=name not in TRANSIENT, arguments=ARGUMENTS.get(name)
+        )
     deliveries = list(iter(queue.get, None))
     lost = model.found(
         [(each.body, each.redelivered) for each in deliveries],
@@ -68,6 +82,9 @@ def _lost(session: Session, name: str, sent: set[int], *, clean: bool, is_safe: 
     )
     for delivery in reversed(deliveries):
         delivery.nack()
+    back = [copy for copy in model.copies.values() if copy.was_found]
+    model.may_have_come_back(back)
+    session.came_back(name, back)
     ready = queue.info().ready
     if model.is_too_long(ready):  # its vhost may still be recovering, and until then nothing is dropped
         session.machine.sleep(_RECOVERED)

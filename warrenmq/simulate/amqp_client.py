@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from pamqp import body, frame, header
-from pamqp.commands import Basic, Channel, Connection
+from pamqp.commands import Basic, Channel, Connection, Queue, Tx
 from pamqp.commands import Confirm as ConfirmClass
 
 from warrenmq.amqp.access.users import Users
@@ -35,6 +35,8 @@ _HEADER = b"AMQP\0\0\x09\x01"
 _FRAME_MAX = 4096
 _NUMBER = 1
 """The channel's number."""
+_OTHER = 2
+"""The number of a second channel, for transactions."""
 _CUT = 0.3
 """The probability that what is sent arrives in two pieces."""
 
@@ -133,8 +135,8 @@ class AmqpDelivery:
     def ack(self, *, multiple: bool = False) -> None:
         self.client.send(Basic.Ack(self.tag, multiple))
 
-    def nack(self) -> None:
-        self.client.send(Basic.Nack(self.tag, multiple=False, requeue=True))
+    def nack(self, *, requeue: bool = True, multiple: bool = False) -> None:
+        self.client.send(Basic.Nack(self.tag, multiple, requeue))
         self.client.synchronise()
 
     def reject(self, *, requeue: bool) -> None:
@@ -194,6 +196,12 @@ class AmqpClient:
         self._unanswered.update(numbers)
         confirm = AmqpConfirm(self, numbers)
         self._confirms.append(confirm)
+        self._contents(exchange, key, bodies, given, _NUMBER)
+        return confirm
+
+    def _contents(
+        self, exchange: str, key: str, bodies: list[bytes], given: Basic.Properties, channel: int
+    ) -> None:
         size = _FRAME_MAX - 8
         parts: list[Any] = []
         for content in bodies:
@@ -202,18 +210,48 @@ class AmqpClient:
                 header.ContentHeader(0, len(content), given),
             ]
             parts += [body.ContentBody(content[at : at + size]) for at in range(0, len(content), size)]
-        self._bytes(b"".join(frame.marshal(each, _NUMBER) for each in parts))
-        return confirm
+        self._bytes(b"".join(frame.marshal(each, channel) for each in parts))
 
-    def get(self, queue: str) -> AmqpDelivery | None:
+    def begin_transaction(self) -> None:
+        """Open a second channel, and tx.select there."""
+        self.call(Channel.Open(), Channel.OpenOk, _OTHER)
+        self.call(Tx.Select(), Tx.SelectOk, _OTHER)
+
+    def publish_in_transaction(self, exchange: str, key: str, bodies: list[bytes]) -> None:
+        """Publish persistent messages on the second channel."""
+        self._contents(exchange, key, bodies, Basic.Properties(delivery_mode=2), _OTHER)
+
+    def get_in_transaction(self, queue: str) -> AmqpDelivery | None:
+        """Get a message on the second channel, and ack it; it is not to be settled in any other way."""
+        if (delivery := self.get(queue, channel=_OTHER)) is not None:
+            self.send(Basic.Ack(delivery.tag), _OTHER)
+        return delivery
+
+    def end_transaction(self, *, commit: bool) -> None:
+        """Commit it or roll it back, and close the second channel, to which what is not acked then goes back."""
+        if commit:
+            self.call(Tx.Commit(), Tx.CommitOk, _OTHER)
+        else:
+            self.call(Tx.Rollback(), Tx.RollbackOk, _OTHER)
+        self.call(Channel.Close(200, "", 0, 0), Channel.CloseOk, _OTHER)
+
+    def recover(self) -> None:
+        """basic.recover: all that the channel holds goes back."""
+        self.call(Basic.Recover(requeue=True), Basic.RecoverOk)
+
+    def declare(self, queue: str, *, durable: bool, arguments: dict[str, Any]) -> None:
+        """queue.declare."""
+        self.call(Queue.Declare(queue=queue, durable=durable, arguments=arguments), Queue.DeclareOk)
+
+    def get(self, queue: str, *, no_ack: bool = False, channel: int = _NUMBER) -> AmqpDelivery | None:
         """basic.get."""
-        reply = self.call(Basic.Get(queue=queue), (AmqpDelivery, Basic.GetEmpty))
+        reply = self.call(Basic.Get(queue=queue, no_ack=no_ack), (AmqpDelivery, Basic.GetEmpty), channel)
         return reply if isinstance(reply, AmqpDelivery) else None
 
-    def subscribe(self, queue: str, prefetch: int) -> str:
+    def subscribe(self, queue: str, prefetch: int, *, no_ack: bool = False) -> str:
         """basic.qos and basic.consume; returns the consumer's tag."""
         self.call(Basic.Qos(prefetch_count=prefetch), Basic.QosOk)
-        return str(self.call(Basic.Consume(queue=queue), Basic.ConsumeOk).consumer_tag)
+        return str(self.call(Basic.Consume(queue=queue, no_ack=no_ack), Basic.ConsumeOk).consumer_tag)
 
     def next(self, timeout: float = 0.0) -> AmqpDelivery | None:
         """The next delivery to a consumer; None if there is none within `timeout` seconds."""

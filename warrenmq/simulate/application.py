@@ -12,6 +12,7 @@ from warrenmq.simulate.publishing import Publishing
 from warrenmq.simulate.receiving import Receiving
 from warrenmq.simulate.script import VERBS, Script, Step
 from warrenmq.simulate.session import Session
+from warrenmq.simulate.wide import Wide
 from warrenmq.testing import SimulatedMachine
 
 _ARRIVED = 0.3
@@ -33,7 +34,8 @@ class Application:
         self._publishing = Publishing(self.session)
         self.ends = Ends(machine, settings, self.session, self._publishing)
         receiving = Receiving(self.session, self._publishing.look)
-        parts = (self._publishing, receiving, Administering(self.session), self.ends, self)
+        wide = Wide(self.session, self._publishing, receiving)
+        parts = (self._publishing, receiving, Administering(self.session), self.ends, wide, self)
         self._do_step: dict[str, Callable[[Step], None]] = {
             verb: next((getattr(part, verb) for part in parts if hasattr(part, verb)), self.fault)
             for verb in VERBS

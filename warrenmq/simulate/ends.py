@@ -8,7 +8,7 @@ from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.settings import Settings
 from warrenmq.simulate.after_end import check_queues, check_reopened
 from warrenmq.simulate.publishing import Publishing
-from warrenmq.simulate.script import QUEUES, Step
+from warrenmq.simulate.script import MORE_QUEUES, QUEUES, Step
 from warrenmq.simulate.session import Session
 from warrenmq.testing import SimulatedMachine
 
@@ -71,7 +71,7 @@ class Ends:
         victim = step.word("victim")
         if self._faults.may_refuse:
             return  # a broker cannot start on a disk that refuses writes
-        one_queue = victim in QUEUES
+        one_queue = victim in (*QUEUES, *MORE_QUEUES)
         if one_queue and victim not in self._session.models:
             return
         name = queue_name(victim) if one_queue else victim

@@ -78,6 +78,10 @@ class Copy:
     """Virtual seconds at which the client acked or rejected it."""
     sent_at: float = -inf
     """Virtual seconds before which it was not sent, in this life of its queue."""
+    returns: int = 0
+    """How often it came back to its queue at most, and ..."""
+    sure_returns: int = 0
+    """... how often at least, as far as the queue's process must know."""
 
     def doubt(self) -> None:
         """It may be there or gone, whatever a client hears of it later."""

@@ -17,12 +17,12 @@ journal holds both in order (docs/queue.md).  The model is lenient where a clien
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
 from warrenmq.simulate.messages import MAIN, Copy, Message, PromiseBroken, State, number_of
-from warrenmq.simulate.topology import DEAD_LETTER, LENGTH
+from warrenmq.simulate.topology import DEAD_LETTER, LENGTH, RETURNS
 
 
 @dataclass(slots=True)
@@ -51,6 +51,8 @@ class QueueModel:
     """Ready, and surely there when the queue was last asked for something (`asked`)."""
     one_journal: bool = True
     """False with priorities: each has an index of its own, so a later confirm says nothing of an earlier ack."""
+    is_limited: bool = False
+    """It has a delivery limit (topology.py)."""
 
     def sent(self, message: Message, now: float, *, may_be_refused: bool = False) -> None:
         """It is about to be sent, at this virtual time."""
@@ -168,6 +170,11 @@ class QueueModel:
                 "delivered twice",
                 f"queue {self.name} delivered message {number}, which is {copy.state.value}",
             )
+        if copy.sure_returns > RETURNS:
+            raise PromiseBroken(
+                "delivery limit",
+                f"queue {self.name} delivered message {number}, which came back {copy.sure_returns} times",
+            )
         is_known = copy.is_redelivered is not None and number not in self.repeated
         if is_known and redelivered != copy.is_redelivered:
             was = "was" if copy.is_redelivered else "was not"
@@ -186,7 +193,7 @@ class QueueModel:
     def _goes_first(self, other: Copy, copy: Copy) -> bool:
         """True if a client may rely on `other` being delivered before `copy`."""
         one, two = other.message, copy.message
-        if not self.is_ordered:
+        if not self.is_ordered or one.number in self.repeated:
             return False
         if one.priority != two.priority and not self.one_journal:
             return one.priority > two.priority and one.number in self.arrived
@@ -238,6 +245,63 @@ class QueueModel:
     def requeued(self, copy: Copy) -> None:
         copy.state, copy.is_redelivered = State.READY, True
         copy.is_certain &= not self.may_drop
+        if self.is_limited:
+            copy.sure_returns += 1
+            self.may_have_come_back([copy])
+
+    def may_have_come_back(self, copies: Iterable[Copy] | None = None) -> None:
+        """Copies were perhaps in delivery, and came back; all that are ready if none are named."""
+        if not self.is_limited:
+            return
+        if copies is None:
+            copies = [copy for copy in self.copies.values() if copy.state is State.READY]
+        for copy in copies:
+            copy.returns += 1
+            if copy.returns > RETURNS:
+                copy.doubt()
+
+    def giving_away(self) -> Callable[[], None]:
+        """A message is about to be taken without an ack: if no answer comes, any may be gone that is ready.  Returns what ends that doubt."""
+        doubted = [
+            (copy, copy.is_certain, copy.awaits_confirm, copy.may_be_gone, copy.sent_at)
+            for copy in self.copies.values()
+            if copy.state is State.READY
+        ]
+        for copy, *_ in doubted:
+            copy.doubt()
+
+        def end() -> None:
+            for copy, is_certain, awaits_confirm, may_be_gone, sent_at in doubted:
+                copy.is_certain, copy.awaits_confirm = is_certain, awaits_confirm
+                copy.may_be_gone, copy.sent_at = may_be_gone, sent_at
+
+        return end
+
+    def peeked(self, bodies: Sequence[bytes], *, is_all: bool) -> None:
+        """Check the first messages of the queue, or all, which stay there."""
+        seen = [self._known(body) for body in bodies]
+        if wrong := [
+            copy.message.number
+            for copy in seen
+            if copy.state is not State.READY and copy.message.number not in self.repeated
+        ]:
+            raise PromiseBroken("peeked", f"queue {self.name} shows messages {wrong}, which are not ready")
+        self._check_order([copy for copy in seen if copy.message.number not in self.repeated])
+        if is_all and (missing := set(self.waiting()) - {copy.message.number for copy in seen}):
+            raise PromiseBroken("missing", f"queue {self.name} does not show messages {sorted(missing)}")
+
+    def retried(self, copy: Copy, now: float) -> None:
+        """A delivery is about to be given back for another attempt: it is acked when a delayed copy is safe, else it comes back."""
+        self.sent_later(copy.message, now, may_be_gone=copy.may_be_gone or not copy.message.persistent)
+
+    def all_may_be_gone(self) -> None:
+        """Its process has ended, and it is transient."""
+        for copy in self.copies.values():
+            copy.doubt()
+
+    def may_expire(self) -> None:
+        """A message is about to be sent that may expire."""
+        self.may_drop = True
 
     def may_return(self, copy: Copy) -> None:
         """Its ack was sent over AMQP, and the channel may have ended before that was handled."""
@@ -333,7 +397,11 @@ class QueueModel:
                 "came back",
                 f"queue {self.name} has messages {settled} after a clean stop, which were settled",
             )
-        self._check_order(back)
+        if clean and (dropped := [copy.message.number for copy in known if copy.sure_returns > RETURNS]):
+            raise PromiseBroken(
+                "delivery limit", f"queue {self.name} has messages {dropped}, which came back too often"
+            )
+        self._check_order(known)
 
     def _go_on_with(self, back: list[Copy], sent: set[int], *, clean: bool, is_safe: bool) -> None:
         """Take what was found for the queue's messages, and expect what may be on its way."""
@@ -358,6 +426,8 @@ class QueueModel:
             copy.is_safe |= is_safe and copy.message.number in sent
             copy.state, copy.is_certain, copy.is_redelivered = State.READY, not self.may_drop, None
             copy.settled_at = inf
+            if not clean:
+                copy.sure_returns = 0
 
     def _check_flag(self, copy: Copy, *, is_redelivered: bool) -> None:
         """Check that a message that was delivered before its queue ended says so; of others it cannot be known after a crash."""

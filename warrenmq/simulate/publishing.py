@@ -12,7 +12,7 @@ from warrenmq.simulate.amqp_client import AmqpConfirm, ConnectionLost
 from warrenmq.simulate.messages import MAIN, Message, PromiseBroken
 from warrenmq.simulate.script import Step
 from warrenmq.simulate.session import Later, Session
-from warrenmq.simulate.topology import reach
+from warrenmq.simulate.topology import Route, reach
 
 PATIENCE = 60.0
 """Seconds of virtual time in which every answer must have come; a slow disk holds one for less than a second."""
@@ -65,7 +65,9 @@ class Publishing:
     def publish_one(self, queue: str) -> None:
         """Publish a small message to a queue."""
         broker, messages = self._session.broker, self._session.messages(1, 10)
-        self._publish(queue, messages, lambda exchange, key: broker.publish(exchange, key, messages[0].body))
+        self.publish_messages(
+            queue, messages, lambda exchange, key: broker.publish(exchange, key, messages[0].body)
+        )
 
     def _of_one_call(
         self, step: Step, count: int, *, persistent: bool = True, priority: int = 0
@@ -90,7 +92,7 @@ class Publishing:
                 exchange, key, bodies[0], persistent=persistent, timeout=session.faults.timeout, properties=properties
             )  # fmt: skip
 
-        return self._publish(step.word("to"), messages, publish)
+        return self.publish_messages(step.word("to"), messages, publish)
 
     def later(self, step: Step) -> None:
         session = self._session
@@ -108,7 +110,7 @@ class Publishing:
         confirm = session.broker.publish(
             way.exchange, way.key, message.body, delay=seconds, timeout=session.faults.timeout
         )
-        self._sent([message], confirm, {})
+        self.sent([message], confirm, {})
 
     def burst(self, step: Step) -> None:
         session = self._session
@@ -121,7 +123,7 @@ class Publishing:
             try:
                 for _ in range(step.number("count")):
                     messages = session.messages(1, step.number("size"), publisher, persistent=persistent)
-                    self._publish(step.word("to"), messages, lambda exchange, key, body=messages[0].body: broker.publish(  # type: ignore[misc]
+                    self.publish_messages(step.word("to"), messages, lambda exchange, key, body=messages[0].body: broker.publish(  # type: ignore[misc]
                         exchange, key, body, persistent=persistent, timeout=session.faults.timeout
                     ))  # fmt: skip
             except Error:
@@ -154,13 +156,13 @@ class Publishing:
                     confirms.append(message.confirm)
                 if not step.number("commit"):
                     raise RolledBack
-                before = self._before(messages, queues)
+                before = self.before(messages, queues)
         except RolledBack:
             return
         except Nacked:
             if not any(session.models[name].rejects for name in queues):
                 raise
-            before = self._before(messages, queues)
+            before = self.before(messages, queues)
         self._due += [
             _Due(confirm, [message], before) for confirm, message in zip(confirms, messages, strict=True)
         ]
@@ -178,14 +180,22 @@ class Publishing:
 
     # -- a publish
 
-    def _publish(
-        self, to: str, messages: list[Message], call: Callable[[str, str], AnyConfirm]
+    def publish_messages(
+        self,
+        to: str,
+        messages: list[Message],
+        call: Callable[[str, str], AnyConfirm],
+        way: Route | None = None,
     ) -> AnyConfirm:
+        """Publish messages by `call(exchange, key)`; `way` if they do not go where all go that are sent to this target."""
         session = self._session
-        way, queues = session.destination(to)
+        if way is None:
+            way, queues = session.destination(to)
+        else:
+            queues = way.queues
         for message in messages:
             message.way = way.exchange, way.key
-        before = self._before(messages, queues)
+        before = self.before(messages, queues)
         session.set_out(messages, way, queues)
         confirm: AnyConfirm | None = None
         try:
@@ -206,10 +216,10 @@ class Publishing:
             raise PromiseBroken(
                 "alarm", f"a publish to {to} was taken, though the memory alarm has been set for long"
             )
-        self._sent(messages, confirm, before)
+        self.sent(messages, confirm, before)
         return confirm
 
-    def _before(self, messages: list[Message], queues: tuple[str, ...]) -> dict[str, set[int]]:
+    def before(self, messages: list[Message], queues: tuple[str, ...]) -> dict[str, set[int]]:
         """Record a message in the model before it is published, as it may arrive even if the call never returns."""
         session, before = self._session, {}
         refused = session.faults.may_refuse or any(
@@ -226,7 +236,8 @@ class Publishing:
                 model.sent(message, session.now(), may_be_refused=refused)
         return before
 
-    def _sent(self, messages: list[Message], confirm: AnyConfirm, before: dict[str, set[int]]) -> None:
+    def sent(self, messages: list[Message], confirm: AnyConfirm, before: dict[str, set[int]]) -> None:
+        """Messages were sent; `before` is what `before` returned."""
         if isinstance(confirm, Confirm):  # over AMQP a message may be on its way until its confirm has come
             for message in messages:
                 message.confirm = confirm

@@ -11,7 +11,7 @@ from warrenmq.simulate.script import Step
 from warrenmq.simulate.session import Held, Session
 from warrenmq.simulate.topology import TTL_MS
 
-_SOON, _AT_LAST = 0.1, 10.0
+SOON, _AT_LAST = 0.1, 10.0
 """Seconds that a consumer waits for one more message: when there may be none, and when there must be one."""
 _TTL_MARGIN = 2.0
 """Seconds after their time within which such messages may still come: a slow disk holds up the queue, or the answer."""
@@ -43,7 +43,7 @@ class Receiving:
             delivery = queue.get()
         self._look()
         if delivery is not None:
-            self._take(name, delivery)
+            self.take_delivery(name, delivery)
             return
         model.nothing_came()
         if model.has_ttl and not session.faults.clock_jumped and not session.faults.ever_refused:
@@ -62,7 +62,9 @@ class Receiving:
         queue.info()  # consumers are served before an earlier nack is handled: the order of mail in RabbitMQ
         model.asked()
         with queue.consume(prefetch=prefetch) as consumer:
-            self._consume(name, step, lambda seconds: consumer.get(timeout=seconds))
+            self._consume(name, step, lambda seconds: consumer.get(timeout=seconds), consumer)
+        model.may_have_come_back()
+        session.came_back(name, model.copies.values())
         for copy in model.copies.values():
             if copy.state is State.READY and copy.is_redelivered is False:
                 copy.is_redelivered = None  # the message may have been in delivery to the consumer
@@ -73,17 +75,21 @@ class Receiving:
         unacked = self._consume(name, step, client.next)
         client.cancel(consumer)
         while (delivery := client.next()) is not None:
-            self._take(name, delivery)
+            self.take_delivery(name, delivery)
             unacked += 1
             self._check_prefetch(name, step, unacked)
 
     def _consume(
-        self, name: str, step: Step, receive: Callable[[float], Delivery | AmqpDelivery | None]
+        self,
+        name: str,
+        step: Step,
+        receive: Callable[[float], Delivery | AmqpDelivery | None],
+        by: object = None,
     ) -> int:
         """Take deliveries and ack some; returns how many are left unacked.  `receive(seconds)` waits so long for one."""
         unacked, model, faults = 0, self._session.models[name], self._session.faults
         for number in range(1, step.number("count") + 1):
-            delivery = receive(_SOON)
+            delivery = receive(SOON)
             has_room = unacked < step.number("prefetch") and not faults.ever_refused
             if delivery is None and has_room and model.waiting():
                 delivery = receive(_AT_LAST)
@@ -95,12 +101,12 @@ class Receiving:
             self._look()
             if delivery is None:
                 break
-            self._take(name, delivery)
+            self.take_delivery(name, delivery, by)
             unacked += 1
             self._check_prefetch(name, step, unacked)
             if number % step.number("ack") == 0:
                 unacked -= 1
-                self._settled(self._session.held.pop())
+                self.settled(self._session.held.pop())
                 delivery.ack()
         return unacked
 
@@ -113,10 +119,10 @@ class Receiving:
             )
 
     def ack(self, step: Step) -> None:
-        if (held := self._picked(step)) is None:
+        if (held := self.picked(step)) is None:
             return
         if isinstance(held.delivery, Delivery):
-            self._settled(held)
+            self.settled(held)
             held.delivery.ack()
             return
         multiple, tag = bool(step.number("multiple")), held.delivery.tag
@@ -127,20 +133,17 @@ class Receiving:
         ]
         self._session.held = [each for each in self._session.held if each not in older]
         for each in (held, *older):
-            self._settled(each)
+            self.settled(each)
         held.delivery.ack(multiple=multiple)
 
     def nack(self, step: Step) -> None:
-        if (held := self._picked(step)) is not None:
-            self._session.models[held.queue].requeued(held.copy)
+        if (held := self.picked(step)) is not None:
+            self._session.requeued(held)
             held.delivery.nack()
 
     def reject(self, step: Step) -> None:
-        if (held := self._picked(step)) is not None:
-            model = self._session.models[held.queue]
-            model.settled(held.copy, self._session.now())
-            if held.queue == "d" or model.dead_letters:
-                self._session.dead_lettered(held.copy.message)
+        if (held := self.picked(step)) is not None:
+            self._session.rejected_for_good(held)
             held.delivery.reject(requeue=False)
 
     def hang_up(self, step: Step) -> None:
@@ -161,7 +164,7 @@ class Receiving:
         back = [each for each in session.held if isinstance(each.delivery, AmqpDelivery)]
         session.held = [each for each in session.held if isinstance(each.delivery, Delivery)]
         for each in back:
-            session.models[each.queue].requeued(each.copy)
+            session.requeued(each)
         for name in dict.fromkeys(each.queue for each in back):
             session.broker.queue(name).info()  # behind what the channel sent when it ended
 
@@ -173,24 +176,26 @@ class Receiving:
 
     # -- a delivery
 
-    def _picked(self, step: Step) -> Held | None:
+    def picked(self, step: Step) -> Held | None:
+        """Take the held delivery that a step names out of those that are held; None if there is none."""
         held = self._session.held
         return held.pop(step.number("pick") % len(held)) if held else None
 
-    def _settled(self, held: Held) -> None:
+    def settled(self, held: Held) -> None:
+        """A delivery is about to be acked."""
         if over_amqp := isinstance(held.delivery, AmqpDelivery):
             client = held.delivery.client
             self._acked.append((held, client, client.answered))
         self._session.models[held.queue].settled(held.copy, self._session.now(), over_amqp=over_amqp)
 
-    def _take(self, name: str, delivery: Delivery | AmqpDelivery) -> None:
-        """Compare a delivery with the model, and hold it."""
+    def take_delivery(self, name: str, delivery: Delivery | AmqpDelivery, by: object = None) -> None:
+        """Compare a delivery, which may be `by` a consumer, with the model, and hold it."""
         session = self._session
         copy = session.models[name].delivered(
             delivery.body, redelivered=delivery.redelivered, way=(delivery.exchange, delivery.routing_key)
         )
         now = session.now()
-        session.held.append(Held(name, copy, delivery))
+        session.held.append(Held(name, copy, delivery, by))
         if session.faults.clock_jumped:
             return
         if now < copy.due_at:

@@ -21,6 +21,8 @@ from warrenmq.simulate.topology import POLICED, POLICIES, ROUTES
 
 QUEUES = ("a", "b", "p", "t", "d", "dead")
 """Two plain queues, one with priorities, one whose messages expire, one that dead-letters what is rejected, and where that goes."""
+MORE_QUEUES = ("l", "x")
+"""For wide scripts: one with a delivery limit, and one that is transient."""
 TARGETS = (*QUEUES[:-1], *ROUTES)
 """A publish goes to a queue, or to an exchange before `a` and `b` (topology.py)."""
 VIA = ("app", "amqp")
@@ -40,6 +42,8 @@ class Argument(NamedTuple):
     default: int | str
     choices: tuple[int | str, ...]
     """A word must be one of these; a number may be any that is not negative."""
+    more: tuple[int | str, ...] = ()
+    """More choices, which wide scripts alone draw: others are as they were before there were any."""
 
 
 class Verb(NamedTuple):
@@ -50,9 +54,12 @@ class Verb(NamedTuple):
     weight: int
     fault: str = ""
     """The kind of fault that it is, for `--faults`; empty for what an application does."""
+    is_wide: bool = False
+    """Wide scripts alone draw it."""
 
 
-_QUEUE = {"queue": Argument("a", QUEUES)}
+_TO = Argument("a", TARGETS, MORE_QUEUES)
+_QUEUE = {"queue": Argument("a", QUEUES, MORE_QUEUES)}
 _PICK = {"pick": Argument(0, (0, 1, 2, 5))}
 _VIA = {"via": Argument("app", VIA)}
 _ALL = {"multiple": Argument(0, (0, 0, 0, 1))}
@@ -62,13 +69,13 @@ _OF = {"of": Argument("any", WHOSE)}
 VERBS: dict[str, Verb] = {
     "publish": Verb(
         "publish one message; `wait` for its confirm",
-        {"to": Argument("a", TARGETS), "size": _SIZE, "persistent": Argument(1, (1, 1, 1, 0)), "priority": Argument(0, (0, 1, 2)),
+        {"to": _TO, "size": _SIZE, "persistent": Argument(1, (1, 1, 1, 0)), "priority": Argument(0, (0, 1, 2)),
          "wait": Argument(0, (0, 0, 1)), **_VIA}, 30,
     ),
-    "publish_many": Verb("publish `count` messages in one call", {"to": Argument("a", TARGETS), "count": Argument(5, (2, 5, 20)), "size": _SIZE, **_VIA}, 5),
-    "later": Verb("publish one message with a delay", {"to": Argument("a", TARGETS), "size": _SIZE, "ms": Argument(30, (1, 30, 300, 2_000))}, 2),
+    "publish_many": Verb("publish `count` messages in one call", {"to": _TO, "count": Argument(5, (2, 5, 20)), "size": _SIZE, **_VIA}, 5),
+    "later": Verb("publish one message with a delay", {"to": _TO, "size": _SIZE, "ms": Argument(30, (1, 30, 300, 2_000))}, 2),
     "burst": Verb("publish `count` messages from a second thread, beside what follows",
-                  {"to": Argument("a", TARGETS), "count": Argument(5, (1, 3, 8)), "size": _SIZE, "persistent": Argument(1, (1, 1, 0))}, 4),
+                  {"to": _TO, "count": Argument(5, (1, 3, 8)), "size": _SIZE, "persistent": Argument(1, (1, 1, 0))}, 4),
     "settle": Verb("wait for all confirms that are due", {}, 6),
     "get": Verb("get one message, and hold it", {**_QUEUE, **_VIA}, 20),
     "ack": Verb("ack the held message at this place; with `multiple` also those that its AMQP channel delivered before", {**_PICK, **_ALL}, 14),
@@ -78,7 +85,7 @@ VERBS: dict[str, Verb] = {
                     {**_QUEUE, "count": Argument(5, (1, 3, 10)), "prefetch": Argument(3, (1, 3, 20)), "ack": Argument(1, (1, 2, 3)), **_VIA}, 6),
     "hang_up": Verb("end the AMQP client's channel or connection, or cut its socket", {"how": Argument("channel", ("channel", "connection", "socket"))}, 3),
     "tx": Verb("publish `count` messages in a transaction, and `commit` it or roll it back",
-               {"to": Argument("a", TARGETS), "count": Argument(3, (1, 3)), "size": _SIZE, "commit": Argument(1, (0, 1, 1))}, 3),
+               {"to": _TO, "count": Argument(3, (1, 3)), "size": _SIZE, "commit": Argument(1, (0, 1, 1))}, 3),
     "purge": Verb("purge a queue", _QUEUE, 2),
     "delete": Verb("delete a queue", _QUEUE, 1),
     "policy": Verb("set a policy for a queue, change it, or clear it", {"queue": Argument("a", POLICED), "is": Argument("length", (*POLICIES, "none"))}, 2),
@@ -86,7 +93,7 @@ VERBS: dict[str, Verb] = {
     "restart": Verb("close the broker and open it again, perhaps as another profile; with settle=0 in the middle of what goes on",
                     {"profile": Argument("same", ("same", "classic", "modern")), "settle": Argument(1, FLAG)}, 2),
     "kill": Verb("kill one process of the broker, or that of a queue by an error of the disk: in whatever it does next, or in its next sync",
-                 {"victim": Argument("a", VICTIMS), "how": Argument("kill", ("kill", "error", "sync"))}, 4, "kill"),
+                 {"victim": Argument("a", VICTIMS, ("p", "d", "l", "x")), "how": Argument("kill", ("kill", "error", "sync"))}, 4, "kill"),
     "crash": Verb("end the broker's process, or with `cut` the machine's power", {"cut": Argument(1, FLAG)}, 3, "crash"),
     "crash_at": Verb("the same in the middle of what follows, before so many operations of the disk",
                      {"operation": Argument(5, (1, 2, 3, 5, 8, 13, 21, 34, 55)), "cut": Argument(1, FLAG), **_OF}, 5, "crash"),
@@ -97,6 +104,19 @@ VERBS: dict[str, Verb] = {
                  {"ms": Argument(50, (5, 50, 500)), "operation": Argument(1, (1, 2, 3, 5, 8)), **_OF}, 3, "slow"),
     "pressure": Verb("the memory is used up, or with high=2 so much of it that queues page; free again with high=0", {"high": Argument(1, (0, 1, 2))}, 2, "memory"),
     "clock": Verb("the wall clock jumps, forwards or backwards with `back`", {"seconds": Argument(3600, (1, 3600)), "back": Argument(0, FLAG)}, 2, "clock"),
+    "peek": Verb("look at the first `n` messages, which stay", {**_QUEUE, "n": Argument(3, (1, 3, 50))}, 6, is_wide=True),
+    "take": Verb("get one message without an ack, or consume all in that way",
+                 {**_QUEUE, "how": Argument("get", ("get", "get", "consume")), **_VIA}, 8, is_wide=True),
+    "settle_many": Verb("settle the held message at this place, and all older ones of its consumer or channel",
+                        {**_PICK, "how": Argument("ack", ("ack", "nack", "reject"))}, 6, is_wide=True),
+    "recover": Verb("have all that the AMQP channel holds put back", {}, 3, is_wide=True),
+    "retry": Verb("give the held message at this place back for another attempt, after so long", {**_PICK, "ms": Argument(30, (0, 30, 2_000))}, 5, is_wide=True),
+    "expiring": Verb("publish one message that lives 50 ms", {"to": _TO, "size": _SIZE}, 3, is_wide=True),
+    "copied": Verb("publish one message to a queue, and by its header CC to another", {"to": Argument("a", QUEUES[:3]), "cc": Argument("b", ("b", "p")), "size": _SIZE}, 4, is_wide=True),
+    "channel_tx": Verb("in a transaction of an AMQP channel publish `count` messages, and get one and ack it; `commit` it or roll it back",
+                       {"to": _TO, "count": Argument(3, (1, 3)), "size": _SIZE, **_QUEUE, "commit": Argument(1, (0, 1, 1))}, 5, is_wide=True),
+    "declare": Verb("declare a queue that is there once more: as it is, or as something else, which has to be refused",
+                    {**_QUEUE, "how": Argument("same", ("same", "other")), **_VIA}, 3, is_wide=True),
     "flip": Verb("end the process and flip one bit in a file of this kind", {"file": Argument(".rdq", FILES), "bit": Argument(0, (0, 77, 1_003, 9_999, 54_321))}, 2, "flip"),
 }  # fmt: skip
 """Every verb of a script."""
@@ -176,8 +196,9 @@ def _value(name: str, argument: Argument, text: str) -> int | str:
         if not text.isdecimal() or len(text) > 12:
             raise ValueError(f"{name} must be a number that is not negative, not {text!r}")
         return int(text)
-    if text not in argument.choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(str, argument.choices))}, not {text!r}")
+    words = (*argument.choices, *argument.more)
+    if text not in words:
+        raise ValueError(f"{name} must be one of {', '.join(map(str, dict.fromkeys(words)))}, not {text!r}")
     return text
 
 

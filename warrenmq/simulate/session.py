@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from random import Random
 from typing import NamedTuple
 
@@ -13,7 +13,18 @@ from warrenmq.simulate.amqp_client import AmqpClient, AmqpDelivery
 from warrenmq.simulate.faults import Faults
 from warrenmq.simulate.messages import MAIN, Copy, Message, body_of
 from warrenmq.simulate.model import QueueModel
-from warrenmq.simulate.topology import ARGUMENTS, EXCHANGES, Route, reach, reached, route
+from warrenmq.simulate.topology import (
+    ARGUMENTS,
+    DEAD_LETTERING,
+    EXCHANGES,
+    LIMITED,
+    RETURNS,
+    TRANSIENT,
+    Route,
+    reach,
+    reached,
+    route,
+)
 from warrenmq.testing import SimulatedMachine
 
 
@@ -23,6 +34,8 @@ class Held(NamedTuple):
     queue: str
     copy: Copy
     delivery: Delivery | AmqpDelivery
+    by: object = None
+    """The consumer in the broker's process that it came to, if any."""
 
 
 class Later(NamedTuple):
@@ -120,16 +133,17 @@ class Session:
         """A handle to a queue, declaring it on first use."""
         if name in self.models:
             return self.broker.queue(name)
-        if name == "d":
+        if name in DEAD_LETTERING:
             self.queue("dead")
         self.deleted.discard(name)
-        queue = self.broker.declare_queue(name, arguments=ARGUMENTS.get(name))
+        queue = self.broker.declare_queue(name, durable=name not in TRANSIENT, arguments=ARGUMENTS.get(name))
         if name in self.models:  # another thread has declared it meanwhile
             return queue
         has_ttl = name == "t"
         self.models[name] = model = QueueModel(
-            name, may_drop=has_ttl, has_ttl=has_ttl, is_ordered=name != "dead", one_journal=name != "p"
-        )
+            name, may_drop=has_ttl, has_ttl=has_ttl, is_ordered=name != "dead", one_journal=name != "p",
+            is_limited=name == LIMITED,
+        )  # fmt: skip
         if name in self.policies:
             model.policy(self.policies[name])
         for message, queues, due_at in self.later:
@@ -222,7 +236,28 @@ class Session:
         self._exchanges.clear()
         self.deleted.clear()
 
-    # -- dead letters
+    # -- what comes back, and dead letters
+
+    def requeued(self, held: Held) -> None:
+        """A delivery goes back to its queue, and from one with a delivery limit perhaps to the queue `dead`."""
+        self.models[held.queue].requeued(held.copy)
+        self.came_back(held.queue, [held.copy])
+
+    def came_back(self, name: str, copies: Iterable[Copy]) -> None:
+        """Copies may have come back to a queue too often, and be dead letters."""
+        dead = self.models.get("dead")
+        if self.models[name].is_limited and dead is not None:
+            for copy in copies:
+                if copy.returns > RETURNS:
+                    dead.repeated.add(copy.message.number)
+                    dead.may_come([copy.message])
+
+    def rejected_for_good(self, held: Held) -> None:
+        """A delivery is about to be rejected."""
+        model = self.models[held.queue]
+        model.settled(held.copy, self.now())
+        if held.queue in DEAD_LETTERING or model.dead_letters:
+            self.dead_lettered(held.copy.message)
 
     def dead_lettered(self, message: Message) -> None:
         """A message was rejected by the client in a queue that dead-letters it."""

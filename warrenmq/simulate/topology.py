@@ -10,15 +10,24 @@ TTL_MS = 50
 """The time to live of messages in queue `t`, and in a queue with the policy `ttl`."""
 DEAD_LETTER = "", "dead"
 """The exchange and the routing key of dead letters."""
+LIMITED, RETURNS = "l", 1
+"""A queue with a delivery limit: what comes back to it more often is a dead letter."""
+DEAD_LETTERING = ("d", LIMITED)
+"""Queues that dead-letter what is rejected."""
+TRANSIENT = ("x",)
+"""Queues that are gone with their broker."""
 LENGTH = 3
 """The length of a queue with the policy `length` or `reject`."""
 
-ARGUMENTS: dict[str, dict[str, object]] = {
+ARGUMENTS: dict[str, dict[str, Any]] = {
     "p": {"x-max-priority": 2},
     "t": {"x-message-ttl": TTL_MS},
     "d": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"},
+    LIMITED: {"x-delivery-limit": RETURNS, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"},
 }
 """Arguments of the queues that have any."""
+OTHER: dict[str, Any] = {"x-max-length": 1_000}
+"""Arguments that no queue has."""
 
 
 @dataclass(frozen=True, slots=True)

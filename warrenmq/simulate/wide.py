@@ -1,0 +1,200 @@
+"""The steps that wide scripts alone draw: more ways to look at messages, to take, settle and publish them, and to declare a queue."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from warrenmq.broker.delivery import Delivery
+from warrenmq.errors import PreconditionFailed
+from warrenmq.message.properties import Properties
+from warrenmq.simulate.amqp_client import AmqpConfirm, AmqpDelivery
+from warrenmq.simulate.messages import PromiseBroken
+from warrenmq.simulate.publishing import Publishing
+from warrenmq.simulate.receiving import SOON, Receiving
+from warrenmq.simulate.script import Step
+from warrenmq.simulate.session import Held, Later, Session
+from warrenmq.simulate.topology import ARGUMENTS, DEAD_LETTERING, OTHER, TRANSIENT, TTL_MS, Route
+
+
+class Wide:
+    """Carries out these steps, each with its models."""
+
+    def __init__(self, session: Session, publishing: Publishing, receiving: Receiving) -> None:
+        self._session = session
+        self._publishing = publishing
+        self._receiving = receiving
+
+    # -- looking and taking
+
+    def peek(self, step: Step) -> None:
+        session, name, n = self._session, step.word("queue"), step.number("n")
+        queue = session.queue(name)
+        model = session.models[name]
+        model.asked()
+        bodies = [each.body for each in queue.peek(n)]
+        self._publishing.look()
+        model.peeked(bodies, is_all=len(bodies) < n)
+
+    def take(self, step: Step) -> None:
+        session, name = self._session, step.word("queue")
+        queue = session.queue(name)
+        model = session.models[name]
+        client = session.client() if step.word("via") == "amqp" else None
+        if client is None and step.word("via") == "amqp":
+            return
+        model.asked()
+        undo = model.giving_away()
+        if step.word("how") == "get":
+            delivery = queue.get(no_ack=True) if client is None else client.get(name, no_ack=True)
+            undo()
+            self._publishing.look()
+            if delivery is None:
+                model.nothing_came()
+            else:
+                self._taken(name, delivery)
+        elif client is None:
+            with queue.consume(no_ack=True) as consumer:
+                while (came := consumer.get(timeout=SOON)) is not None:
+                    self._taken(name, came)
+        else:
+            consumer_tag = client.subscribe(name, 0, no_ack=True)
+            while (delivery := client.next(SOON)) is not None:
+                self._taken(name, delivery)
+            client.cancel(consumer_tag)
+            while (delivery := client.next()) is not None:
+                self._taken(name, delivery)
+
+    def _taken(self, name: str, delivery: Delivery | AmqpDelivery) -> None:
+        session = self._session
+        self._receiving.take_delivery(name, delivery)
+        session.models[name].settled(session.held.pop().copy, session.now())
+
+    # -- settling
+
+    def settle_many(self, step: Step) -> None:
+        session, how = self._session, step.word("how")
+        if (last := self._receiving.picked(step)) is None:
+            return
+        settled = [each for each in session.held if _is_older(each, last)]
+        session.held = [each for each in session.held if each not in settled]
+        for each in (*settled, last):
+            if how == "ack":
+                self._receiving.settled(each)
+            elif how == "nack":
+                session.requeued(each)
+            else:
+                session.rejected_for_good(each)
+        if how == "ack":
+            last.delivery.ack(multiple=True)
+        else:
+            last.delivery.nack(requeue=how == "nack", multiple=True)
+
+    def recover(self, _step: Step) -> None:
+        session = self._session
+        if session.amqp is None or session.faults.may_block:
+            return
+        back = [each for each in session.held if isinstance(each.delivery, AmqpDelivery)]
+        session.held = [each for each in session.held if isinstance(each.delivery, Delivery)]
+        for each in back:
+            session.requeued(each)
+        session.amqp.recover()
+
+    def retry(self, step: Step) -> None:
+        session = self._session
+        if session.faults.may_block or (held := self._receiving.picked(step)) is None:
+            return
+        if not isinstance(held.delivery, Delivery):
+            session.held.append(held)
+            return
+        seconds = step.number("ms") / 1000
+        session.later.append(Later(held.copy.message, (held.queue,), session.now() + seconds))
+        session.models[held.queue].retried(held.copy, session.now())
+        held.delivery.retry(timedelta(seconds=seconds))
+
+    # -- publishing
+
+    def expiring(self, step: Step) -> None:
+        session = self._session
+        messages = session.messages(1, step.number("size"))
+        _, queues = session.destination(step.word("to"))
+        if any(name in DEAD_LETTERING or session.models[name].dead_letters for name in queues):
+            return  # what expires later would be dead-lettered
+        for name in queues:
+            session.models[name].may_expire()
+        self._publishing.publish_messages(
+            step.word("to"), messages,
+            lambda exchange, key: session.broker.publish(
+                exchange, key, messages[0].body, timeout=session.faults.timeout, expiration=timedelta(milliseconds=TTL_MS)
+            ),
+        )  # fmt: skip
+        for name in queues:
+            if (copy := session.models[name].copies.get(messages[0].number)) is not None:
+                copy.has_ttl = True
+
+    def copied(self, step: Step) -> None:
+        session, to, cc = self._session, step.word("to"), step.word("cc")
+        for name in (to, cc):
+            session.queue(name)
+        messages = session.messages(1, step.number("size"))
+        headers = Properties(headers={"CC": [cc]})
+        self._publishing.publish_messages(
+            to, messages,
+            lambda exchange, key: session.broker.publish(
+                exchange, key, messages[0].body, timeout=session.faults.timeout, properties=headers
+            ),
+            Route("", to, tuple(dict.fromkeys((to, cc)))),
+        )  # fmt: skip
+
+    def channel_tx(self, step: Step) -> None:
+        session, name, faults = self._session, step.word("queue"), self._session.faults
+        (exchange, key, _), queues = session.destination(step.word("to"))
+        session.queue(name)
+        # a channel whose commit is refused in part is closed
+        is_refused = session.may_nack or any(session.models[each].rejects for each in queues)
+        if is_refused or faults.ever_refused or (client := session.client()) is None:
+            return
+        messages = session.messages(step.number("count"), step.number("size"), session.next_publisher())
+        for message in messages:
+            message.way = exchange, key
+        client.begin_transaction()
+        client.publish_in_transaction(exchange, key, [each.body for each in messages])
+        delivery = client.get_in_transaction(name)
+        self._publishing.look()
+        if delivery is not None:
+            self._receiving.take_delivery(name, delivery)
+        held = session.held.pop() if delivery is not None else None
+        commit = bool(step.number("commit"))
+        if commit:
+            before = self._publishing.before(messages, queues)
+            if held is not None:
+                session.models[name].settled(held.copy, session.now(), over_amqp=True)
+        elif held is not None:
+            session.requeued(held)
+        client.end_transaction(commit=commit)
+        session.broker.queue(name).info()  # behind what the channel sent when it ended
+        if commit:
+            self._publishing.sent(messages, AmqpConfirm(client, ()), before)
+
+    # -- declaring
+
+    def declare(self, step: Step) -> None:
+        session, name = self._session, step.word("queue")
+        session.queue(name)
+        if step.word("how") == "same":
+            durable, arguments = name not in TRANSIENT, ARGUMENTS.get(name)
+            if step.word("via") == "app":
+                session.broker.declare_queue(name, durable=durable, arguments=arguments)
+            elif (client := session.client()) is not None:
+                client.declare(name, durable=durable, arguments=arguments or {})
+            return
+        try:
+            session.broker.declare_queue(name, arguments=OTHER)
+        except PreconditionFailed:
+            return
+        raise PromiseBroken("declared", f"queue {name} is there, and was declared again as something else")
+
+
+def _is_older(each: Held, last: Held) -> bool:
+    if isinstance(last.delivery, AmqpDelivery):
+        return isinstance(each.delivery, AmqpDelivery) and each.delivery.tag < last.delivery.tag
+    return each.by is not None and each.by is last.by and each.delivery.tag < last.delivery.tag
