@@ -280,7 +280,7 @@ class QueueProcess(Server):
         if self._effects:
             self._carry_out()
         state = self._state
-        if state.unconfirmed.unsynced and state.pauses():
+        if state.unconfirmed.unsynced and state.group_commit.pauses(sum(state.output.delivered)):
             self.runtime.pause()
             more = self.actor_inbox.has_mail()
             state.group_commit.paused(in_vain=not more)

@@ -321,14 +321,16 @@ class CommitLog:
     ) -> Outcome:
         if self._failed is not None:
             raise self._failed
-        self._look_at_limit()
+        if self._most < self._size:  # it may be higher now
+            self._look_at_limit()
         size, most = room_for(sum(map(len, parts))), self._most
         if size > most - _RESERVE:
             if most < self._size:
                 self.lack = OSError(errno.EFBIG, "File too large")
             return Outcome.NO_ROOM
         try:
-            self._open()
+            if not self._files:
+                self._open()
             file = self._files[self._current]
             # or if there is no room left to say that the other file is not needed
             if self._in_doubt or file.position + SECTOR > most:
@@ -337,7 +339,8 @@ class CommitLog:
             if file.position and file.position + size > self._full_at(file):
                 self._change_over_for(size)
             file = self._files[self._current]
-            file.have(file.position + size, most)
+            if file.size < file.position + size:
+                file.have(file.position + size, most)
         except OSError as error:
             return self._no_room(error)
         try:
@@ -358,6 +361,7 @@ class CommitLog:
         if not is_full(error):
             raise error
         self.lack = error
+        self._look_at_limit()  # it may be lower now
         return Outcome.NO_ROOM
 
     def _append(self, parts: Sequence[bytes] = (), flags: int = 0) -> None:
@@ -416,9 +420,7 @@ class CommitLog:
             file.cut(file.position)
 
     def _open(self) -> None:
-        """Open the log files, or create them on the first write."""
-        if self._files:
-            return
+        """Open the log files, or create them for the first write."""
         paths = [f"{self._root}/{name}" for name in (*FILE_NAMES, note.NAME)]
         self._made = self._made or not all(map(self._disk.exists, paths))
         *files, self._note = [self._disk.open(path, create=True) for path in paths]

@@ -386,10 +386,6 @@ class QueueState:
             or (self.vq.ready and self.consumers.count)
         )
 
-    def pauses(self) -> bool:
-        """True if `make_safe` comes after a pause for those who are about to send more."""
-        return self.group_commit.pauses(sum(self.output.delivered))
-
     @property
     def sync_trigger(self) -> Trigger | None:
         """The reason for which `make_safe` syncs: confirms, or what nobody waits for has waited long enough; None if it does not."""

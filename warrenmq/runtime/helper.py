@@ -78,10 +78,7 @@ class Helper(Runner):
         self.sent.clear()
 
     def has_others(self) -> bool:
-        return any(cell in cell.workers.ready for cell in self.mine)
-
-    def __enter__(self) -> None:
-        self.hand_over()
+        return bool(self.mine) and any(cell in cell.workers.ready for cell in self.mine)
 
     def hand_over(self) -> None:
         """Leave to the workers what it might have run itself."""
@@ -93,3 +90,5 @@ class Helper(Runner):
                 if not (cell.lazy and self.in_a_row >= ALONE and cell.can_wait()):
                     cell.lazy = False
                     cell.workers.call_worker()
+
+    __enter__ = hand_over

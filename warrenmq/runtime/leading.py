@@ -29,7 +29,7 @@ from warrenmq.runtime.helper import ALONE, MOST_MINE, Helper
 from warrenmq.runtime.shortage import no_thread
 from warrenmq.runtime.thread_start import start_thread
 from warrenmq.runtime.workers import BATCH, MISSING, SLICE, Cell, here
-from warrenmq.seams.blocking import tell
+from warrenmq.seams.blocking import THIS_THREAD
 
 
 class Baton:
@@ -172,7 +172,7 @@ class Leader(Helper):
 
     def run_mine(self) -> None:
         """Run the actors that the loop, and what it ran, made ready; for SLICE seconds as long as the loop waits."""
-        before = tell(self)
+        before, THIS_THREAD.blocking = THIS_THREAD.blocking, self
         until = monotonic() + SLICE
         try:
             while self.mine and (monotonic() < until or not self._baton.is_lent(self)):
@@ -185,7 +185,7 @@ class Leader(Helper):
                     finally:
                         workers.helping.discard(self)
         finally:
-            tell(before)
+            THIS_THREAD.blocking = before
             self.hand_over()
 
 

@@ -115,7 +115,7 @@ class Mailbox(Inbox):
 
     def has_mail(self) -> bool:
         """True if `take` would return something else than PARK, timers aside."""
-        return bool(self._exits) or (self._flushes and not self._said_dry) or not self.incoming.empty()
+        return bool(self._exits or (self._flushes and not self._said_dry) or not self.incoming.empty())
 
     @property
     def has_signals(self) -> bool:

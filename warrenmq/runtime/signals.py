@@ -52,11 +52,12 @@ class PutOff:
                     self._replaced.append((number, handler))
                     signal(number, self._later)
         except BaseException:  # of a handler that was called between two of these lines
-            self._restore(list(self._replaced))
+            self.__exit__()
             raise
 
     def __exit__(self, *_: object) -> None:
-        self._restore(list(self._replaced))
+        if self._replaced:
+            self._restore(list(self._replaced))
 
     def _later(self, number: int, frame: FrameType | None) -> None:
         if number in self._came:
@@ -66,15 +67,14 @@ class PutOff:
 
     def _restore(self, replaced: list[tuple[int, Handler]]) -> None:
         """Put each handler back, whatever those that are back already raise, and call it if its signal came."""
-        if not replaced:
-            return
         number, handler = replaced.pop()
         try:
             signal(number, handler)
             if number in self._came:
                 handler(number, self._came[number])
         finally:
-            self._restore(replaced)
+            if replaced:
+                self._restore(replaced)
 
 
 def runs_handlers() -> bool:

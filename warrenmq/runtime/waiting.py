@@ -31,7 +31,7 @@ from warrenmq.runtime.helper import Helper
 from warrenmq.runtime.signals import PutOff
 from warrenmq.runtime.thread_event import ThreadEvent, check_interpreter, new_bell
 from warrenmq.runtime.workers import BATCH, MISSING, Cell, Runner, here, wake
-from warrenmq.seams.blocking import tell
+from warrenmq.seams.blocking import THIS_THREAD
 
 LEAST_HELPING_WAIT = 1.0
 """Seconds: a wait with a limit below it does not help."""
@@ -65,40 +65,44 @@ def wait(thing: Awaited, timeout: float | None) -> bool:
             _run_callee(thing, runner)
     elif type(runner) is Helper:
         runner.waits()
-        if timeout is None or timeout >= LEAST_HELPING_WAIT:
-            _help(thing, runner)
+        if (timeout is None or timeout >= LEAST_HELPING_WAIT) and _help(thing, runner):
+            return True
     return thing.is_there() or _sleep(thing, runner, deadline)
 
 
-def _help(thing: Awaited, helper: Helper) -> None:
+def _help(thing: Awaited, helper: Helper) -> bool:
+    """Run what this thread may run until the thing is there; True if it is."""
     if (thing.target is None and not helper.mine) or _is_deep():
-        return
+        return False
     if (cell := _next(thing.target, helper)) is None:
-        return
+        return False
     if helper.is_main:
         with PutOff():
-            _run_mine(cell, thing, helper)
-    else:
-        _run_mine(cell, thing, helper)
+            return _run_mine(cell, thing, helper)
+    return _run_mine(cell, thing, helper)
 
 
-def _run_mine(cell: Cell | None, thing: Awaited, helper: Helper) -> None:
+def _run_mine(cell: Cell | None, thing: Awaited, helper: Helper) -> bool:
     until = monotonic() + HELP
-    before = tell(helper)
+    before, THIS_THREAD.blocking = THIS_THREAD.blocking, helper
     cells = set()
     try:
         while cell is not None:
             cells.add(cell.workers)
             cell.workers.helping.add(helper)
             cell.workers.run(cell, helper, _until(thing))
-            if thing.is_there() or monotonic() > until:
-                return
+            if thing.is_there():
+                return True
+            if monotonic() > until:
+                return False
             cell = _next(thing.target, helper)
+        return False
     finally:
         for workers in cells:
             workers.helping.discard(helper)
-        tell(before)
-        helper.hand_over()
+        THIS_THREAD.blocking = before
+        if helper.mine:
+            helper.hand_over()
 
 
 def _until(thing: Awaited) -> Iterator[tuple[()]]:

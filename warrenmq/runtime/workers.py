@@ -27,6 +27,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
+from operator import not_
 from time import monotonic
 from types import TracebackType
 from typing import Any, Protocol
@@ -39,7 +40,7 @@ from warrenmq.runtime.server import Server
 from warrenmq.runtime.shortage import keep_on, no_thread
 from warrenmq.runtime.thread_event import ring
 from warrenmq.runtime.thread_start import start_thread
-from warrenmq.seams.blocking import tell
+from warrenmq.seams.blocking import NOTHING, THIS_THREAD
 
 log = Log("warrenmq.runtime")
 
@@ -70,6 +71,7 @@ class Cell:
     items    its mail
     claim    held by the thread that runs the actor
     server   the actor; None before it is launched and after its end
+    helpable   a thread that waits may run it
     begun    on_start was called
     context  the actor's own contextvars: those of a helping thread must not leak into it
     alarm    when the wheel will look at it (monotonic, ns); 0 = never
@@ -83,7 +85,9 @@ class Cell:
         "begun",
         "claim",
         "context",
+        "empty",
         "get_nowait",
+        "helpable",
         "is_claimed",
         "items",
         "label",
@@ -100,20 +104,16 @@ class Cell:
         self.items: deque[Any] = deque()
         self.get_nowait = self.items.popleft
         self.qsize = self.items.__len__
+        self.empty = partial(not_, self.items)
         self.claim = threading.Lock()
         self.is_claimed = self.claim.locked
         self.server: Server | None = None
+        self.helpable = False
         self.begun = False
         self.context = Context()
         self.alarm = 0
         self.suspension: Suspension | None = None
         self.lazy = False
-
-    @property
-    def helpable(self) -> bool:
-        """True if a thread that waits may run it."""
-        server = self.server
-        return server is not None and server.helpable
 
     def put(self, item: Any, /) -> None:
         """Append a message; from any thread."""
@@ -143,9 +143,6 @@ class Cell:
     def get(self, *, timeout: float | None = None) -> Any:  # noqa: ARG002
         """Take a message without waiting: an actor without mail is never run."""
         return self.get_nowait()
-
-    def empty(self) -> bool:
-        return not self.items
 
 
 class Jobs(Cell):
@@ -372,7 +369,7 @@ class Workers:
     def work(self, worker: Worker) -> None:
         """The loop of a worker."""
         here.runner = worker
-        tell(worker)
+        THIS_THREAD.blocking = worker
         keep_on(partial(self._run_next, worker))
 
     def _run_next(self, worker: Worker) -> bool:
@@ -478,6 +475,7 @@ class Workers:
             server._actor_loop_running()  # noqa: SLF001 - it handles this one and ends: a stop, or CLOSED
         if server.actor_stopped.is_set():
             cell.server = None
+            cell.helpable = False
             server._actor_loop_teardown()  # noqa: SLF001
             self._ended()
             self._clock.drop_alarm(cell)
@@ -489,6 +487,7 @@ class Workers:
     def launch(self, cell: Cell, server: Server, label: str) -> None:
         """Start an actor; ResourceError when there is no thread at all for it."""
         cell.server = server
+        cell.helpable = server.helpable
         with self._lock:
             self._cells += 1
             self._closing = False
@@ -498,6 +497,7 @@ class Workers:
             if self.all or self.call_worker() or self.ready.pop(cell, MISSING) is MISSING:
                 return
         cell.server = None
+        cell.helpable = False
         self._ended()
         raise no_thread(RuntimeError("can't start new thread"), label)
 
@@ -541,7 +541,7 @@ class Workers:
         self.idle.clear()
         self.all.clear()
         here.runner = None
-        tell(None)
+        THIS_THREAD.blocking = NOTHING
 
     # -- an eye on those that do not move
 

@@ -38,9 +38,9 @@ _SYNC_FILE_RANGE_WRITE = 2
 _syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)  # Linux only
 _statx = getattr(ctypes.CDLL(None), "statx", None)  # Linux only
 if _statx is not None:
-    _statx.argtypes = ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_char_p
+    _statx.argtypes = ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_void_p
 _AT_EMPTY_PATH, _STATX_NLINK = 0x1000, 0x4
-_STATX_BYTES, _NLINK_AT = 256, slice(16, 20)
+_Statx, _NLINK_AT = ctypes.c_ubyte * 256, slice(16, 20)
 _MANY = 128
 """Files that take longer to sync one by one (0.1 ms each) than a file system that is not busy otherwise."""
 _FOR_BLOCKS = 256 << 10
@@ -313,9 +313,9 @@ def _links(fd: int) -> int:
     confirm took a quarter longer.
     """
     if _statx is not None:
-        found = ctypes.create_string_buffer(_STATX_BYTES)
+        found = _Statx()
         if not _statx(fd, b"", _AT_EMPTY_PATH, _STATX_NLINK, found):
-            return int.from_bytes(found.raw[_NLINK_AT], sys.byteorder)
+            return int.from_bytes(found[_NLINK_AT], sys.byteorder)
     return os.fstat(fd).st_nlink
 
 
