@@ -172,9 +172,11 @@ class _LogFile:
         self.file.truncate(size)
         self.size = size
 
-    def note(self, path: str, begin: int, end: int) -> None:
-        known = self.ranges.get(path)
-        self.ranges[path] = (begin, end) if known is None else (min(begin, known[0]), max(end, known[1]))
+    def note(self, ranges: Iterable[tuple[str, int, int]]) -> None:
+        """Note what a record names."""
+        for path, begin, end in ranges:
+            known = self.ranges.get(path)
+            self.ranges[path] = (begin, end) if known is None else (min(begin, known[0]), max(end, known[1]))
 
 
 class CommitLog:
@@ -188,12 +190,10 @@ class CommitLog:
         self._lock = lock
         self._size = size
         self._look_at_limit()
-        self._files: list[_LogFile] = []
-        """Both, or none before the first write."""
+        self._files = tuple[_LogFile, ...]()
+        """Both, the one that is written to first; none before the first write."""
         self._note: File | None = None
         """The note beside them, open with them (note.py)."""
-        self._current = 0
-        """The place in `_files` of the one that is written to."""
         self._number = found.newest + 1
         """Of the next record."""
         self._first = self._number
@@ -218,8 +218,9 @@ class CommitLog:
         # the files are about to change, and a later replay must not write old bytes over them
         if found.newest:
             self._open()
-            self._current = found.file
-            self._files[found.file].position = found.end
+            if found.file:
+                self._switch()
+            self._files[0].position = found.end
             self._mark()
             self._give_room_back()
 
@@ -312,10 +313,6 @@ class CommitLog:
                 waiter.over()
         self._sync_some(batch.parts)
 
-    @property
-    def _other(self) -> _LogFile:
-        return self._files[1 - self._current]
-
     def _write(
         self, parts: list[bytes], ranges: Iterable[tuple[str, int, int]], forgets: Sequence[str]
     ) -> Outcome:
@@ -331,14 +328,14 @@ class CommitLog:
         try:
             if not self._files:
                 self._open()
-            file = self._files[self._current]
+            file = self._files[0]
             # or if there is no room left to say that the other file is not needed
             if self._in_doubt or file.position + SECTOR > most:
                 self._begin_anew()
-            file = self._files[self._current]
+            file = self._files[0]
             if file.position and file.position + size > self._full_at(file):
                 self._change_over_for(size)
-            file = self._files[self._current]
+            file = self._files[0]
             if file.size < file.position + size:
                 file.have(file.position + size, most)
         except OSError as error:
@@ -353,8 +350,7 @@ class CommitLog:
             for path in forgets:
                 for each in self._files:
                     each.ranges.pop(path, None)
-            for path, begin, end in ranges:
-                file.note(path, begin, end)
+            file.note(ranges)
         return Outcome.COMMITTED
 
     def _no_room(self, error: OSError) -> Outcome:
@@ -366,7 +362,7 @@ class CommitLog:
 
     def _append(self, parts: Sequence[bytes] = (), flags: int = 0) -> None:
         """Write one record and sync it; the caller has made room."""
-        file = self._files[self._current]
+        file, other = self._files
         data = pack(self._id, self._number, self._first, parts, flags)
         self._in_doubt = True
         try:
@@ -382,17 +378,17 @@ class CommitLog:
                 self._note.pwrite(note.pack(self._id, self._number, flags), 0)
         self._number += 1
         file.position += len(data)
-        if self._first == file.start and self._other.ranges:
+        if self._first == file.start and other.ranges:
             with self._tables:
-                self._other.ranges = {}
+                other.ranges = {}
 
     def _mark(self, flags: int = 0) -> None:
         """Write a checkpoint: a record which says that no earlier one is needed, as all files are synced."""
         if not self._has_room_for_mark():
             # the last record is a checkpoint too, so the other file is not needed
-            self._current = 1 - self._current
-            self._files[self._current].position = 0
-        file = self._files[self._current]
+            self._switch()
+            self._files[0].position = 0
+        file = self._files[0]
         self._first = file.start = self._number
         file.have(file.position + SECTOR, self._most)
         self._append(flags=flags)
@@ -401,7 +397,7 @@ class CommitLog:
                 each.ranges = {}
 
     def _has_room_for_mark(self) -> bool:
-        file = self._files[self._current]
+        file = self._files[0]
         if (end := file.position + SECTOR) > (most := self._most):
             return False
         try:
@@ -415,8 +411,8 @@ class CommitLog:
     def _give_room_back(self) -> None:
         """Give back what the log files do not need after a checkpoint, if the disk has so little room that a start may not find enough."""
         if self._disk.free_space(self._root) < _ROOM_TO_START:
-            self._other.cut(0)
-            file = self._files[self._current]
+            file, other = self._files
+            other.cut(0)
             file.cut(file.position)
 
     def _open(self) -> None:
@@ -427,11 +423,15 @@ class CommitLog:
         if self._made:
             self._disk.sync_dir(self._root)
             self._made = False
-        self._files = [*map(_LogFile, files)]
+        self._files = tuple(map(_LogFile, files))
         if self._number == 1:
             self._mark()  # from now on the log's id is at the beginning of a file, where recovery looks for it
 
     # -- the turns of the two files
+
+    def _switch(self) -> None:
+        """Have the other file be the one that is written to."""
+        self._files = self._files[::-1]
 
     def _look_at_limit(self) -> None:
         self._most = min(self._size, self._disk.longest() // SECTOR * SECTOR)
@@ -445,19 +445,19 @@ class CommitLog:
         try:
             self._change_over()
         except OSError as error:
-            end = self._files[self._current].position + size
+            end = self._files[0].position + size
             if not is_short_of_descriptors(error) or end > self._most - _RESERVE:
                 raise
 
     def _change_over(self) -> None:
         """Switch to the other log file, after syncing the files that its records name."""
-        full, other = self._files[self._current], self._other
+        full, other = self._files
         self._sync_files(other)
         # even if no file is named any more: the other file's first record is about to be overwritten, perhaps in part
         if self._told_first < full.start:
             self._first = full.start
             self._append()
-        self._current = 1 - self._current
+        self._switch()
         other.position, other.start = 0, self._number
         self._first = full.start
         full.to_sync = list(full.ranges)
@@ -470,10 +470,10 @@ class CommitLog:
 
         The first quarter is the system's, which was asked to begin with them.
         """
-        if not self._files or not self._other.to_sync:
+        if not self._files or not self._files[1].to_sync:
             return
         with self._turn:
-            file, waiting = self._files[self._current], self._other.to_sync
+            file, waiting = self._files[0], self._files[1].to_sync
             full = self._full_at(file)
             if self._failed is not None or file.position < full // 4:
                 return
@@ -539,8 +539,8 @@ class CommitLog:
     def _begin_anew(self) -> None:
         """Recover from a failed sync: sync all data files, then continue in the other log file."""
         self._sync_all()
-        self._current = 1 - self._current
-        self._files[self._current].position = 0
+        self._switch()
+        self._files[0].position = 0
         self._number += 1  # the failed record may have reached the disk
         self._mark()
 
@@ -566,4 +566,4 @@ class CommitLog:
                     self._note.close()
                 for each in self._files:
                     each.file.close()
-                self._files = []
+                self._files = ()

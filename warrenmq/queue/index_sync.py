@@ -43,6 +43,7 @@ class IndexSync:
     disk_full       the last write failed with ENOSPC, or for want of descriptors: publishes are refused until one succeeds
     lack            what it lacked, as words of a sentence
     due             Idle has come: the empty mailbox behind it syncs
+    reads_wait      messages could not be read for delivery the last time
     _sync_timer     a SyncTimeout is on its way
     _idle_timer     an Idle is on its way
     _began          the time at which the sync began that others do, monotonic, ns; else 0
@@ -61,7 +62,7 @@ class IndexSync:
         self.unsynced = self.unsafe_acks.noted
         self.disk_full = self.due = False
         self.lack = FULL
-        self._reads_wait = False
+        self.reads_wait = False
         self._sync_timer = self._idle_timer = False
         self._began = 0
         self._sync_interval = queue.settings.msg_store_sync_interval / 1000
@@ -171,15 +172,11 @@ class IndexSync:
     def deliveries_wait(self, error: MemoryError | OSError) -> None:
         """Have deliveries tried again that cannot be read now."""
         refusal = self.cannot_read("the next messages", error)
-        if not self._reads_wait:
-            self._reads_wait = True
+        if not self.reads_wait:
+            self.reads_wait = True
             self._log.warning("deliveries wait until they can be read", error=str(refusal))
         passes = isinstance(error, MemoryError) or is_short_of_descriptors(error)
         self._effects.append(StartTimer(SHORTAGE_RETRY if passes else DISK_RETRY, DeliverAgain()))
-
-    def delivered(self) -> None:
-        """Messages were read for delivery."""
-        self._reads_wait = False
 
     def guarded(self, write: Callable[[], object]) -> bool:
         """Call `write`; False if the disk is full."""

@@ -104,7 +104,7 @@ class QueueOutput:
                 for consumer, count in dealt[at:]:
                     self._give_back(consumer, count)
                 return True
-            self._index_sync.delivered()
+            self._index_sync.reads_wait = False
             if self._returns.counts:
                 messages = self._told(messages, no_ack=no_ack)
             position = 0
