@@ -18,6 +18,7 @@ from tests.support.limits import LIMIT
 from tests.support.shared_directory import opened, owner_process, wait_until
 from warrenmq.amqp.net.local_socket import SOCKET
 from warrenmq.shared import links
+from warrenmq.shared.attachment import Attachment
 from warrenmq.shared.calling import CallChannel
 from warrenmq.shared.channel import Answer
 from warrenmq.shared.errors import LinkLost
@@ -120,6 +121,27 @@ def test_a_call_on_another_connection_than_the_first_that_ends_is_told_that_the_
         with pytest.raises(LinkLost):
             channel.wait_for(never)
         assert len(attached.queue("q")) == 1
+
+
+def test_a_consumer_that_subscribed_at_the_second_try_is_cancelled_when_it_is_dropped(tmp_path: Path) -> None:
+    """The error of the first try, which its connection keeps, kept the consumer, and that its messages."""
+    with opened(tmp_path), opened(tmp_path) as attached:
+        queue = attached.declare_queue("q")
+        ours = attached.inside.client.links
+        before = ours.current
+        before._work._socket.shutdown(socket.SHUT_RDWR)
+        wait_until(lambda: ours.current not in (before, None))
+        after, ours.current = ours.current, before
+
+        def call(*arguments: Any) -> Any:
+            ours.current = after
+            return Attachment.call(before, *arguments)
+
+        before.call = call
+        consumer = queue.consume(prefetch=1)
+        assert queue.info().consumers == 1
+        del consumer
+        assert queue.info().consumers == 0
 
 
 def test_a_call_that_an_owner_refuses_as_it_ends_is_made_at_the_next(tmp_path: Path) -> None:

@@ -137,6 +137,8 @@ class SharedCalls:
             try:
                 return link.call(request, queue)
             except LinkLost as why:
+                # the connection keeps the error, whose frames would keep a consumer that is dropped from being cancelled
+                why.__traceback__ = None
                 if not may_repeat(request):
                     raise _unknown(request) from why
 
