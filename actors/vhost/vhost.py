@@ -92,7 +92,9 @@ class Vhost:
         self.definitions.settle(found.declared_again)
         self.definitions.note_folders([*found.with_folder, *(record.name for record in found.declared_again)])
         self.kept_folders = found.kept
-        self.damage.add(found.damage)
+        # the directory is opened, and then the vhost's process starts: both go through the folders, and find the same
+        told = {str(each) for each in self.damage.places}
+        self.damage.add(each for each in found.damage if str(each) not in told)
 
     def look_at_folders(self) -> None:
         """Find out how the queues were stopped and what they hold, before anything of the vhost runs."""

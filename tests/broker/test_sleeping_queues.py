@@ -57,7 +57,8 @@ def test_a_queue_has_no_process_and_no_folder_before_it_is_used(host):
         f"{broker.inside.vhost.directory.queues}/{host.disk.listdir(broker.inside.vhost.directory.queues)[0]}"
     )
     broker = host.open()
-    assert "its folder is gone" in broker.stats().damage[0].reason, "one that was there is"
+    (told,) = broker.stats().damage
+    assert "its folder is gone" in told.reason, "one that was there is"
     broker.close()
 
 
