@@ -264,6 +264,24 @@ def test_killed_in_the_middle_and_run_again_it_gives_each_message_once_and_in_or
     assert [int(body.split()[0]) for body in bodies(target, "jobs")] == [*range(-1 if existing else 0, 1500)]
 
 
+def test_a_target_is_what_a_link_leads_to_and_no_mount_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A rename replaces neither, and fails when all messages have been moved."""
+    source = ours(tmp_path / "source", 1)
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    assert main(["recover", str(source), "--to", str(tmp_path / "link")]) == 0
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "data" / "rabbit_serial").exists()
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    monkeypatch.setattr(os.path, "ismount", str(volume).__eq__)
+    capsys.readouterr()
+    assert main(["recover", str(source), "--to", str(volume)]) == 2
+    assert "is a mount point" in capsys.readouterr().err
+    assert list(volume.iterdir()) == []
+
+
 def test_a_target_is_safe_under_its_name_before_the_folder_is_cleared_in_which_it_was_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

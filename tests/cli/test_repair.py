@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -51,3 +53,20 @@ def test_a_folder_that_is_no_data_directory_is_refused(
 ) -> None:
     assert main(["repair", str(tmp_path / "nowhere")]) == 2
     assert "is not a directory" in capsys.readouterr().err
+
+
+def test_a_folder_that_may_not_be_looked_into_is_told_as_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For it may well be a data directory, of another user."""
+
+    listdir = os.listdir
+
+    def refuse(path: str) -> list[str]:
+        if path == str(tmp_path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return listdir(path)
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    assert main(["check", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"warrenmq check: {tmp_path} cannot be used: Permission denied.\n"

@@ -119,6 +119,7 @@ def recognise(findings: Findings) -> Layout:
         return Layout(kind, [_vhost(findings, root, _node_of(root))])
     if any(name in names for name in ("warrenmq.owner", "rabbit_serial", "msg_stores")):
         return Layout("node", [])
+    os.listdir(root)  # raises why there are no names, if it may not be looked into
     raise CallerError(
         f"{root} is no data directory: it has neither msg_stores nor queues, and is no queue's or store's own directory."
     )

@@ -88,6 +88,8 @@ def recover(
 ) -> Report:
     """Move the messages of `source` into `target`; `now_us` decides which have expired, `progress` gets each queue's name."""
     source, target = os.path.abspath(source), os.path.abspath(target)
+    if os.path.islink(target):  # a new directory can take the place of what it leads to, not its own
+        target = os.path.realpath(target)
     _refuse_overlap(source, target)
     node = node_of(source)
     with ExitStack() as stack:
@@ -95,6 +97,7 @@ def recover(
         inspection = Inspection(source, now_us)
         fresh = not os.path.isdir(target) or not os.listdir(target)
         if fresh:
+            _refuse_mount(target)
             data = stack.enter_context(_Workplace(target)).data
         else:
             _refuse_stranger(target)
@@ -154,6 +157,13 @@ def _refuse_stranger(target: str) -> None:
     if not any(name in names for name in (OWNER, "msg_stores", "rabbit_serial")):
         raise PreconditionFailed(
             f"{target} is neither new nor a data directory of warrenmq; choose another one."
+        )
+
+
+def _refuse_mount(target: str) -> None:
+    if os.path.ismount(target):
+        raise PreconditionFailed(
+            f"{target} is a mount point, whose place a new directory cannot take; name a directory in it: {target}/data"
         )
 
 
