@@ -144,6 +144,24 @@ def test_a_consumer_that_subscribed_at_the_second_try_is_cancelled_when_it_is_dr
         assert queue.info().consumers == 0
 
 
+def test_an_owner_whose_virtual_host_is_down_as_it_ends_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search for the next owner ended there, and every call raised BrokerClosed."""
+    refusals = [warrenmq.ProcessDied("access to vhost '/' refused for user 'process 1': vhost '/' is down")]
+
+    class AttachedLater(Attachment):
+        def __init__(self, *arguments: Any) -> None:
+            if refusals:
+                raise refusals.pop()
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(links, "Attachment", AttachedLater)
+    with opened(tmp_path), opened(tmp_path) as attached:
+        assert not attached.is_owner
+        assert not refusals
+
+
 def test_a_call_that_an_owner_refuses_as_it_ends_is_made_at_the_next(tmp_path: Path) -> None:
     """It raised BrokerClosed, as if this broker were closed."""
     with opened(tmp_path) as owner, opened(tmp_path) as attached:

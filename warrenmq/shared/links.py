@@ -39,6 +39,7 @@ from warrenmq.errors import (
     Error,
     ForkedProcess,
     Nacked,
+    ProcessDied,
     ResourceError,
 )
 from warrenmq.log import Log
@@ -262,7 +263,7 @@ class Links:
                         return self._attach()
                     except NobodyServes:
                         drops = 0
-                    except LinkLost:  # it is about to end, or has a fault
+                    except (LinkLost, ProcessDied):  # it is about to end, or has a fault
                         if (drops := drops + 1) > _DROPS:
                             raise
                 elif (doubts := doubts + 1) > (_DOUBTS if owner.pid else _DROPS):
