@@ -47,6 +47,8 @@ class QueueModel:
     """Messages of one publisher come in their order."""
     repeated: set[int] = field(default_factory=set)
     """Dead-lettered to it more than once, so that it may hold them more than once."""
+    strays: set[int] = field(default_factory=set)
+    """May come here as dead letters at any time."""
     arrived: set[int] = field(default_factory=set)
     """Ready, and surely there when the queue was last asked for something (`asked`)."""
     one_journal: bool = True
@@ -65,6 +67,13 @@ class QueueModel:
         """They may come here: a queue that they were sent to was deleted before they were routed, or is this one's predecessor."""
         for message in messages:
             self.copies.setdefault(message.number, Copy(message, is_certain=False, has_ttl=self.has_ttl))
+
+    def may_stray(self, messages: Sequence[Message]) -> None:
+        """They may be dead letters that come here, now or later, and more than once."""
+        numbers = [message.number for message in messages]
+        self.strays.update(numbers)
+        self.repeated.update(numbers)
+        self.may_come(messages)
 
     def not_sent(self, messages: Iterable[Message]) -> None:
         """They were refused before they were sent."""
@@ -293,6 +302,8 @@ class QueueModel:
     def retried(self, copy: Copy, now: float) -> None:
         """A delivery is about to be given back for another attempt: it is acked when a delayed copy is safe, else it comes back."""
         self.sent_later(copy.message, now, may_be_gone=copy.may_be_gone or not copy.message.persistent)
+        self.copies[copy.message.number].returns = copy.returns
+        self.may_have_come_back([self.copies[copy.message.number]])
 
     def all_may_be_gone(self) -> None:
         """Its process has ended, and it is transient."""
@@ -411,7 +422,11 @@ class QueueModel:
             number: copy
             for number, copy in self.copies.items()
             if number not in there
-            and (number not in sent or (self.may_drop and not (clean and copy.state is State.SETTLED)))
+            and (
+                number not in sent
+                or number in self.strays
+                or (self.may_drop and not (clean and copy.state is State.SETTLED))
+            )
         }
         for copy in on_their_way.values():
             copy.settled_at = inf

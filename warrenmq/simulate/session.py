@@ -235,6 +235,10 @@ class Session:
         self._bound.clear()
         self._exchanges.clear()
         self.deleted.clear()
+        if (dead := self.models.get("dead")) is not None:  # what seems to have expired is a dead letter, too
+            for name in DEAD_LETTERING:
+                if (model := self.models.get(name)) is not None:
+                    dead.may_stray([copy.message for copy in model.copies.values()])
 
     # -- what comes back, and dead letters
 
@@ -247,10 +251,7 @@ class Session:
         """Copies may have come back to a queue too often, and be dead letters."""
         dead = self.models.get("dead")
         if self.models[name].is_limited and dead is not None:
-            for copy in copies:
-                if copy.returns > RETURNS:
-                    dead.repeated.add(copy.message.number)
-                    dead.may_come([copy.message])
+            dead.may_stray([copy.message for copy in copies if copy.returns > RETURNS])
 
     def rejected_for_good(self, held: Held) -> None:
         """A delivery is about to be rejected."""

@@ -108,7 +108,9 @@ class Wide:
             return
         seconds = step.number("ms") / 1000
         session.later.append(Later(held.copy.message, (held.queue,), session.now() + seconds))
-        session.models[held.queue].retried(held.copy, session.now())
+        model = session.models[held.queue]
+        model.retried(held.copy, session.now())
+        session.came_back(held.queue, [model.copies[held.copy.message.number]])
         held.delivery.retry(timedelta(seconds=seconds))
 
     # -- publishing
