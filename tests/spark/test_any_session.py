@@ -6,6 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from warrenmq.cli import main
@@ -70,6 +71,20 @@ def test_a_small_trace_takes_few_tasks_in_any_session(default_session, small_tra
     _, tasks, described = tasks_of(spark, "measure", lambda: measure(spark, index))
     assert tasks < 8 + 2 * files
     assert [each.startswith("warrenmq: measure ") for each in described] == [True]
+
+
+def test_rows_in_many_partitions_are_cut_in_few_tasks_and_of_a_compiled_pyspark(spark):
+    from warrenmq.replay.spark.partitions import FEW, in_few_partitions
+
+    def where(_batches):
+        import pyspark
+
+        yield pa.RecordBatch.from_pydict({"file": [pyspark.__cached__]})
+
+    rows = in_few_partitions(spark.range(0, 500, 1, 500))
+    assert rows.rdd.getNumPartitions() == FEW
+    ((compiled,),) = rows.coalesce(1).mapInArrow(where, "file string").collect()
+    assert Path(compiled).is_file()
 
 
 def test_read_and_sparks_own_readers_give_the_same_rows(spark, clean_trace):

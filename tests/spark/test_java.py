@@ -1,4 +1,4 @@
-"""The choice of a Java, and the error on a machine without one."""
+"""The choice of a Java, the error on a machine without one, and the home that Java is started from."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from warrenmq.replay import SparkUnavailable
+from warrenmq.replay.spark.home import home_of_links
 from warrenmq.replay.spark.java import ensure_java, java_version
 
 FULL = "java.base java.sql jdk.incubator.vector"
@@ -81,3 +82,19 @@ def test_no_java_at_all_names_both_remedies(machine):
 
 def test_a_java_that_does_not_run_has_no_version(tmp_path):
     assert java_version(tmp_path) is None
+
+
+def test_a_home_of_links_has_a_folder_for_the_archive(tmp_path):
+    installed = tmp_path / "site-packages" / "pyspark"
+    libraries = installed / "python" / "lib"
+    libraries.mkdir(parents=True)
+    for file in (installed / "__init__.py", libraries / "pyspark.zip", libraries / "py4j-src.zip"):
+        file.touch()
+    home = home_of_links(tmp_path / "cache" / "spark-1", installed)
+    assert (home / "python" / "lib" / "pyspark.zip" / "pyspark" / "__init__.py").is_file()
+    assert (home / "python" / "lib" / "py4j-src.zip").samefile(libraries / "py4j-src.zip")
+    assert home_of_links(home, tmp_path / "another") == home
+    assert [each.name for each in home.parent.iterdir()] == ["spark-1"]
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"):
+        home_of_links(tmp_path / "file" / "spark-1", installed)

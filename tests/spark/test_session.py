@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import io
+import os
 import socket
+import sys
 from contextlib import closing
 
 import pytest
@@ -25,6 +27,7 @@ class FakeBuilder:
         self.conf = {}
         self.masters = []
         self.stopped = 0
+        self.home = None
 
     def appName(self, _name):  # noqa: N802 - as pyspark names it
         return self
@@ -38,6 +41,7 @@ class FakeBuilder:
         return self
 
     def getOrCreate(self):  # noqa: N802
+        self.home = os.environ.get("SPARK_HOME")
         return self
 
     def stop(self):
@@ -62,6 +66,28 @@ def test_a_local_session_is_quiet_and_ends_with_the_block(builder):
         assert builder.conf["spark.ui.enabled"] == "false"
         assert "TieredStopAtLevel=1" in builder.conf["spark.driver.extraJavaOptions"]
     assert builder.stopped == 1
+
+
+@pytest.mark.parametrize(
+    ("python", "home", "chosen"),
+    [
+        (sys.executable, None, "warrenmq/spark-"),
+        ("the user's", None, None),
+        (sys.executable, "/opt/spark", "/opt/spark"),
+    ],
+)
+def test_java_starts_from_a_home_whose_pyspark_is_compiled(
+    builder, monkeypatch, tmp_path, python, home, chosen
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PYSPARK_PYTHON", python)
+    if home is None:
+        monkeypatch.delenv("SPARK_HOME", raising=False)
+    else:
+        monkeypatch.setenv("SPARK_HOME", home)
+    with module.spark_session():
+        assert os.environ.get("SPARK_HOME") == home
+    assert builder.home == chosen or chosen in builder.home
 
 
 @pytest.fixture

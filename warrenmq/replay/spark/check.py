@@ -32,7 +32,7 @@ from warrenmq.replay.spark.engine import InSpark
 from warrenmq.replay.spark.failures import told_in_a_sentence
 from warrenmq.replay.spark.frames import narrowed, refuse_stream, whole_trace
 from warrenmq.replay.spark.jobs import described
-from warrenmq.replay.spark.partitions import ROWS_OF_PIECES, partitions
+from warrenmq.replay.spark.partitions import ROWS_OF_PIECES, in_few_partitions, partitions
 from warrenmq.replay.spark.source import Batches, Job, index_trace, map_pieces
 from warrenmq.replay.spark.stage_columns import batches, rows_in
 from warrenmq.trace.catalog import STRANGER, Catalog, Chunk, Coverage, build_catalog
@@ -104,7 +104,7 @@ def check_rows(rows: DataFrame, own: Sequence[Rule] = ()) -> Result:
             return drive(in_files, explained=False)
     stored = narrowed(rows, {*_NEEDED, *(name for name in _LATER if name in rows.columns)})
     typed = stored.selectExpr(*(_typed(name, stored) for name in (*_NEEDED, *_LATER)))
-    needed = typed.selectExpr(*_GIVEN, *_LATER, _WHO)
+    needed = in_few_partitions(typed.selectExpr(*_GIVEN, *_LATER, _WHO))
     with ExitStack() as kept:
         together = _joined(needed, kept)
         catalog = _catalog(together)

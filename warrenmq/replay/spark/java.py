@@ -66,6 +66,11 @@ def java_version(home: Path) -> int | None:
     return int(match[1]) if match else None
 
 
+def cache_folder() -> Path:
+    """The folder for what is made once for this user."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "warrenmq"
+
+
 def _candidates() -> list[Path]:
     found = []
     if home := os.environ.get("JAVA_HOME"):
@@ -102,9 +107,8 @@ def _with_filter(home: Path) -> Path:
     )
     # One folder for each runtime, so that it is never rewritten.
     name = "java-" + hashlib.sha256(str(home).encode()).hexdigest()[:12]
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     try:
-        return _write_launcher(Path(cache) / "warrenmq" / name, script)
+        return _write_launcher(cache_folder() / name, script)
     except OSError:  # a read-only home
         return _write_launcher(Path(tempfile.mkdtemp(prefix="warrenmq-")) / name, script)
 

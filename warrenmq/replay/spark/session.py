@@ -21,13 +21,14 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from warrenmq.errors import CallerError
 from warrenmq.location import HOME
+from warrenmq.replay.spark.home import compiled_pyspark
 from warrenmq.replay.spark.java import SparkUnavailable, ensure_java
 from warrenmq.replay.spark.quiet import quiet
 
@@ -107,7 +108,7 @@ def spark_session(
             conf |= _local_conf(scratch, partitions)
         for key, value in conf.items():
             builder = builder.config(key, value)
-        with quiet():
+        with quiet(), compiled_pyspark() if master.startswith("local") else nullcontext():
             spark = builder.master(master).getOrCreate()
         try:
             yield spark
