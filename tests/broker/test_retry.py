@@ -59,6 +59,33 @@ def test_a_message_comes_again_at_the_times_of_the_policy_and_goes_to_the_dead_l
     broker.close()
 
 
+@pytest.mark.parametrize("settle", ["ack", "nack"])
+def test_what_settles_several_waits_for_the_copies_of_those_that_were_given_back(host, settle):
+    """An ack of several settled the original of a copy that was refused then: both were gone."""
+    broker = host.open()
+    jobs = broker.declare_queue("jobs")
+    failed = broker.declare_queue("failed", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    failed.publish(b"full").result()
+    jobs.retry_policy(max_attempts=1, dead_letter=failed)
+    jobs.publish_many([b"1", b"2", b"3"]).result()
+    with jobs.consume() as consumer:
+        first, second, third = (consumer.get(timeout=1) for _ in range(3))
+        assert not first.retry()
+        if settle == "ack":
+            second.ack(multiple=True)
+        else:
+            second.nack(multiple=True, requeue=False)
+        with pytest.raises(PreconditionFailed, match="settled already"):
+            second.ack()
+        third.ack(multiple=True)
+        again = consumer.get(timeout=1)
+        assert (again.body, again.redelivered) == (b"1", True)
+        again.ack()
+    host.sleep(1)
+    assert (jobs.info().ready, jobs.info().unacked) == (0, 0)
+    broker.close()
+
+
 @pytest.mark.parametrize(
     ("backoff", "expected"),
     [

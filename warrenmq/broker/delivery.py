@@ -31,7 +31,7 @@ class Subscription:
     """One incarnation of a consumer in one incarnation of its queue process: where its acks go."""
 
     __slots__ = (
-        "_acks", "client", "consumer_id", "lapsed", "no_ack", "queue", "ref", "runtime", "settled_up_to",
+        "_acks", "_behind", "_copies", "client", "consumer_id", "lapsed", "no_ack", "queue", "ref", "runtime", "settled_up_to",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +48,10 @@ class Subscription:
         self.lapsed: PreconditionFailed | ForkedProcess | None = None
         """The error of each settle from now on: the deliveries went back to the queue (consumer_timeout), or belong to the parent process."""
         self._acks = OpenAcks(consumer_id)
+        self._copies: dict[int, None] = {}
+        """Tags of deliveries whose copies (`retry`) are not known to be safe."""
+        self._behind: dict[int, Ack | Reject] = {}
+        """By tag, settlements of several that these are among: sent behind theirs, or a copy that fails would have lost its original."""
 
     def ack_one(self, tag: int) -> Transacted | None:
         """Send the ack of one delivery; returns and raises as `settle` does."""
@@ -63,6 +67,11 @@ class Subscription:
         before = self.settled_up_to
         if message.multiple:
             self.settled_up_to = tag
+            if self._copies and self.client.publishing.own.pending is None:
+                # noted first, looked for copies second; `_has_copy` does it the other way round
+                self._behind[tag] = message
+                self._send_those_behind()
+                return None
         if (pending := self.client.settle(self.ref, message)) is not None:
             pending.on_roll_back(partial(setattr, self, "settled_up_to", before))
         return pending
@@ -82,8 +91,23 @@ class Subscription:
             msg = f"delivery {tag} of queue {self.queue!r} was settled already, by one with multiple=True"
             raise PreconditionFailed(msg)
 
-    def copy(self, message: StoredMessage, seconds: float | None, policy: RetryPolicy | None) -> Confirm:
-        """Publish a message that failed: back to this queue after so many seconds, or where the policy sends dead letters."""
+    def copy(
+        self, tag: int, message: StoredMessage, seconds: float | None, policy: RetryPolicy | None
+    ) -> Confirm:
+        """Publish a message that failed, and settle its delivery when that is known to be safe, or not."""
+        self._copies[tag] = None
+        try:
+            confirm = self._published_again(message, seconds, policy)
+        except BaseException:
+            self._has_copy(tag)
+            raise
+        confirm.on_settled(partial(self._follow, tag, confirm))
+        return confirm
+
+    def _published_again(
+        self, message: StoredMessage, seconds: float | None, policy: RetryPolicy | None
+    ) -> Confirm:
+        """Publish it back to this queue after so many seconds, or where the policy sends dead letters."""
         client = self.client
         publishing, now = client.publishing.own, client.runtime.wall_ns() // 1_000
         if publishing.pending is not None:
@@ -113,12 +137,26 @@ class Subscription:
             )
         return publishing.publish_copy(queues, message, properties, persistent=persistent)
 
-    def follow(self, tag: int, confirm: Confirm) -> None:
+    def _follow(self, tag: int, confirm: Confirm) -> None:
         """A copy is safe, so its original is acked; or it is not, so the original goes back.  Called in any thread."""
         if confirm.exception() is None:
             self.client.cast(self.ref, Ack(self.consumer_id, tag, multiple=False))
         else:
             self.client.cast(self.ref, Reject(self.consumer_id, tag, multiple=False, requeue=True))
+        self._has_copy(tag)
+
+    def _has_copy(self, tag: int) -> None:
+        """A delivery is no longer being copied."""
+        del self._copies[tag]
+        self._send_those_behind()
+
+    def _send_those_behind(self) -> None:
+        """Send what waited for copies, as far as these are settled."""
+        for tag in tuple(self._behind):
+            if any(copied <= tag for copied in tuple(self._copies)):
+                return
+            if (message := self._behind.pop(tag, None)) is not None:  # else another thread sends it
+                self.client.cast(self.ref, message)
 
 
 class Delivery:
@@ -231,8 +269,7 @@ class Delivery:
     def _copy(self, seconds: float | None) -> Confirm:
         subscription = self._subscription
         subscription.check(self.tag)
-        confirm = subscription.copy(self._stored(), seconds, self._policy)
-        confirm.on_settled(partial(subscription.follow, self.tag, confirm))
+        confirm = subscription.copy(self.tag, self._stored(), seconds, self._policy)
         self._settled = True
         return confirm
 

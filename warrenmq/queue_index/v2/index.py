@@ -265,7 +265,9 @@ class QueueIndexV2(LiveSegments[SegmentV2]):
             return
         size = self._buffered
         written = self._write(trigger, self._buffer)
-        self._cache = leave_out_oldest(written, size - self._max_cache)
+        self._cache = (
+            written if size <= self._max_cache else leave_out_oldest(written, size - self._max_cache)
+        )
         if self._transient:
             self._transient.intersection_update([*self._cache, *self._buffer])
 
