@@ -15,6 +15,9 @@ from warrenmq.replay import check, read
 from warrenmq.replay.drive import engine
 
 pytest.importorskip("pyspark")
+
+from pyspark.sql import functions as sf
+
 pytestmark = pytest.mark.spark
 
 
@@ -217,7 +220,15 @@ def test_read_takes_filters_and_columns_to_the_blocks(spark, clean_trace, capsys
             "[PATH_NOT_FOUND] Path does not exist: file:/tmp/nope. SQLSTATE: 42K03",
             "nothing at file:/tmp/nope.",
         ),
+        (
+            "ClassNotFoundException: Class org.apache.hadoop.fs.azure.NativeAzureFileSystem$Secure not found\n\tat",
+            "no file system NativeAzureFileSystem:",
+        ),
         ("java.net.UnknownHostException: h1\n\tat", "no host h1"),
+        (
+            "Job aborted: Total size of serialized results of 4 tasks (9.1 KiB) is bigger than spark.driver.maxResultSize (1024.0 B)",
+            "more than spark.driver.maxResultSize (1024.0 B) allows",
+        ),
         ("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred\n\tat", "cannot read the checkpoint"),
         ("", "does not say why"),
     ],
@@ -234,6 +245,12 @@ def test_rows_that_are_no_rows_of_a_trace_are_refused_in_a_sentence(spark):
     with pytest.raises(CallerError, match="they have no column run, actor") as raised:
         check(spark.range(3))
     assert "\n" not in str(raised.value)
+
+
+def test_a_time_that_was_made_a_timestamp_is_refused(spark, small_trace):
+    """Cast back it would be seconds, and a clean trace was convicted of thousands of violations."""
+    with pytest.raises(CallerError, match="t is a timestamp, no bigint"):
+        check(read(spark, small_trace).withColumn("t", sf.timestamp_seconds(sf.col("t") / 1e9)))
 
 
 def test_an_address_without_a_connector_is_refused_in_a_sentence(spark):

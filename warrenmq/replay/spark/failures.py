@@ -10,6 +10,7 @@
 | Path does not exist: x | nothing is there |
 | Relative path in absolute URI | Hadoop looks for no pattern in a path that has a colon |
 | UnknownHostException: x | there is no such host |
+| spark.driver.maxResultSize | what comes back is too much for it |
 | CANNOT_LOAD_STATE_STORE | a worker does not find the checkpoint |
 | anything else | its first line |
 """
@@ -29,7 +30,7 @@ from warrenmq.errors import Error
 _REMEDY = "set PYSPARK_PYTHON (or spark.pyspark.python) to a Python that has it on every worker."
 _CONNECTORS = (
     "a connector is among its jars, as with PYSPARK_SUBMIT_ARGS='--packages org.apache.hadoop:hadoop-aws:VERSION pyspark-shell' "
-    "for s3a:// (hadoop-azure for abfss://; the version is that of Spark's Hadoop)."
+    "for s3a:// (hadoop-azure for abfss:// and wasbs://, whose version is that of Spark's Hadoop, too; Google's gcs-connector for gs://)."
 )
 _VERSIONS = re.compile(
     r"Python in worker has different version:? \(?(\d+)[., ]+(\d+)|different version (\d+)\.(\d+) than"
@@ -74,7 +75,7 @@ def sentence_of(said: str) -> str:
     if any(sign in said for sign in ("masters are unresponsive", "_taskScheduler()", "stopped SparkContext")):
         return "Spark has ended, or its master does not answer; start it, or correct its address."
     if found := re.search(
-        r'Class (?:[\w.]+\.)?(\w+FileSystem) not found|No FileSystem for scheme "?(\w+)', said
+        r'Class (?:[\w.]+\.)?(\w+FileSystem)(?:\$\w+)? not found|No FileSystem for scheme "?(\w+)', said
     ):
         return f"Spark has no file system {found[1] or found[2]}: it reads such addresses when {_CONNECTORS}"
     if path := re.search(r"Path does not exist: (.+?)\.? *(?:SQLSTATE|[;\n]|$)", said):
@@ -83,6 +84,9 @@ def sentence_of(said: str) -> str:
         return f"Hadoop cannot look for a pattern where a name has a colon ({path[1]}): name the paths themselves."
     if host := re.search(r"UnknownHostException: ([^\s:]+)", said):
         return f"Spark finds no host {host[1]}."
+    if limit := re.search(r"spark\.driver\.maxResultSize(?: \(([^)]+)\))?", said):
+        size = f" ({limit[1]})" if limit[1] else ""
+        return f"what comes back to this process is more than spark.driver.maxResultSize{size} allows: set it higher."
     if "CANNOT_LOAD_STATE_STORE" in said:
         return (
             "a worker of Spark cannot read the checkpoint: it has to be whole, and where all workers see it."

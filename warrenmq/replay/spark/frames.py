@@ -12,6 +12,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.types import NullType, NumericType, StringType
 
 from warrenmq.errors import CallerError
 from warrenmq.replay.drive.stretches import Stretch, stretches_of
@@ -89,6 +90,13 @@ def narrowed(rows: DataFrame, columns: Collection[str], events: Collection[int] 
         return scan(
             ordered, only if events is None else only.of_events(EVENTS[each].name for each in sorted(events))
         )
+    for name in ordered:
+        kind = rows.schema[name].dataType
+        if TYPES[name] == "long" and not isinstance(kind, NumericType | StringType | NullType):
+            raise CallerError(
+                f"these are no rows of a trace as warrenmq.replay.read gives them: {name} is a {kind.simpleString()}, no bigint; "
+                "give what you made of a column another name."
+            )
     return rows.select(*(sf.col(name).cast(TYPES[name]).alias(name) for name in ordered))
 
 
