@@ -300,6 +300,29 @@ def test_the_counts_outlive_the_run_and_are_of_no_other_message(host, how):
     broker.close()
 
 
+@pytest.mark.parametrize("meanwhile", ["a limit", "no limit"])
+def test_the_count_of_a_message_that_is_gone_is_not_that_of_one_with_its_sequence_id(host, meanwhile):
+    """It was found two starts later, and the message was dead-lettered before it had come back too often."""
+    broker = host.open()
+    broker.set_policy("limit", "q", {"delivery-limit": 2})
+    queue = broker.declare_queue("q")
+    queue.publish(b"gone", persistent=False).result()
+    queue.get().nack()
+    queue.info()
+    host.crash(power_cut=False)  # and the ids begin anew
+    if meanwhile == "no limit":
+        broker = host.open()
+        broker.clear_policy("limit")
+        broker.close()
+    broker = host.open()
+    broker.set_policy("limit", "q", {"delivery-limit": 2})
+    broker.queue("q").publish(b"2").result()
+    host.crash(power_cut=False)
+    broker = host.open()
+    assert broker.queue("q").get().properties.headers is None
+    broker.close()
+
+
 def test_what_a_consumer_never_took_does_not_count_and_what_it_did_not_ack_in_time_does():
     with SimulatedHost(3, Settings(consumer_timeout=10_000)) as host:
         broker = host.open()

@@ -52,15 +52,17 @@ class ReturnCounts:
             for seq in sorted(told.keys() & range(first, first + length))
         }
         self._anew = True
+        # else a message that gets the sequence id of one that is gone has its count at the next start
+        if counts.keys() != told.keys():
+            self._write_anew(counts)
         return counts
 
     def add(self, changed: Iterable[int], counts: Mapping[int, int]) -> None:
         """Keep the counts of the messages that have changed; `counts` has those of all."""
+        if self._anew or self._records > max(_FEW, 4 * len(counts)):
+            self._write_anew(counts)
+            return
         try:
-            if self._anew or self._records > max(_FEW, 4 * len(counts)):
-                self._disk.replace(self._path, _records(counts, counts))
-                self._records, self._anew = len(counts), False
-                return
             data = _records(changed, counts)
             file = self._disk.open(self._path, create=True)
             try:
@@ -73,9 +75,19 @@ class ReturnCounts:
                 raise
             self._anew = True
 
+    def _write_anew(self, counts: Mapping[int, int]) -> None:
+        try:
+            self._disk.replace(self._path, _records(counts, counts))
+            self._records, self._anew = len(counts), False
+        except OSError as error:
+            if lack_of(error) is None:
+                raise
+            self._anew = True
+
     def remove(self) -> None:
         """Forget all counts."""
-        self._disk.unlink(self._path)
+        if self._disk.exists(self._path):
+            self._disk.unlink(self._path)
         self._records = 0
 
 

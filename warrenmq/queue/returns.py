@@ -37,8 +37,11 @@ class Returns:
         self._limit = queue.arguments.delivery_limit
         self._kept = ReturnCounts(queue.disk, queue.directory) if queue.durable else None
         self.counts: dict[int, int] = {}
-        if self._kept is not None and self._limit is not None:
-            self.counts = self._kept.read(index.live_runs())
+        if self._kept is not None:
+            if self._limit is not None:
+                self.counts = self._kept.read(index.live_runs())
+            else:
+                self._kept.remove()
 
     def set_limit(self, limit: int | None) -> None:
         """Go by another limit from now on; without one nothing is counted."""
