@@ -61,7 +61,7 @@ class Side:
         self.handles = {name: warrenmq.QueueHandle(broker, name) for name in NAMES}
 
     def answer(self, call: Callable[[Side], Any]) -> Any:
-        """What a call returns, or the class of its error."""
+        """Answer of a call, or the class of its error."""
         try:
             return shown(call(self))
         except warrenmq.Error as error:
