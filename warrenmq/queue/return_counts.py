@@ -13,7 +13,8 @@ cut perhaps the last counts, which then are lower than they were.  A record whos
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from struct import Struct
 from zlib import crc32
 
@@ -62,7 +63,7 @@ class ReturnCounts:
         if self._anew or self._records > max(_FEW, 4 * len(counts)):
             self._write_anew(counts)
             return
-        try:
+        with self._as_far_as_there_is_room():
             data = _records(changed, counts)
             file = self._disk.open(self._path, create=True)
             try:
@@ -70,15 +71,17 @@ class ReturnCounts:
             finally:
                 file.close()
             self._records += len(data) // _RECORD.size
-        except OSError as error:
-            if lack_of(error) is None:  # it is not worth a message
-                raise
-            self._anew = True
 
     def _write_anew(self, counts: Mapping[int, int]) -> None:
-        try:
+        with self._as_far_as_there_is_room():
             self._disk.replace(self._path, _records(counts, counts))
             self._records, self._anew = len(counts), False
+
+    @contextmanager
+    def _as_far_as_there_is_room(self) -> Iterator[None]:
+        """Write counts, which are not worth a message: where there is no room for them all are written anew the next time."""
+        try:
+            yield
         except OSError as error:
             if lack_of(error) is None:
                 raise

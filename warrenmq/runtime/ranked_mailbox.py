@@ -47,13 +47,7 @@ class RankedMailbox(Mailbox):
         return super().length() + len(self._first) + sum(map(len, self._lanes))
 
     def has_mail(self) -> bool:
-        return bool(
-            self._exits
-            or (self._flushes and not self._said_dry)
-            or not self.incoming.empty()
-            or self._first
-            or any(self._lanes)
-        )
+        return super().has_mail() or bool(self._first) or any(self._lanes)
 
     def take(self) -> Any:
         if self.reason is not ALIVE:
