@@ -143,7 +143,7 @@ def test_what_a_get_took_that_nobody_waits_for_goes_back_unless_it_was_acked(
         host.sim.spawn(get, "getter")
         host.sleep(1)
         if answered and acked:
-            runtime.cast(queue_name("q"), Ack(1000, 1, multiple=False))
+            runtime.cast(queue_name("q"), Ack(1000, 1))
         for _ in range(2):  # the second has nothing to give up
             runtime.cast(queue_name("q"), GiveUp(request))
         if not answered:
@@ -169,7 +169,7 @@ def test_a_later_get_of_the_same_handle_keeps_its_message() -> None:
         assert [each.tag for each in got if isinstance(each, Got)] == [1, 2]
         runtime.cast(queue_name("q"), GiveUp(first))
         assert info(broker) == (2, 1, 0)
-        runtime.cast(queue_name("q"), Ack(1000, 2, multiple=False))
+        runtime.cast(queue_name("q"), Ack(1000, 2))
         assert [each.body for each in queue.peek(3)] == [b"1", b"3"]
 
 

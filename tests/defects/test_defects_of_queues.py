@@ -130,7 +130,7 @@ def test_an_ack_that_names_nothing_changes_nothing(host: SimulatedHost) -> None:
     process = host.sim.whereis(queue_name("q"))
     for consumer in (0, 1, 99):
         for tag in (0, 17):
-            host.sim.cast(process, Ack(consumer, tag, multiple=False))
+            host.sim.cast(process, Ack(consumer, tag))
             host.sim.cast(process, Reject(consumer, tag, multiple=False, requeue=True))
     for delivery in deliveries[:2]:
         assert delivery is not None

@@ -34,6 +34,7 @@ from warrenmq.queue.effects import (
 from warrenmq.queue.messages import (
     Ack,
     Acks,
+    AckUpTo,
     Cancel,
     Consume,
     CountBytes,
@@ -384,12 +385,12 @@ class QueueMachine(RuleBasedStateMachine):
         tag = data.draw(st.sampled_from([*holder.held]))
         tags = [each for each in holder.held if each <= tag] if how in {"multiple", "many"} else [tag]
         if how == "unknown":
-            self.state.cast(Ack(holder.number, holder.next_tag, multiple=False), 0, 0)
+            self.state.cast(Ack(holder.number, holder.next_tag), 0, 0)
             tags = []
         elif how == "many":
             self.state.cast(Acks(holder.number, tags), 0, 0)
         elif how in {"ack", "multiple"}:
-            self.state.cast(Ack(holder.number, tag, multiple=how == "multiple"), 0, 0)
+            self.state.cast((AckUpTo if how == "multiple" else Ack)(holder.number, tag), 0, 0)
         else:
             back = holder.held.pop(tag)
             tags = []

@@ -160,9 +160,7 @@ def test_a_mailbox_is_as_deep_as_the_broker_says():
         for length in (1, 5, 40):
             while inbox_of(broker.inside.client.calls.address("q")).length() < length:
                 host.sim.cast(
-                    broker.inside.client.calls.address("q"),
-                    Ack(0, 0, multiple=False),
-                    broker.inside.client.trace(),
+                    broker.inside.client.calls.address("q"), Ack(0, 0), broker.inside.client.trace()
                 )
             host.sleep(0.1)
             box = mail_of(host.sink.files(), "queue:q")

@@ -124,7 +124,7 @@ class Client:
     def ack_one(self, ref: ActorRef[Any], acks: OpenAcks, tag: int) -> Transacted | None:
         """Cast the ack of one delivery to its queue, together with others that it receives at the same time; returns as `settle`."""
         if (pending := self.publishing.own.pending) is not None:
-            pending.settle(ref, Ack(acks.consumer, tag, multiple=False))
+            pending.settle(ref, Ack(acks.consumer, tag))
             return pending
         acks.add(tag)
         if acks.on_its_way:

@@ -140,7 +140,7 @@ class Subscription:
     def _follow(self, tag: int, confirm: Confirm) -> None:
         """A copy is safe, so its original is acked; or it is not, so the original goes back.  Called in any thread."""
         if confirm.exception() is None:
-            self.client.cast(self.ref, Ack(self.consumer_id, tag, multiple=False))
+            self.client.cast(self.ref, Ack(self.consumer_id, tag))
         else:
             self.client.cast(self.ref, Reject(self.consumer_id, tag, multiple=False, requeue=True))
         self._has_copy(tag)
@@ -202,7 +202,7 @@ class Delivery:
         From any thread.  Raises PreconditionFailed when it was settled before, BrokerClosed after close.
         """
         if flag("multiple", multiple):
-            self._settle(AckUpTo(self._subscription.consumer_id, self.tag, multiple=True), "acked")
+            self._settle(AckUpTo(self._subscription.consumer_id, self.tag), "acked")
             return
         if self._settled:
             self._check_unsettled("acked")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from pykka import ActorRef
 
@@ -84,11 +84,12 @@ class Publish:
 
 @dataclass(slots=True)
 class Ack:
-    """Consumer -> queue: ack this delivery, or all up to it."""
+    """Consumer -> queue: ack this delivery."""
+
+    multiple: ClassVar[bool] = False
 
     consumer: int
     tag: int
-    multiple: bool
 
 
 @dataclass(slots=True)
@@ -96,6 +97,8 @@ class AckUpTo(Ack):
     """Consumer -> queue: ack this delivery and all up to it.  Priority 0: what it settles depends on the rejects before it, which it must
     not overtake.
     """
+
+    multiple: ClassVar[bool] = True
 
 
 @dataclass(slots=True)

@@ -399,7 +399,7 @@ class SharedClient:
             and self.publishing.own.pending is None
         ):
             return link.client.ack_one(ref, acks, tag)
-        return self.settle(ref, Ack(acks.consumer, tag, multiple=False))
+        return self.settle(ref, Ack(acks.consumer, tag))
 
     def settle(self, ref: Any, message: Any) -> Transacted | None:
         """Send a consumer's message to its queue; returns the transaction that keeps it, as Client.settle does."""

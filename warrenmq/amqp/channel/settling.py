@@ -54,7 +54,7 @@ class Settling:
             self._counters.ack += len(tags)
             if holder.limited:
                 limited += len(tags)
-            message: Any = Acks(holder.id, tags) if len(tags) > 1 else Ack(holder.id, tags[0], multiple=False)
+            message: Any = Acks(holder.id, tags) if len(tags) > 1 else Ack(holder.id, tags[0])
             self._server.cast(holder.ref, message)
         if limited:
             resume(self._server, self._limiter.ack(limited))
