@@ -5,7 +5,6 @@ no receiver.
 from __future__ import annotations
 
 import queue as queue_module
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -136,23 +135,20 @@ def test_an_error_of_a_check_reaches_the_caller_and_counts_no_restart(
     assert broker.declare_queue("new").info().ready == 0
 
 
-def test_a_get_that_waits_is_no_reason_for_a_death_and_goes_to_the_successor(broker: warrenmq.Broker) -> None:
-    queue = broker.declare_queue("empty")
-    got: list[Any] = []
-    waiting = broker.runtime.channel()
-
-    def look() -> None:
-        waiting.put(None)
-        got.append(queue.get(timeout=20))
-        waiting.put(None)
-
-    threading.Thread(target=look, daemon=True).start()
-    waiting.get(timeout=10)
-    for _ in range(3):
-        broker.runtime.kill(broker.inside.client.calls.address("empty"))
-    queue.publish(b"for the one who waits").result(10)
-    waiting.get(timeout=20)
-    assert got[0].body == b"for the one who waits"
+def test_a_get_that_waits_is_no_reason_for_a_death_and_goes_to_the_successor() -> None:
+    """In the simulation, as a kill may meet a get that has not begun to wait, whose caller is told of the death."""
+    for seed in range(20):
+        with SimulatedMachine(seed) as machine:
+            broker = machine.open()
+            empty = broker.declare_queue("empty")
+            got: list[Any] = []
+            machine.sim.spawn(lambda of=empty, into=got: into.append(of.get(timeout=20)))
+            for _ in range(3):
+                machine.sleep(1)
+                machine.sim.kill(broker.inside.client.calls.address("empty"))
+            empty.publish(b"for the one who waits").result(10)
+            machine.sleep(1)
+            assert got[0].body == b"for the one who waits", seed
 
 
 @pytest.mark.parametrize(("request_", "method"), [(Purge, "queue_purge"), (Get, "basic_get"), (Consume, "basic_consume"), (Delete, "queue_delete"), (Stat, "queue_declare")])  # fmt: skip
