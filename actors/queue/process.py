@@ -209,11 +209,17 @@ class QueueProcess(Server):
     def handle_cast(self, message: Any) -> None:
         """One message (see queue/messages.py)."""
         self._used = True
-        if type(message) is OpenPublish:
-            if (publish := message.take()) is not None:
-                self._publish(publish)
-        elif type(message) is Publish:
-            self._publish(message)
+        if type(message) is OpenPublish and (message := message.take()) is None:
+            return
+        if type(message) is Publish:
+            try:
+                self._state.publish(message)
+            except Exception:  # the process ends, and the message may stand nowhere yet
+                message.confirm.nack(ENDED)
+                raise
+            # given up meanwhile: whoever did so may have looked for what to nack before it stood anywhere
+            if self.actor_inbox.reason is not ALIVE:
+                message.confirm.nack(ENDED)
         elif type(message) is OpenAcks:
             self._state.cast(message.take(), self.sender_id, self.sender_seq)
         elif type(message) is BumpCredit:
@@ -231,16 +237,6 @@ class QueueProcess(Server):
             self._state.cast(message, self.sender_id, self.sender_seq)
         if self._effects:
             self._carry_out()
-
-    def _publish(self, message: Publish) -> None:
-        try:
-            self._state.publish(message)
-        except Exception:  # the process ends, and the message may stand nowhere yet
-            message.confirm.nack(ENDED)
-            raise
-        # given up meanwhile: whoever did so may have looked for what to nack before it stood anywhere
-        if self.actor_inbox.reason is not ALIVE:
-            message.confirm.nack(ENDED)
 
     def handle_call(self, request: Any, sender: From) -> Any:
         """Answer one call."""
@@ -286,7 +282,7 @@ class QueueProcess(Server):
             state.group_commit.paused(in_vain=not more)
             if more:
                 return  # the mailbox will be empty once more
-        if state.sync_trigger is None or not self.suspend(state.begin_sync, self._make_safe):
+        if not self.suspend(state.begin_sync, self._make_safe):
             self._make_safe()
 
     def _make_safe(self) -> None:

@@ -47,8 +47,9 @@ class PriorityIndex:
     def share(self) -> int:
         return min(index.share for index in self._indexes)
 
-    def look_at_limit(self) -> int:
-        return min(index.look_at_limit() for index in self._indexes)
+    def look_at_limit(self) -> None:
+        for index in self._indexes:
+            index.look_at_limit()
 
     @property
     def flushing(self) -> bool:

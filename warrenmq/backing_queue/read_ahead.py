@@ -73,7 +73,9 @@ class ReadAheadQueue(VariableQueue):
         self, first: int, records: list[bytes], stored: dict[int, bytes], *, persistent: bool
     ) -> tuple[deque[Message], int]:
         head, count, ahead = self.q_head, len(records), 0
-        if not self.tail_count and self.memory_bytes <= self._bound:
+        # memory_bytes, written out: every message passes here
+        held = self.ram_bytes + paging.MESSAGE_BYTES * (self.ram_msg_count + len(self._pending))
+        if not self.tail_count and held <= self._bound:
             ahead = 1 - len(head)  # M is not less, whatever the rates are
             if ahead < count:
                 self.rates.maybe_update(self._clock())

@@ -187,7 +187,9 @@ def records_of(publications: Sequence[Publication], first_seq_id: int, embed_bel
     for publication, expiry in zip(publications, repeat(0) if expiries is None else expiries):  # noqa: B905
         head, bodies = publication.head, publication.bodies
         largest = min(embed_below - publication.properties_size, share - len(head) - _BESIDE)
-        checksums = publication.checksums or alike_checksums(head, bodies)
+        checksums = publication.checksums
+        if not checksums and len(bodies) >= FEW:
+            checksums = alike_checksums(head, bodies)
         msg, first, last_size = publication.first_id, first_seq_id + len(records), -1
         for place, body in enumerate(bodies):
             size = len(body)

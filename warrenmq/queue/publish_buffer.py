@@ -22,6 +22,7 @@ from warrenmq.queue.index_sync import IndexSync
 from warrenmq.queue.messages import Publish, Publisher
 from warrenmq.queue.setting import QueueSetting
 from warrenmq.queue.unconfirmed import UNANSWERED, Promises, Publication, Unconfirmed
+from warrenmq.queue_index.protocol import QueueFiles
 from warrenmq.seams.disk import UNLIMITED
 
 BATCH = 64
@@ -43,10 +44,14 @@ class DiskRoom:
     _refusing       publishes were refused the last time
     _unwritten      bytes taken in since the queue owed no confirm, while room is short: they may not be in the files yet
     _looks_saved    batches that may be taken in before the free space is asked for again
+    longest         bytes that a file may have, for what is taken in now
     """
 
-    def __init__(self, queue: QueueSetting, index_sync: IndexSync, unconfirmed: Unconfirmed) -> None:
+    def __init__(
+        self, queue: QueueSetting, index: QueueFiles, index_sync: IndexSync, unconfirmed: Unconfirmed
+    ) -> None:
         self._disk = queue.disk
+        self._index = index
         self._directory = queue.directory
         self._index_sync = index_sync
         self._stores = index_sync.stores
@@ -54,6 +59,7 @@ class DiskRoom:
         self._log = queue.log
         self._refusing = False
         self._unwritten = self._looks_saved = 0
+        self.longest = UNLIMITED
 
     def takes(self, size: Callable[[], int]) -> bool:
         """True if publishes may be taken in; `size()` is their bytes.
@@ -61,6 +67,9 @@ class DiskRoom:
         A store writes later than its queue takes in, so free space alone would let in a burst many times over.  As long as
         the queue owes confirms, what it took in counts as unwritten: some of it twice, which refuses sooner but never later.
         """
+        if (longest := self._disk.longest()) != self.longest:
+            self.longest = longest
+            self._index.look_at_limit()
         is_full = self._index_sync.disk_full
         for store in self._stores:
             is_full = is_full or store.disk_full
@@ -155,16 +164,16 @@ class PublishBuffer:
 
     def take_in(self) -> bool:
         """Pass what was collected to the backing queue, or refuse it; returns True if it has to be synced, sooner or later."""
-        if (longest := self._vq.index.look_at_limit()) < UNLIMITED:
-            self._leave_out_what_no_file_holds(longest)
-            if not self._publishes:
-                return False
         if not self._room.takes(self._size):
             full = f"{self._room.lack}, queue {self._queue!r} takes no messages until there is room"
             self._effects.append(AskForRoom())
             self._refuse(self._publishes, full)
             self._publishes = []
             return False
+        if self._room.longest < UNLIMITED:
+            self._leave_out_what_no_file_holds(self._room.longest)
+            if not self._publishes:
+                return False
         publishes, durable, answered = self._publishes, self._durable, self._answered
         publications = [*map(_publication, publishes)]
         expiries = None

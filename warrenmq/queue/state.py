@@ -138,7 +138,7 @@ class QueueState:
         if isinstance(vq, DelayedQueue):
             self.delays = Delays(queue, vq, self.drops, self.index_sync, effects)
         self.front = self.delays or ExpiryAndLimits(queue, vq, self.drops, self.index_sync, effects)
-        room = DiskRoom(queue, self.index_sync, self.unconfirmed)
+        room = DiskRoom(queue, vq.index, self.index_sync, self.unconfirmed)
         self.buffer = PublishBuffer(queue, vq, self.front, self.unconfirmed, room, effects)
         self.overflow = QueueOverflow.of(arguments, vq, rows, effects)
         self.expiry = QueueExpiry(arguments.expires, self.consumers, effects)

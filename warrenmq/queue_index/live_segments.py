@@ -38,11 +38,9 @@ class LiveSegments(Generic[Segment]):
         self._segments: dict[int, Segment] = {}
         self._lost: list[int] = []
 
-    def look_at_limit(self) -> int:
+    def look_at_limit(self) -> None:
         """See Index."""
-        longest = self._disk.longest()
-        self.share = longest // self.segment_entry_count
-        return longest
+        self.share = self._disk.longest() // self.segment_entry_count
 
     def next_live(self, seq_id: int) -> int:
         """`seq_id`, or where the next segment with a live message begins; `next_seq_id` if no later one has any.

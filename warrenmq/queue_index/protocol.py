@@ -67,7 +67,7 @@ class QueueFiles(Protocol):
     def share(self) -> int:
         """Bytes that each message of a segment may take in a file, if all are to have room in it."""
 
-    def look_at_limit(self) -> int:
+    def look_at_limit(self) -> None:
         """Look how long a file may be, for `share`."""
 
     def live_messages(self) -> Iterator[tuple[int, int]]:

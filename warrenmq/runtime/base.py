@@ -27,7 +27,7 @@ from warrenmq.runtime.reasons import NO_PROC, SHUTDOWN, CallFailed, in_words
 from warrenmq.runtime.seams import Channel, Event, Lock, Own, PerThread, Suspension
 from warrenmq.runtime.shortage import shortage
 from warrenmq.runtime.system import Living
-from warrenmq.runtime.thread_event import check_interpreter
+from warrenmq.runtime.thread_event import interpreter_ends
 from warrenmq.trace.events import Send, Undelivered
 from warrenmq.trace.recorder import ActorTrace, Recorder
 from warrenmq.trace.writers import writer
@@ -77,7 +77,8 @@ class Runtime(ABC):
         """Raise ForkedProcess in a child that was forked: it has no actors; BrokerClosed while the interpreter ends: their threads are gone."""
         if self.forked_from is not None:
             raise ForkedProcess(self.forked_from, os.getpid())
-        check_interpreter()
+        if is_finalizing():
+            raise interpreter_ends()
 
     @property
     def has_ended(self) -> bool:

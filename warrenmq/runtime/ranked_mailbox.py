@@ -57,10 +57,14 @@ class RankedMailbox(Mailbox):
         incoming, first = self.incoming, self._first
         try:
             if first or not incoming.empty():
-                if first:
-                    self._file(first.popleft())
-                for _ in range(incoming.qsize()):
-                    self._file(incoming.get_nowait())
+                lane_of = self._lane_of.get
+                for _ in range(len(first) + incoming.qsize()):
+                    message = first.popleft() if first else incoming.get_nowait()
+                    if (lane := lane_of(type(message))) is None:
+                        self._file(message)
+                    else:
+                        self._said_dry = False
+                        lane.append(message)
             if self._exits:
                 return self._exits.popleft()
             for lane in self._lanes:

@@ -25,10 +25,9 @@ def ring(bell: threading.Lock) -> None:
         pass
 
 
-def check_interpreter() -> None:
-    """Raise BrokerClosed while the interpreter ends: no other thread runs any more, so nobody would wake one that waits."""
-    if is_finalizing():
-        raise BrokerClosed("the interpreter is ending, and the broker has ended with it; close it before")
+def interpreter_ends() -> BrokerClosed:
+    """The error of a wait while the interpreter ends: no other thread runs any more, so nobody would wake one that waits."""
+    return BrokerClosed("the interpreter is ending, and the broker has ended with it; close it before")
 
 
 def new_bell() -> threading.Lock:
@@ -78,7 +77,8 @@ class ThreadEvent:
     def wait(self, timeout: float | None = None) -> bool:
         if self._set:
             return True
-        check_interpreter()
+        if is_finalizing():
+            raise interpreter_ends()
         bell = new_bell()
         self.bells.append(bell)
         try:

@@ -29,7 +29,7 @@ from typing import Any, Protocol
 
 from warrenmq.runtime.helper import Helper
 from warrenmq.runtime.signals import PutOff
-from warrenmq.runtime.thread_event import ThreadEvent, check_interpreter, new_bell
+from warrenmq.runtime.thread_event import ThreadEvent, interpreter_ends, new_bell
 from warrenmq.runtime.workers import BATCH, MISSING, Cell, Runner, here, wake
 from warrenmq.seams.blocking import THIS_THREAD
 
@@ -149,7 +149,8 @@ def _is_deep() -> bool:
 
 
 def _sleep(thing: Awaited, runner: Runner, deadline: float | None) -> bool:
-    check_interpreter()
+    if sys.is_finalizing():
+        raise interpreter_ends()
     bell = new_bell()
     longest = _FOREVER if runner.cell is None else LOOK_AGAIN
     thing.bells.append(bell)

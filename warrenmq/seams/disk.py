@@ -17,7 +17,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from operator import attrgetter
@@ -306,19 +305,6 @@ def _sync(sync: Callable[[int], object], fd: int, path: str) -> None:
         raise SyncFailed(error.errno, error.strerror, path) from error
 
 
-def _links(fd: int) -> int:
-    """The number of names of an open file.
-
-    No more is asked for: since Linux 6.13 the next write to a file whose times were looked at (fstat) writes its inode, too, and a lone
-    confirm took a quarter longer.
-    """
-    if _statx is not None:
-        found = _Statx()
-        if not _statx(fd, b"", _AT_EMPTY_PATH, _STATX_NLINK, found):
-            return int.from_bytes(found[_NLINK_AT], sys.byteorder)
-    return os.fstat(fd).st_nlink
-
-
 def _counts_no_links(fd: int, path: str) -> bool:
     """True of a file system, as some in user space are, that says of a file which has a name that it has no link."""
     try:
@@ -415,7 +401,14 @@ class RealFile:
         self.check_name()
 
     def check_name(self) -> None:
-        if not _links(self._fd) and not _counts_no_links(self._fd, self.path):
+        # No more than the number of names is asked for: since Linux 6.13 the next write to a file whose times were looked at (fstat) writes
+        # its inode, too, and a lone confirm took a quarter longer.
+        found = _Statx()
+        if _statx is None or _statx(self._fd, b"", _AT_EMPTY_PATH, _STATX_NLINK, found):
+            names = os.fstat(self._fd).st_nlink
+        else:
+            names = any(found[_NLINK_AT])
+        if not names and not _counts_no_links(self._fd, self.path):
             raise deleted(self.path)
 
     def begin_sync(self) -> None:
@@ -569,8 +562,11 @@ class RealDisk:
                 for fd in descriptors[1:]:
                     _sync_file_range(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
             with THIS_THREAD.blocking:
-                for file, fd in zip(files, descriptors, strict=True):
-                    _sync(_datasync, fd, file.path)
+                try:
+                    for file, fd in zip(files, descriptors, strict=True):  # noqa: B007  # of the error
+                        _datasync(fd)
+                except OSError as error:
+                    raise SyncFailed(error.errno, error.strerror, file.path) from error
         for file in files:
             file.check_name()
 

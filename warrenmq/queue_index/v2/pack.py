@@ -136,8 +136,6 @@ def adjacent(base: int, published: list[int], entries: bytes, acked: list[int]) 
 
     `entries` are those of the published messages, one behind the other.
     """
-    if published and not acked and published[-1] - published[0] + 1 == len(published):
-        return [(published[0] - base, entries)]
     pieces = [(first, bytes(qi.ENTRY_BYTES * count)) for first, count in _runs(acked)]
     at = 0
     for first, count in _runs(published):

@@ -117,7 +117,10 @@ class SegmentFiles:
             store = self._open_bodies(number, files)
         bodies_end = files.bodies_end
         bodies, entries = pack(published, records, flags, bodies_end or qi.HEADER_BYTES)
-        pieces = adjacent(base, published, entries, acked)
+        if published and not acked and published[-1] - published[0] + 1 == len(published):
+            pieces = [(published[0] - base, entries)]
+        else:
+            pieces = adjacent(base, published, entries, acked)
         # ahead of the bodies: a .qs file without its .qi counts as damage at the next start
         file = files.entries if files.entries and segment.on_disk else self._begin_entries(segment, files)
         writes: list[Write] = []
