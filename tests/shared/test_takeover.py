@@ -21,6 +21,7 @@ from warrenmq.shared import links
 from warrenmq.shared.attachment import Attachment
 from warrenmq.shared.calling import CallChannel
 from warrenmq.shared.channel import Answer
+from warrenmq.shared.connection import ClientConnection
 from warrenmq.shared.errors import LinkLost
 
 
@@ -208,6 +209,26 @@ def test_a_broker_that_is_closed_while_it_takes_over_has_let_go_of_the_directory
     closing.join(LIMIT)
     with warrenmq.open(tmp_path) as alone:
         assert alone.queues() == []
+
+
+def test_an_owner_that_two_threads_close_leaves_the_next_ones_socket_alone(tmp_path: Path) -> None:
+    """The second one gave the directory back while the first still waited for a client, and then removed the next owner's socket."""
+    owner = opened(tmp_path)
+    server = owner.inside.client.links.current.server
+    silent = ClientConnection(str(tmp_path), "/", lambda _ended: None, lambda _blocked: None)
+    silent.open()
+    silent.pause_reading()
+    with silent._lock:
+        silent._wake()
+    first = threading.Thread(target=owner.close, args=(0.3,))
+    first.start()
+    wait_until(lambda: server._closing)
+    owner.close()
+    with opened(tmp_path) as after:
+        first.join(LIMIT)
+        assert after.is_owner
+        assert (tmp_path / SOCKET).exists()
+    silent.close()
 
 
 def test_calls_wait_for_the_next_owner(tmp_path: Path) -> None:

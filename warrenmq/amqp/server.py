@@ -70,6 +70,8 @@ class AmqpServer:
                     f"{broker!r} is served already; close that server, or have it listen at one more address."
                 )
         self._closing = False
+        self._end = threading.RLock()
+        """Held by the thread that closes it; the others wait until it has removed its socket, whose name may be the next owner's then."""
         self._down: str | None = None
         with ExitStack() as undo:
             self._io = AmqpIo(self._deliver)
@@ -199,10 +201,15 @@ class AmqpServer:
             remove(self._broker, name)
 
     def close(self, patience: float = CLOSE_OK_TIMEOUT) -> None:
-        """Stop serving; the brokers stay open.  Closing twice is no error; in a forked child it does nothing."""
-        if self._closing or self._runtime.has_ended:
+        """Stop serving; the brokers stay open.  Closing twice is no error, in two threads neither; in a forked child it does nothing."""
+        if self._runtime.has_ended:
             return
-        self._closing = True
+        with self._end:
+            if not self._closing:
+                self._closing = True
+                self._stop(patience)
+
+    def _stop(self, patience: float) -> None:
         self._io.stop_listening()
         with suppress(ActorDeadError):
             for child in which_children(self._runtime, self._names.connection_sup):
