@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import threading
 import time
@@ -9,12 +10,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
+from pamqp.commands import Basic
 
 import warrenmq
 from tests.support.limits import LIMIT
 from tests.support.shared_directory import opened
 from warrenmq.actors.sending.confirms import Confirm
+from warrenmq.amqp.channel.message import REPLY_TO
+from warrenmq.amqp.channel.rpc import RPC
+from warrenmq.amqp.wire.batch import KEY, Batch, joined, method_of
+from warrenmq.amqp.wire.codec import encode_method, make
 from warrenmq.errors import ArgumentValueError, NotFound
 from warrenmq.message.properties import Properties
 from warrenmq.runtime.thread_event import ThreadEvent
@@ -66,8 +73,6 @@ def test_what_does_not_fit_into_amqp_is_refused_in_a_sentence_and_the_link_stays
     long = {"x": "v" * 200_000}
     for call in (
         lambda: attached.publish("", "k" * (1 << 20), b""),
-        lambda: attached.declare_queue("r", arguments=long),
-        lambda: attached.bind("q", "amq.headers", arguments=long),
         lambda: queue.publish(b"", properties=Properties(headers=long)),
     ):
         with pytest.raises(ArgumentValueError) as refused:
@@ -95,6 +100,49 @@ def test_a_delete_of_what_is_not_there_says_so(attached: SharedBroker) -> None:
     for call in (attached.delete_queue, attached.delete_exchange):
         with pytest.raises(NotFound, match="'none'"):
             call("none")
+
+
+def test_a_publish_to_an_exchange_that_this_process_deleted_is_refused_at_once(
+    attached: SharedBroker,
+) -> None:
+    """It closed the channel, which took the confirms of other threads' publishes with it."""
+    attached.declare_exchange("x").publish("key", b"").result(LIMIT)
+    attached.delete_exchange("x")
+    with pytest.raises(NotFound):
+        attached.publish("x", "key", b"")
+
+
+def test_a_message_is_no_call_batch_or_reply_whatever_its_key_and_its_body(attached: SharedBroker) -> None:
+    """What came from outside as a key could have the owner do anything."""
+    queue = attached.declare_queue("q")
+    batch_of_one = Batch(method_of(encode_method(1, make(Basic.Publish, routing_key="q"))), b"\0\0", [b"x"])
+    for key, body in (
+        (RPC, msgpack.packb({"call": "delete_queue", "queue": "q", "if_unused": False, "if_empty": False})),
+        (KEY, joined(batch_of_one)),
+        (REPLY_TO, b"x"),
+    ):
+        confirm = attached.publish("", key, body, reply_to=REPLY_TO, mandatory=True)
+        with pytest.raises(warrenmq.Returned):
+            confirm.result(LIMIT)
+    assert len(queue) == 0
+
+
+def test_a_declaration_that_a_full_disk_refuses_keeps_the_link(
+    owner: SharedBroker, attached: SharedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It closed the connection: unacked messages went back, and exclusive queues were gone."""
+    attached.declare_queue("q").publish(b"x").result(LIMIT)
+    delivery = attached.queue("q").get()
+    with monkeypatch.context() as full:
+        full.setattr(owner.inside.vhost.definitions, "put_queues", raises_full)
+        with pytest.raises(warrenmq.Blocked, match="the disk is full"):
+            attached.declare_queue("r")
+    assert delivery is not None
+    assert attached.queue("q").info().unacked == 1
+
+
+def raises_full(_queues: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_an_alarm_stops_what_publishes_and_nothing_else(owner: SharedBroker, attached: SharedBroker) -> None:

@@ -1,6 +1,6 @@
 """The same calls, drawn at random, of a broker that owns its directory and of one that is attached: both answer alike.
 
-What differs is in docs/embedding.md: names with line ends or without room in AMQP, and the words of an error, which are RabbitMQ's.
+What differs is in docs/embedding.md: keys, properties and tables that AMQP has no room for.
 """
 
 from __future__ import annotations
@@ -17,9 +17,34 @@ from tests.support.limits import LIMIT
 from tests.support.shared_directory import opened
 from warrenmq.broker.delivery import Delivery, Message
 
-NAMES = ("q1", "q1", "q2", "q2", "p", "", "amq.x", "none", " q1", "é" * 100)
-EXCHANGES = ("", "", "x1", "x1", "x2", "amq.direct", "amq.topic", "amq.fanout", "none")
-KEYS = ("q1", "q2", "p", "", "a.b", "a.*", "#")
+INTERNAL = "internal"
+NAMES = ("q1", "q1", "q2", "q2", "p", "", "amq.x", "none", " q1", "line\n", "é" * 100)
+EXCHANGES = (
+    "",
+    "",
+    "x1",
+    "x1",
+    "x2",
+    INTERNAL,
+    "amq.direct",
+    "amq.topic",
+    "amq.fanout",
+    "amq.none",
+    "none",
+    "it's",
+)
+KEYS = (
+    "q1",
+    "q2",
+    "p",
+    "",
+    "a.b",
+    "a.*",
+    "#",
+    "amq.warrenmq.rpc",
+    "amq.warrenmq.batch",
+    "amq.rabbitmq.reply-to",
+)
 VALUES = (
     None,
     True,
@@ -44,7 +69,7 @@ QUEUE_ARGUMENTS = {
 }  # fmt: skip
 PROPERTIES = {
     "headers": ({"CC": ["q2"]}, {"CC": 3}, {"h": 1}, {"h": object()}), "priority": (0, 5, 256), "expiration": ("1000000", "x"),
-    "delivery_mode": (1, 2, 3), "message_id": ("m", 3), "user_id": ("guest",),
+    "delivery_mode": (1, 2, 3), "message_id": ("m", 3), "user_id": ("guest",), "reply_to": ("amq.rabbitmq.reply-to",),
 }  # fmt: skip
 POLICIES = ({"max-length": 2}, {"dead-letter-exchange": "x1"}, {"max-length": "x"}, {"none": 1}, {})
 SEEDS, STEPS = 5, 60
@@ -61,11 +86,11 @@ class Side:
         self.handles = {name: warrenmq.QueueHandle(broker, name) for name in NAMES}
 
     def answer(self, call: Callable[[Side], Any]) -> Any:
-        """Answer of a call, or the class of its error."""
+        """Answer of a call, or its error."""
         try:
             return shown(call(self))
         except warrenmq.Error as error:
-            return type(error).__name__
+            return type(error).__name__, _MADE.sub("*", str(error))
 
     def keep(self, delivery: Delivery | None) -> Delivery | None:
         self.held += [] if delivery is None else [delivery]
@@ -81,15 +106,13 @@ class Side:
     def settle(self, number: int, how: Callable[[Delivery], Any]) -> Any:
         return how(self.held[number % len(self.held)]) if self.held else None
 
-    def transact(self, calls: list[Callable[[Side], Any]], *, fails: bool) -> None:
-        try:
-            with self.broker.tx():
-                for call in calls:
-                    self.answer(call)
-                if fails:
-                    raise KeyError
-        except KeyError:
-            pass
+    def transact(self, calls: list[Callable[[Side], Any]], *, fails: bool) -> list[Any]:
+        answers = []
+        with suppress(KeyError), self.broker.tx():
+            answers += [self.answer(call) for call in calls]
+            if fails:
+                raise KeyError
+        return answers
 
 
 def shown(value: Any) -> Any:
@@ -118,7 +141,7 @@ def some(rng: Random, choices: dict[str, Any]) -> dict[str, Any] | None:
 def publish(rng: Random) -> Callable[[Side], Any]:
     exchange, key, mandatory = rng.choice(EXCHANGES), rng.choice(KEYS), rng.random() < 0.3
     bodies = [
-        b"%d" % rng.randrange(100) + b"." * rng.choice([0, 5_000]) for _ in range(rng.choice([1, 1, 1, 5]))
+        b"%d" % rng.randrange(100) + b"." * rng.choice([0, 5_000]) for _ in range(rng.choice([0, 1, 1, 5]))
     ]
     properties = warrenmq.Properties(**some(rng, PROPERTIES) or {})
     persistent = rng.random() < 0.7
@@ -144,7 +167,7 @@ def drawn(rng: Random) -> tuple[str, Callable[[Side], Any]]:
     ])  # fmt: skip
     calls: dict[str, Callable[[Side], Any]] = {
         "declare": lambda side: side.broker.declare_queue(name, durable=not no, exclusive=no, auto_delete=no, arguments=arguments),
-        "declare exchange": lambda side: side.broker.declare_exchange(exchange, kind, auto_delete=no),
+        "declare exchange": lambda side: side.broker.declare_exchange(exchange, kind, auto_delete=no, internal=exchange == INTERNAL),
         "bind": lambda side: side.broker.bind(name, exchange or "x1", key, table),
         "bind exchanges": lambda side: side.broker.bind("x2", exchange, key, destination_type="exchange"),
         "unbind": lambda side: side.broker.unbind(name, exchange or "x1", key, table),
@@ -181,7 +204,7 @@ def clear(broker: warrenmq.Broker) -> None:
             queue.delete()
     for policy in broker.policies():
         broker.clear_policy(policy.name, operator=policy.operator)
-    for exchange in "x1", "x2":
+    for exchange in "x1", "x2", INTERNAL, "it's":
         with suppress(warrenmq.NotFound):
             broker.delete_exchange(exchange)
 

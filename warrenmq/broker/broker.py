@@ -181,8 +181,9 @@ class Broker:
             exchange, routing_key, properties, persistent, timeout=timeout
         )
         bodies = check.bodies(bodies, self._largest)
-        self._client.have_later()
         publishing = self._client.publishing.own
+        publishing.check(exchange, "", properties)
+        self._client.have_later()
         if timeout is not None or self._alarms.active:
             publishing.wait_for_turn("", LATER, timeout)
         sender = publishing if publishing.pending is None else publishing.pending

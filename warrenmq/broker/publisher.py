@@ -218,15 +218,15 @@ class Publishing:
     def publish(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
                 persistent: bool, mandatory: bool) -> Confirm:  # fmt: skip
         """Route messages and cast them to their queues; NotFound when there is no such exchange."""
-        if exchange in self._router.internal:
-            self._router.check_publish(exchange)
         if properties is not None:
             return self._publish_with_properties(
                 exchange, routing_key, bodies, properties, persistent, mandatory
             )
+        if exchange in self._router.internal:
+            self._router.check_publish(exchange)
         queues = self._router.route(exchange, routing_key)
         if not queues or not bodies:
-            return self._unroutable(exchange, routing_key, len(bodies), failed=mandatory and not queues)
+            return self._unroutable(exchange, routing_key, len(bodies), mandatory=mandatory)
         sender, confirm = self._sender, Confirm(self._runtime, len(queues))
         sender.send(
             queues,
@@ -252,12 +252,13 @@ class Publishing:
 
     def _publish_with_properties(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties,
                                  persistent: bool, mandatory: bool) -> Confirm:  # fmt: skip
+        self._router.check_publish(exchange)
         headers = properties.headers
         expiration = parse_expiration(properties.expiration)
         cc, bcc = header_routes(headers)
         queues = self._router.route(exchange, routing_key, headers, cc + bcc)
         if not queues or not bodies:
-            return self._unroutable(exchange, routing_key, len(bodies), failed=mandatory and not queues)
+            return self._unroutable(exchange, routing_key, len(bodies), mandatory=mandatory)
         properties = _without_bcc(properties)
         sender = self._sender
         publication = sender.publication(
@@ -315,12 +316,12 @@ class Publishing:
         """The queues that a message would go to now; NotFound."""
         return self._router.route(exchange, routing_key, headers)
 
-    def _unroutable(self, exchange: str, routing_key: str, messages: int, *, failed: bool) -> Confirm:
-        """The answer to a publish that no queue gets."""
+    def _unroutable(self, exchange: str, routing_key: str, messages: int, *, mandatory: bool) -> Confirm:
+        """The answer to a publish that no queue gets; of no message none comes back."""
         if messages:
             self._sender.unrouted(messages, exchange, routing_key)
         confirm = Confirm(self._runtime)
-        if failed:
+        if messages and mandatory:
             confirm.fail(Returned(exchange, routing_key))
         else:
             confirm.confirm()

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from warrenmq.actors.vhost.messages import DeleteExchange, DeleteQueue, Unbind
 from warrenmq.errors import Error, ResourceLocked
 from warrenmq.message.properties import Properties
 from warrenmq.queue.messages import Consume, Get, Got
@@ -98,7 +99,10 @@ class Attachment:
         if isinstance(request, Consume):
             return None, self._consume(queue, request)
         with self.calling() as channel:
-            return channel.perform(request, queue), None
+            answer = channel.perform(request, queue), None
+        if isinstance(request, DeleteExchange | DeleteQueue | Unbind) and self._publish is not None:
+            self._publish.forget_exchanges()
+        return answer
 
     @contextmanager
     def calling(self) -> Iterator[CallChannel]:
@@ -193,7 +197,7 @@ class Attachment:
             channel = self._publish_channel()
             if not channel.knows(item.exchange):
                 with self.calling() as asking:
-                    asking.check_exchange(item.exchange)
+                    asking.ask("check_publish", exchange=item.exchange)
                 channel.know(item.exchange)
             try:
                 channel.publish(item)
@@ -207,10 +211,10 @@ class Attachment:
 
     def check(self, exchange: str, routing_key: str, properties: Properties | None) -> None:
         """Raise what is wrong with a publish; LinkLost when the owner is gone."""
-        self._publish_channel().check(exchange, routing_key, properties)
         if exchange:
             with self.calling() as asking:
-                asking.check_exchange(exchange)
+                asking.ask("check_publish", exchange=exchange)
+        self._publish_channel().check(exchange, routing_key, properties)
 
     def has_room(self) -> bool:
         """True if a publish need not wait."""

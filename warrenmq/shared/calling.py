@@ -1,11 +1,12 @@
-"""Translate requests of the Broker API (actors/vhost/messages.py, queue/messages.py) into AMQP methods or calls of amqp/channel/rpc.py."""
+"""Translate requests of the Broker API (actors/vhost/messages.py, queue/messages.py) into calls of amqp/channel/rpc.py."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
-from pamqp.commands import Basic, Exchange, Queue
+from pamqp.commands import Basic
 
 from warrenmq.actors.vhost.messages import (
     Bind,
@@ -17,15 +18,14 @@ from warrenmq.actors.vhost.messages import (
 )
 from warrenmq.amqp.channel.message import REPLY_TO
 from warrenmq.amqp.channel.rpc import RPC
-from warrenmq.amqp.wire.codec import encode_content, encode_method, make, raw_properties
+from warrenmq.amqp.wire.codec import encode_content, encode_method, encode_table, make, raw_properties
 from warrenmq.broker.stats import queue_memory_of
-from warrenmq.checks import shown
-from warrenmq.errors import BrokerClosed, CommandInvalid, NotFound
+from warrenmq.errors import ArgumentValueError, BrokerClosed, NotFound
 from warrenmq.message.properties import Properties
 from warrenmq.queue.messages import Get, Info, Peek, Purge, QueueInfo
-from warrenmq.routing import TYPES, Binding
+from warrenmq.routing import Binding
 from warrenmq.shared.channel import Answer, ClientChannel, Content, Received
-from warrenmq.shared.errors import LinkLost, error_called
+from warrenmq.shared.errors import LinkLost, error_in
 from warrenmq.shared.patience import at_most
 
 _TAG = "answers"
@@ -49,7 +49,7 @@ class CallChannel(ClientChannel):
         answer = self.wait_for(self.ask_with(b"".join(frames), Answer(rpc=True)))
         said: dict[str, Any] = msgpack.unpackb(answer.body)
         if "error" in said:
-            error = error_called(said["error"], said["text"])
+            error = error_in(said)
             if isinstance(error, BrokerClosed) and self.connection.wait_for_end(at_most(_ENDING)):
                 raise LinkLost(str(error))
             raise error
@@ -63,33 +63,25 @@ class CallChannel(ClientChannel):
         """Carry out a request of the Broker API; `queue` names the queue whose process it is for."""
         match request:
             case DeclareQueue(record):
-                return self.call(
-                    Queue.Declare, queue=record.name, durable=record.durable, exclusive=record.exclusive,
-                    auto_delete=record.auto_delete, arguments=dict(record.arguments),
-                ).queue  # fmt: skip
+                return self.ask(
+                    "declare_queue", queue=record.name, durable=record.durable, exclusive=record.exclusive,
+                    auto_delete=record.auto_delete, arguments=_table(record.arguments),
+                )  # fmt: skip
             case DeclareExchange(spec):
-                if spec.type not in TYPES:  # the owner would close the connection
-                    raise CommandInvalid(f"there is no exchange type {spec.type!r}; use {', '.join(TYPES)}")
-                self.call(
-                    Exchange.Declare, exchange=spec.name, exchange_type=spec.type, durable=spec.durable,
-                    auto_delete=spec.auto_delete, internal=spec.internal, arguments=dict(spec.arguments),
+                return self.ask(
+                    "declare_exchange", exchange=spec.name, type=spec.type, durable=spec.durable,
+                    auto_delete=spec.auto_delete, internal=spec.internal, arguments=_table(spec.arguments),
                 )  # fmt: skip
             case Bind(binding):
-                self._bind(binding, Queue.Bind, Exchange.Bind)
+                return self._bind("bind", binding)
             case Unbind(binding):
-                if binding.destination_type == "queue" and not binding.destination:
-                    return None  # a binding that is missing is no error
-                self._bind(binding, Queue.Unbind, Exchange.Unbind)
+                return self._bind("unbind", binding)
             case DeleteQueue(name, if_unused, if_empty):
-                self.check_queue(name)  # AMQP's delete of none is fine
-                return self.call(
-                    Queue.Delete, queue=name, if_unused=if_unused, if_empty=if_empty
-                ).message_count
+                return self.ask("delete_queue", queue=name, if_unused=if_unused, if_empty=if_empty)
             case DeleteExchange(name, if_unused):
-                self.check_exchange(name)
-                self.call(Exchange.Delete, exchange=name, if_unused=if_unused)
+                return self.ask("delete_exchange", exchange=name, if_unused=if_unused)
             case Purge():
-                return self.call(Queue.Purge, queue=queue).message_count
+                return self.ask("purge", queue=queue)
             case Info():
                 found = self.ask("info", queue=queue)
                 return QueueInfo(**{**found, "memory": queue_memory_of(found["memory"])})
@@ -98,37 +90,27 @@ class CallChannel(ClientChannel):
                     Received(body, len(body), redelivered, exchange, key, raw)
                     for exchange, key, raw, body, redelivered in self.ask("peek", queue=queue, most=most)
                 ]
-            case _:
-                raise TypeError(request)
-        return None
+        raise TypeError(request)
 
-    def check_queue(self, name: str) -> None:
-        """Raise NotFound or ResourceLocked unless this process may use the queue."""
-        found = self.call(Queue.Declare, queue=name, passive=True).queue
-        if found != name:  # the owner drops line ends in a declare (rabbit_channel:strip_cr_lf)
-            raise _no_queue(name)
+    def _bind(self, call: str, binding: Binding) -> None:
+        self.ask(
+            call, destination=binding.destination, source=binding.source, routing_key=binding.routing_key,
+            arguments=_table(binding.arguments), destination_type=binding.destination_type,
+        )  # fmt: skip
 
-    def check_exchange(self, name: str) -> None:
-        """Raise NotFound unless the exchange exists."""
-        self.call(Exchange.Declare, exchange=name, exchange_type="direct", passive=True)
 
-    def _bind(self, binding: Binding, of_queue: Any, of_exchange: Any) -> None:
-        values = {"routing_key": binding.routing_key, "arguments": dict(binding.arguments)}
-        if binding.destination_type == "queue":
-            check_named(binding.destination)
-            self.call(of_queue, queue=binding.destination, exchange=binding.source, **values)
-        else:
-            self.call(of_exchange, destination=binding.destination, source=binding.source, **values)
+def _table(arguments: Mapping[str, Any]) -> bytes:
+    """A table as AMQP has it; ArgumentValueError for one that AMQP has no room for."""
+    try:
+        return encode_table(dict(arguments))
+    except (ValueError, TypeError, OverflowError) as why:
+        raise ArgumentValueError(f"arguments cannot be sent to the owner of the directory: {why}") from why
 
 
 def check_named(queue: str) -> None:
     """NotFound for the empty name, which to AMQP is the queue that the channel declared last."""
     if not queue:
-        raise _no_queue(queue)
-
-
-def _no_queue(name: str) -> NotFound:
-    return NotFound(f"there is no queue {shown(name)}; declare it first")
+        raise NotFound(f"there is no queue {queue!r}; declare it first")
 
 
 _PROPERTIES = raw_properties(Properties(reply_to=REPLY_TO))

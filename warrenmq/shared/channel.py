@@ -9,23 +9,26 @@ from contextlib import suppress
 from struct import Struct
 from typing import Any, NamedTuple, Self
 
+import msgpack  # type: ignore[import-untyped]
 from pamqp.base import Frame as Method
 from pamqp.commands import Basic, Channel
 
 from warrenmq.amqp.wire.codec import decode_header, decode_method, encode_method, make, start_of
-from warrenmq.amqp.wire.errors import PRECONDITION_FAILED
+from warrenmq.amqp.wire.errors import NO_ROUTE, PRECONDITION_FAILED
 from warrenmq.amqp.wire.frames import BODY, HEADER, METHOD, Frame
 from warrenmq.errors import ArgumentValueError, BrokerClosed, Error, PreconditionFailed
 from warrenmq.message.stored import StoredMessage
 from warrenmq.runtime.thread_event import ThreadEvent
 from warrenmq.shared.connection import ClientConnection
-from warrenmq.shared.errors import error_of
+from warrenmq.shared.errors import error_in, error_of
 from warrenmq.shared.patience import at_most, check, wait
 
 DELIVER, GET_OK, RETURN = start_of(Basic.Deliver), start_of(Basic.GetOk), start_of(Basic.Return)
 ACK, NACK, CANCEL = start_of(Basic.Ack), start_of(Basic.Nack), start_of(Basic.Cancel)
 _CLOSE, _CLOSE_OK = start_of(Channel.Close), start_of(Channel.CloseOk)
 _WITH_CONTENT = frozenset([DELIVER, GET_OK, RETURN])
+_UNROUTABLE = NO_ROUTE.to_bytes(2, "big")
+"""The reply code of a message that is returned."""
 _u64 = Struct(">Q")
 _CLOSING = 5.0
 """Seconds that the owner has to close a channel that nobody uses any more."""
@@ -82,6 +85,8 @@ class ClientChannel:
         """See connection.Receiver."""
         self.error: Error | None = None
         """The reason why the channel is closed."""
+        self._refusal: Error | None = None
+        """The error behind the channel.close that comes next (amqp/wire/errors.py, ERRORS)."""
         self._mark = self._synced = object()
         """A new object with each thing that is sent and has no answer, and the last one that the owner has dealt with."""
         self._lock = threading.RLock()
@@ -307,7 +312,10 @@ class ClientChannel:
         assert self._content is not None
         method, raw, _ = self._content
         self._content = None
-        self.content(method[:4], Content(method, raw, body))
+        if method[:4] == RETURN and method[4:6] != _UNROUTABLE:
+            self._refusal = error_in(msgpack.unpackb(body))
+        else:
+            self.content(method[:4], Content(method, raw, body))
 
     def _method(self, start: bytes, payload: bytes) -> None:
         if start == _CLOSE_OK:
@@ -319,7 +327,7 @@ class ClientChannel:
 
     def _closed(self, payload: bytes) -> None:
         method: Any = decode_method(payload)
-        error = error_of(method.reply_code, method.reply_text)
+        error = self._refusal or error_of(method.reply_code, method.reply_text)
         timed_out = method.reply_code == PRECONDITION_FAILED and TIMED_OUT in method.reply_text
         with self._lock:
             self.error = error

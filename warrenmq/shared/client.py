@@ -21,7 +21,6 @@ from warrenmq.message.properties import Properties
 from warrenmq.message.stored import StoredMessage
 from warrenmq.queue.collected import OpenAcks
 from warrenmq.queue.messages import Ack, Consume, Get, Reject
-from warrenmq.routing.message_options import header_routes, parse_expiration
 from warrenmq.runtime import Channel, Runtime
 from warrenmq.runtime.calls import From
 from warrenmq.runtime.life import inbox_of
@@ -111,7 +110,7 @@ class SharedCalls:
         def attached(link: Attachment) -> None:
             link.sync()
             with link.calling() as channel:
-                channel.check_queue(name)
+                channel.ask("queue", queue=name)
 
         def owned(link: Owned) -> None:
             link.broker.queue(name)
@@ -229,10 +228,11 @@ class SharedPublishing:
                 continue
             confirm = Confirm(links.runtime)
             if not bodies:
-                confirm.confirm()
-                return confirm
-            if properties is not None:
-                self.check_properties(properties)
+                with suppress(LinkLost):
+                    link.check(exchange, routing_key, properties)
+                    confirm.confirm()
+                    return confirm
+                continue
             if not link.wait_for_room(left()):
                 raise Unanswered
             with suppress(LinkLost):
@@ -264,7 +264,6 @@ class SharedPublishing:
             )
 
         def attached(link: Attachment) -> Confirm:
-            self.check(exchange, "", properties)
             return self._asked(
                 link, "publish_later", exchange=exchange, routing_key=routing_key, bodies=bodies,
                 properties=raw_properties(properties), persistent=persistent, due=due,
@@ -328,21 +327,10 @@ class SharedPublishing:
 
     def check(self, exchange: str, routing_key: str, properties: Properties | None) -> None:
         """Raise what `publish` would, as far as it can be known."""
-
-        def attached(link: Attachment) -> None:
-            if properties is not None:
-                self.check_properties(properties)
-            link.check(exchange, routing_key, properties)
-
         self._links.at_owner(
-            lambda link: link.client.publishing.own.check(exchange, routing_key, properties), attached
+            lambda link: link.client.publishing.own.check(exchange, routing_key, properties),
+            lambda link: link.check(exchange, routing_key, properties),
         )
-
-    @staticmethod
-    def check_properties(properties: Properties) -> None:
-        """Raise PreconditionFailed for properties that a publish is refused for."""
-        parse_expiration(properties.expiration)
-        header_routes(properties.headers)
 
     def would_block(self, exchange: str, routing_key: str, properties: Properties | None) -> bool:
         """True if `publish` would wait."""

@@ -30,11 +30,12 @@ from pamqp.base import Frame as Method
 from pamqp.commands import Connection
 
 from warrenmq.amqp.access.auth import EXTERNAL
+from warrenmq.amqp.channel.message import PLAIN
 from warrenmq.amqp.connection.blocking import CALLS_ONLY
 from warrenmq.amqp.connection.handshake import PROTOCOL_HEADER
 from warrenmq.amqp.net import local_socket
 from warrenmq.amqp.wire.codec import decode_method, encode_method, make
-from warrenmq.amqp.wire.errors import AmqpError
+from warrenmq.amqp.wire.errors import ERRORS, AmqpError
 from warrenmq.amqp.wire.frames import METHOD, Frame, FrameCutter
 from warrenmq.errors import BrokerClosed, Error, ResourceError
 from warrenmq.log import Log
@@ -65,6 +66,7 @@ _CAPABILITIES = {
     "basic.nack": True,
     "consumer_cancel_notify": True,
     "connection.blocked": True,
+    ERRORS: True,
 }
 
 
@@ -185,7 +187,7 @@ class ClientConnection:
         try:
             self._socket.sendall(PROTOCOL_HEADER)
             self._expect(Connection.Start)
-            capabilities = _CAPABILITIES | {CALLS_ONLY: not self._publishes}
+            capabilities = _CAPABILITIES | {CALLS_ONLY: not self._publishes, PLAIN: self._publishes}
             properties = {"product": "warrenmq", "capabilities": capabilities}
             self._say(Connection.StartOk, client_properties=properties, mechanism=EXTERNAL,
                       response=f"process {os.getpid()}".encode(), locale="en_US")  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from warrenmq import errors
 from warrenmq.amqp.wire.errors import (
     ACCESS_REFUSED,
@@ -71,9 +73,9 @@ def error_of(code: int | None, text: str | None) -> Error:
     return _OF_CODE.get(number, BrokerClosed)(sentence)
 
 
-def error_called(name: str, text: str) -> Error:
-    """The error of an answer to a call (amqp/channel/rpc.py), by the name of its class."""
-    kind = getattr(errors, name, None)
+def error_in(answer: Mapping[str, str]) -> Error:
+    """The error that the owner answers with, {"error": class, "text": sentence}."""
+    kind, text = getattr(errors, answer["error"], None), answer["text"]
     if (
         isinstance(kind, type)
         and issubclass(kind, Error)

@@ -55,7 +55,6 @@ from warrenmq.shared.attachment import Attachment
 from warrenmq.shared.errors import LinkLost, NobodyServes, OwnerSilent
 from warrenmq.shared.patience import Unanswered, left
 from warrenmq.shared.publishing import Unconfirmed
-from warrenmq.terminal import plain
 
 T = TypeVar("T")
 AfterLoss = Literal["fail", "repeat"]
@@ -418,7 +417,7 @@ class Links:
             refused = [
                 item
                 for item in items
-                if len(items) == 1 or f"'{plain(item.exchange)}'" in str(error) or item.closures == _CLOSURES
+                if len(items) == 1 or repr(item.exchange) in str(error) or item.closures == _CLOSURES
             ]
             for item in items:
                 item.closures += 1

@@ -25,6 +25,7 @@ from warrenmq.amqp.wire.frames import METHOD, OVERHEAD, frame
 from warrenmq.checks import SHORT_STRING, shown
 from warrenmq.errors import ArgumentValueError, Blocked, Error, Nacked, Returned
 from warrenmq.message.properties import Properties
+from warrenmq.routing.message_options import header_routes, parse_expiration
 from warrenmq.shared.channel import ACK, NACK, RETURN, Answer, ClientChannel, Content
 from warrenmq.shared.connection import ClientConnection
 from warrenmq.shared.errors import LinkLost
@@ -90,8 +91,12 @@ class PublishChannel(ClientChannel):
         return exchange in self._known_exchanges
 
     def know(self, exchange: str) -> None:
-        """Remember that `check_exchange` found the exchange."""
+        """Remember that the exchange takes publishes."""
         self._known_exchanges.add(exchange)
+
+    def forget_exchanges(self) -> None:
+        """Ask anew for each exchange: one may be gone, and its next publish would close the channel, which others publish on."""
+        self._known_exchanges = {""}
 
     def publish(self, item: Unconfirmed) -> None:
         """Send a publish.  LinkLost, and nothing was sent, once the connection is gone; ArgumentValueError for values AMQP cannot encode."""
@@ -119,12 +124,15 @@ class PublishChannel(ClientChannel):
                 raise
 
     def check(self, exchange: str, routing_key: str, properties: Properties | None) -> None:
-        """ArgumentValueError for what AMQP cannot say."""
+        """PreconditionFailed for wrong properties, ArgumentValueError for what AMQP cannot say."""
         _method(self.number, exchange, routing_key, mandatory=False)
         self._raw(properties, persistent=True)
 
     def _raw(self, properties: Properties | None, *, persistent: bool) -> bytes:
-        """The property flags and values; ArgumentValueError for what a content header cannot hold."""
+        """The property flags and values; PreconditionFailed for wrong ones, ArgumentValueError for what a content header cannot hold."""
+        if properties is not None:
+            parse_expiration(properties.expiration)
+            header_routes(properties.headers)
         raw = _properties(properties, persistent=persistent)
         self.check_size("a message's content header", len(raw) + _HEADER)
         return raw

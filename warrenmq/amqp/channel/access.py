@@ -14,15 +14,11 @@ from collections.abc import Callable, Iterable
 
 from warrenmq.actors.vhost.vhost import Vhost
 from warrenmq.amqp.channel.context import ConnectionContext
-from warrenmq.amqp.wire.errors import ACCESS_REFUSED, NOT_FOUND, RESOURCE_LOCKED, AmqpError
+from warrenmq.amqp.wire.errors import ACCESS_REFUSED, NOT_FOUND, AmqpError
 from warrenmq.directory.definitions import QueueRecord
 
 DEFAULT_EXCHANGE = "amq.default"
 """The name of the default exchange in permissions."""
-LOCKED = (
-    "cannot obtain exclusive access to locked {}. It could be originally declared on another connection or the exclusive "
-    "property value does not match that of the original declaration."
-)
 
 
 class ChannelAccess:
@@ -76,18 +72,15 @@ class ChannelAccess:
         return AmqpError(ACCESS_REFUSED, f"access to {resource} refused for user '{self._user.name}'")
 
     def queue(self, name: str) -> QueueRecord:
-        """Look up a queue.  Raises AmqpError if there is none or it is exclusive to another connection."""
-        record = self._vhost.queue(name)
-        if record is None:
-            raise self.not_found("queue", name)
-        self.check_exclusive(name)
+        """Look up a queue.  NotFound if there is none, ResourceLocked if it is exclusive to another connection."""
+        record = self._vhost.existing_queue(name)
+        self._vhost.check_exclusive_access(record, self._connection)
         return record
 
     def check_exclusive(self, name: str) -> None:
-        """Raise when the queue belongs to another connection."""
-        record = self._vhost.queue(name)
-        if record is not None and record.exclusive and self._vhost.owner(name) is not self._connection:
-            raise AmqpError(RESOURCE_LOCKED, LOCKED.format(self.name("queue", name)))
+        """ResourceLocked when the queue belongs to another connection."""
+        if (record := self._vhost.queue(name)) is not None:
+            self._vhost.check_exclusive_access(record, self._connection)
 
     def not_found(self, kind: str, name: str) -> AmqpError:
         """Make the error 404 of a name that does not exist."""

@@ -165,9 +165,9 @@ def error_of(error: Error, method: tuple[int, int]) -> AmqpError:
     if isinstance(error, CallerError):
         return of_caller_error(error, method)
     if isinstance(error, ResourceError):
-        return AmqpError(PRECONDITION_FAILED, str(error), *method)
+        return AmqpError(PRECONDITION_FAILED, str(error), *method, cause=error)
     if isinstance(error, ProcessDied):
-        return AmqpError(INTERNAL_ERROR, str(error), *method)
+        return AmqpError(INTERNAL_ERROR, str(error), *method, cause=error)
     return AmqpError(
         CONNECTION_FORCED if isinstance(error, BrokerClosed) else RESOURCE_ERROR, str(error), *method
     )

@@ -26,7 +26,7 @@ from warrenmq.amqp.channel.access import ChannelAccess
 from warrenmq.amqp.channel.confirms import ChannelConfirm, Confirms
 from warrenmq.amqp.channel.context import ConnectionContext
 from warrenmq.amqp.channel.credit import ChannelCredit
-from warrenmq.amqp.channel.message import Template, Templates
+from warrenmq.amqp.channel.message import PLAIN, REPLY_TO, Template, Templates
 from warrenmq.amqp.channel.reply_to import ReplyTo, is_address
 from warrenmq.amqp.channel.rpc import RPC, ChannelRpc
 from warrenmq.amqp.channel.writer import ChannelWriter
@@ -68,7 +68,8 @@ class ChannelPublishing:
         self._router: Router = broker.inside.vhost.router
         self._vhost = broker.inside.vhost
         self._send_to_channel = server.actor_inbox.send
-        self._templates = Templates(context.user, reply_to.address)
+        self._has_calls = not context.can(PLAIN)
+        self._templates = Templates(context.user, reply_to.address if self._has_calls else lambda: REPLY_TO)
 
         def address(queue: str) -> ActorRef[Any]:
             calls.wake(queue)
@@ -94,7 +95,7 @@ class ChannelPublishing:
             queues = self._router.route(exchange, template.routing_key, template.headers, template.more_keys)
         except CallerError as error:
             raise of_caller_error(error, PUBLISH) from error
-        if not exchange:
+        if not exchange and self._has_calls:
             for key in dict.fromkeys((template.routing_key, *template.more_keys)):
                 if is_address(key):
                     self._reply_to.answer(key, template, bodies)

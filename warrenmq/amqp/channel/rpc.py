@@ -7,6 +7,14 @@ correlation_id, a msgpack map: {"value": ...}, or {"error": class, "text": sente
     call                           arguments       value
     stats                                          Stats.as_dict()
     queues                                         names, sorted
+    queue                          queue           None: the connection may use the queue
+    declare_queue                  queue, durable, exclusive, auto_delete, arguments: the queue's name
+    declare_exchange               exchange, type, durable, auto_delete, internal, arguments
+    bind, unbind                   destination, source, routing_key, arguments, destination_type
+    delete_queue                   queue, if_unused, if_empty: the ready messages
+    delete_exchange                exchange, if_unused
+    purge                          queue           the ready messages
+    check_publish                  exchange        None: it takes publishes
     info                           queue           the fields of QueueInfo
     peek                           queue, most     a list of [exchange, routing key, properties as AMQP has them, body, redelivered]
     publish_later                  exchange, routing_key, bodies, properties, persistent, due: as Publishing.publish_later
@@ -18,6 +26,7 @@ correlation_id, a msgpack map: {"value": ...}, or {"error": class, "text": sente
     clear_policy                   policy, its name; operator  None
     policies                                       a list of such lists
 
+Arguments are tables as AMQP has them.  Exclusive queues are the connection's.
 Requests that the same channel got before have been carried out when the answer is made.  It is for clients on the directory's own socket, and
 for users with the tag `administrator`; others get 403.  An ordinary queue cannot have this name: it begins with "amq.".
 """
@@ -30,17 +39,29 @@ from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
 
+from warrenmq.actors.vhost.messages import (
+    Bind,
+    DeclareExchange,
+    DeclareQueue,
+    DeleteExchange,
+    DeleteQueue,
+    Unbind,
+)
 from warrenmq.amqp.access.permissions import ADMINISTRATOR
 from warrenmq.amqp.channel.context import ConnectionContext
 from warrenmq.amqp.channel.message import Envelope, Template, opened
 from warrenmq.amqp.channel.reply_to import ReplyTo
-from warrenmq.amqp.wire.codec import PUBLISH, decode_properties, raw_properties
+from warrenmq.amqp.wire.codec import PUBLISH, decode_properties, decode_table, raw_properties
 from warrenmq.amqp.wire.errors import ACCESS_REFUSED, AmqpError
 from warrenmq.broker.calls import ActorCalls
+from warrenmq.directory.definitions import QueueRecord
+from warrenmq.erlang.amqp_table import BadTable
 from warrenmq.errors import Error, PreconditionFailed
 from warrenmq.message.properties import Properties
 from warrenmq.message.stored import StoredMessage
-from warrenmq.queue.messages import Info, Peek
+from warrenmq.queue.messages import Info, Peek, Purge
+from warrenmq.routing import Binding, ExchangeSpec
+from warrenmq.supervisors.broker_sup import VHOST_PROCESS
 from warrenmq.vhost.policies import Policy
 
 RPC = "amq.warrenmq.rpc"
@@ -54,6 +75,7 @@ class ChannelRpc:
 
     def __init__(self, context: ConnectionContext, calls: ActorCalls, reply_to: ReplyTo) -> None:
         self._broker = context.broker
+        self._connection = context.connection
         self._user = context.user
         self._calls = calls
         self._reply_to = reply_to
@@ -95,6 +117,62 @@ class ChannelRpc:
     def queues(self, _request: dict[str, Any]) -> Any:
         """The names of all queues."""
         return [queue.name for queue in self._broker.queues()]
+
+    def queue(self, request: dict[str, Any]) -> Any:
+        """Refuse a queue that is not there, or another connection's."""
+        self._usable(_argument(request, "queue", str))
+
+    def _usable(self, name: str) -> str:
+        vhost = self._broker.inside.vhost
+        vhost.check_exclusive_access(vhost.existing_queue(name), self._connection)
+        return name
+
+    def declare_queue(self, request: dict[str, Any]) -> Any:
+        """Declare a queue."""
+        record = QueueRecord(
+            _argument(request, "queue", str), _argument(request, "durable", bool), _argument(request, "exclusive", bool),
+            _argument(request, "auto_delete", bool), _table(request),
+        )  # fmt: skip
+        return self._ask_vhost(DeclareQueue(record, self._connection))
+
+    def declare_exchange(self, request: dict[str, Any]) -> Any:
+        """Declare an exchange."""
+        return self._ask_vhost(DeclareExchange(ExchangeSpec(
+            _argument(request, "exchange", str), _argument(request, "type", str), _argument(request, "durable", bool),
+            _argument(request, "auto_delete", bool), _argument(request, "internal", bool), _table(request),
+        )))  # fmt: skip
+
+    def bind(self, request: dict[str, Any]) -> Any:
+        """Add a binding."""
+        return self._ask_vhost(Bind(_binding(request), self._connection))
+
+    def unbind(self, request: dict[str, Any]) -> Any:
+        """Undo a binding."""
+        return self._ask_vhost(Unbind(_binding(request), self._connection))
+
+    def delete_queue(self, request: dict[str, Any]) -> Any:
+        """Delete a queue."""
+        return self._ask_vhost(DeleteQueue(
+            _argument(request, "queue", str), _argument(request, "if_unused", bool), _argument(request, "if_empty", bool),
+            self._connection,
+        ))  # fmt: skip
+
+    def delete_exchange(self, request: dict[str, Any]) -> Any:
+        """Delete an exchange."""
+        return self._ask_vhost(
+            DeleteExchange(_argument(request, "exchange", str), _argument(request, "if_unused", bool))
+        )
+
+    def _ask_vhost(self, request: Any) -> Any:
+        return self._calls.call_named(VHOST_PROCESS, request)
+
+    def purge(self, request: dict[str, Any]) -> Any:
+        """Drop a queue's ready messages."""
+        return self._calls.call_queue(self._usable(_argument(request, "queue", str)), Purge())[0]
+
+    def check_publish(self, request: dict[str, Any]) -> Any:
+        """Refuse an exchange that is not there, or is internal."""
+        self._broker.inside.vhost.router.check_publish(_argument(request, "exchange", str))
 
     def info(self, request: dict[str, Any]) -> Any:
         """One queue's figures."""
@@ -168,6 +246,15 @@ class ChannelRpc:
 _CALLS = {
     "stats": ChannelRpc.stats,
     "queues": ChannelRpc.queues,
+    "queue": ChannelRpc.queue,
+    "declare_queue": ChannelRpc.declare_queue,
+    "declare_exchange": ChannelRpc.declare_exchange,
+    "bind": ChannelRpc.bind,
+    "unbind": ChannelRpc.unbind,
+    "delete_queue": ChannelRpc.delete_queue,
+    "delete_exchange": ChannelRpc.delete_exchange,
+    "purge": ChannelRpc.purge,
+    "check_publish": ChannelRpc.check_publish,
     "info": ChannelRpc.info,
     "peek": ChannelRpc.peek,
     "publish_later": ChannelRpc.publish_later,
@@ -186,6 +273,20 @@ def _argument(request: dict[str, Any], name: str, kind: type) -> Any:
     if type(value) is not kind:
         raise PreconditionFailed(f"{request['call']} needs {name}, of type {kind.__name__}")
     return value
+
+
+def _table(request: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return decode_table(_argument(request, "arguments", bytes))
+    except (BadTable, ValueError) as why:
+        raise PreconditionFailed(f"{request['call']} has a table that cannot be read") from why
+
+
+def _binding(request: dict[str, Any]) -> Binding:
+    return Binding(
+        _argument(request, "destination", str), _argument(request, "source", str), _argument(request, "routing_key", str),
+        _table(request), _argument(request, "destination_type", str),
+    )  # fmt: skip
 
 
 def _properties(request: dict[str, Any], name: str) -> Properties:

@@ -11,13 +11,21 @@ from functools import lru_cache, partial
 from struct import Struct
 from typing import Any
 
+import msgpack  # type: ignore[import-untyped]
 from pamqp import commands
 from pamqp.base import Frame as Method
 
 from warrenmq.amqp.channel.context import ConnectionContext
 from warrenmq.amqp.channel.message import Envelope
-from warrenmq.amqp.wire.codec import DeliverTemplate, encode_content, encode_header, encode_method, make
-from warrenmq.amqp.wire.errors import NAMES, NO_ROUTE, AmqpError
+from warrenmq.amqp.wire.codec import (
+    DeliverTemplate,
+    encode_content,
+    encode_header,
+    encode_method,
+    make,
+    raw_properties,
+)
+from warrenmq.amqp.wire.errors import ERRORS, NAMES, NO_ROUTE, AmqpError
 from warrenmq.amqp.wire.frames import BODY, OVERHEAD
 
 FLUSH_AT = 1 << 16
@@ -35,6 +43,7 @@ class ChannelWriter:
         self.closing = False
         """True after channel.close was sent: only close-ok may follow."""
         self._number = number
+        self._tells_errors = context.can(ERRORS)
         self._transport = context.transport
         self._frame_max = context.frame_max
         self._body_max = context.frame_max - OVERHEAD if context.frame_max else 1 << 62
@@ -54,6 +63,9 @@ class ChannelWriter:
 
     def close(self, error: AmqpError) -> None:
         """Send channel.close; nothing but close-ok may follow."""
+        if self._tells_errors and (cause := error.cause) is not None:
+            body = msgpack.packb({"error": type(cause).__name__, "text": str(cause)})
+            self._return(error.code, Envelope("", "", raw_properties(None)), [body])
         self.send(commands.Channel.Close, reply_code=error.code, reply_text=error.reply_text,
                   class_id=error.class_id, method_id=error.method_id)  # fmt: skip
         self.closing = True
@@ -81,7 +93,10 @@ class ChannelWriter:
 
     def returned(self, envelope: Envelope, bodies: list[bytes]) -> None:
         """Send basic.return of mandatory messages that no queue wanted."""
-        method = make(commands.Basic.Return, reply_code=NO_ROUTE, reply_text=NAMES[NO_ROUTE], exchange=envelope.exchange,
+        self._return(NO_ROUTE, envelope, bodies)
+
+    def _return(self, code: int, envelope: Envelope, bodies: list[bytes]) -> None:
+        method = make(commands.Basic.Return, reply_code=code, reply_text=NAMES[code], exchange=envelope.exchange,
                       routing_key=envelope.routing_key)  # fmt: skip
         encoded = encode_method(self._number, method)
         for body in bodies:

@@ -1,6 +1,7 @@
 """Many publishes in one: what `publish_many` of a process that shares a directory sends (shared/publishing.py).
 
-A basic.publish to the default exchange with the routing key `amq.warrenmq.batch` stands for the publishes in its body, in order.
+A basic.publish to the default exchange with the routing key `amq.warrenmq.batch` and the bit `immediate`, which no message has, stands for
+the publishes in its body, in order.
 They share their method and properties; each counts for itself in everything else (confirms, sizes, transactions), as if each had
 come in frames of its own, which cost the owner several times as much.
 
@@ -35,7 +36,7 @@ def method_of(frame: bytes) -> bytes:
     return frame[_HEAD:-1]
 
 
-METHOD = method_of(encode_method(1, make(Basic.Publish, exchange="", routing_key=KEY)))
+METHOD = method_of(encode_method(1, make(Basic.Publish, exchange="", routing_key=KEY, immediate=True)))
 """The payload of the publish that carries a batch."""
 
 

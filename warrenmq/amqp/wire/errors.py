@@ -14,6 +14,7 @@ from warrenmq.errors import (
     AccessRefused,
     CallerError,
     CommandInvalid,
+    Error,
     NotFound,
     PreconditionFailed,
     ResourceLocked,
@@ -53,13 +54,20 @@ _CODES: tuple[tuple[type[CallerError], int], ...] = (
 )
 _LONGEST = 255
 """Bytes of a short string."""
+ERRORS = "warrenmq.errors"
+"""The capability of a client that wants to know the error of the Broker API behind a channel.close: before that comes a basic.return
+with the same reply code, whose body is a msgpack map {"error": class, "text": sentence}.
+"""
 
 
 class AmqpError(Exception):
     """An amqp_error record: a code, its explanation, and the method that failed (0, 0 when none did)."""
 
-    def __init__(self, code: int, text: str = "", class_id: int = 0, method_id: int = 0) -> None:
+    def __init__(self, code: int, text: str = "", class_id: int = 0, method_id: int = 0, *,
+                 cause: Error | None = None) -> None:  # fmt: skip
+        """`cause` is the error of the Broker API that this is for a client of AMQP."""
         super().__init__(code, text, class_id, method_id)
+        self.cause = cause
         self.code = code
         self.text = text
         """The explanation, without the code's name; empty for none."""
@@ -91,4 +99,4 @@ class AmqpError(Exception):
 def of_caller_error(error: CallerError, method: tuple[int, int]) -> AmqpError:
     """The protocol error for a broker error that `method` (class id, method id) caused."""
     code = next((code for kind, code in _CODES if isinstance(error, kind)), PRECONDITION_FAILED)
-    return AmqpError(code, error.reply_text or str(error), *method)
+    return AmqpError(code, error.reply_text or str(error), *method, cause=error)
