@@ -199,6 +199,22 @@ def test_after_a_sync_that_failed_the_log_begins_anew():
         assert raw.read(f"{ROOT}/Q/0.qs") == b"onetwothreefour"
 
 
+def test_what_a_failed_sync_may_have_left_in_the_log_is_not_written_over_newer_bytes():
+    """Its actor is gone, the next one puts another file in its place, and then the process is killed."""
+    raw = new_disk()
+    disk = begin(raw)
+    other, file = new_file(disk, "0.qs"), new_file(disk, "journal.jif")
+    other.append(b"the log's first record is behind it")
+    other.datasync()
+    file.append(b"old")
+    raw.fail_next("datasync", "warrenmq.log.0", errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        file.datasync()
+    disk.replace(file.path, b"newer")
+    assert not replay(raw, ROOT).damage
+    assert raw.read(file.path) == b"newer"
+
+
 def test_a_file_that_cannot_be_synced_when_the_log_is_cut_ends_the_log(monkeypatch):
     monkeypatch.setattr(logged_disk, "FILE_SIZE", 4096)
     raw = new_disk()

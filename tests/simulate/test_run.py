@@ -210,6 +210,9 @@ FOUND = {
     "a broker whose commit log has failed may go down before the harness ends it": (
         "classic", 914030294, "publish to=all wait=1\nslow\nkill how=error",
     ),
+    "what a sync of the commit log that failed may have left there is not written over a newer journal": (
+        "classic", 2246, "policy queue=b is=ttl\npublish_many to=x.x count=12\npublish to=x.x via=amqp\npublish\nkill victim=b how=error",
+    ),
     "a channel that ends while it waits for credit blocks no other": (
         "modern", 913000317, "publish_many to=d count=20 size=150 via=amqp\npublish to=d size=899 via=amqp\nhang_up\npublish to=d via=amqp\nget queue=d via=amqp",
     ),

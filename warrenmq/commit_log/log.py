@@ -342,10 +342,13 @@ class CommitLog:
             return self._no_room(error)
         try:
             self._append(parts)
-        except OSError as error:
-            if self._in_doubt:
-                raise
-            return self._no_room(error)
+        except BaseException as error:
+            if self._in_doubt:  # the record may be there all the same, and a start would write what it says
+                with self._tables:
+                    file.note(ranges)
+            elif isinstance(error, OSError):
+                return self._no_room(error)
+            raise
         with self._tables:
             for path in forgets:
                 for each in self._files:
