@@ -284,11 +284,11 @@ def test_an_incarnation_that_is_about_to_write_its_state_writes_it_before_its_su
 ):
     writes, write_now, original = threading.Event(), threading.Event(), Snapshot.write
 
-    def write(snapshot, state):
+    def write(snapshot):
         if not writes.is_set():
             writes.set()
             write_now.wait(LIMIT)
-        original(snapshot, state)
+        original(snapshot)
 
     monkeypatch.setattr(Snapshot, "write", write)
     ref = Sum.ref(broker)

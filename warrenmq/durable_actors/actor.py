@@ -37,6 +37,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from enum import Enum, auto
+from functools import partial
 from typing import Any, ClassVar
 
 from pykka import ActorDeadError, ThreadingActor
@@ -45,37 +47,30 @@ from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.broker.broker import Broker
 from warrenmq.broker.delivery import Delivery
 from warrenmq.broker.transaction import Transaction
-from warrenmq.checks import is_a, short_text, shown
-from warrenmq.durable_actors.address import AGAIN, ANSWER, FAILURE, DurableRef, Handling, handling
+from warrenmq.checks import short_text
+from warrenmq.durable_actors.address import AGAIN, DurableRef, Handling, declare, handling
 from warrenmq.durable_actors.codec import Codec, read
 from warrenmq.durable_actors.ownership import Addresses, NotifyingQueue, OwnedConsumer, Ownership
+from warrenmq.durable_actors.refusals import Write, pause_before
+from warrenmq.durable_actors.replies import ANSWER, FAILURE
 from warrenmq.durable_actors.snapshot import Answer, Snapshot
-from warrenmq.errors import ArgumentTypeError, Blocked, BrokerClosed, Error, Nacked, NotFound, ProcessDied
+from warrenmq.errors import ArgumentTypeError, Blocked, BrokerClosed, Error, Nacked, NotFound
 from warrenmq.log import Log
 from warrenmq.message.properties import Properties
 from warrenmq.seams.disk import lack_of
 
-BACKOFF = (1.0, 5.0, 30.0, 120.0)
-"""Seconds between attempts."""
-_RETRIES = ("max_attempts", "backoff", "dead_letter")
 BATCH = 64
 """Messages that are handled before one snapshot and their acks."""
-_PATIENCE_NS = 30 * 10**9
-"""Nanoseconds for which what a message told is sent again before the message counts as failed: a queue's process is restarted sooner."""
-_PAUSE = 0.05
-"""Seconds between two such tries."""
+_STATES = Codec("msgpack")
 
 
-class _Note:
+class _Note(Enum):
     """A message of an actor to itself."""
 
-
-_DELIVERIES_READY = _Note()
-"""Its consumer's channel has deliveries, or news of the queue."""
-_ROOM_PERHAPS = _Note()
-"""The state that could not be written for want of room is to be written again."""
-_UNTIL_ROOM = 1.0
-"""Seconds between two tries of what the full disk refused."""
+    DELIVERIES_READY = auto()
+    """Its consumer's channel has deliveries, or news of the queue."""
+    STATE_REFUSED = auto()
+    """The state could not be written a while ago."""
 
 
 class DurableActor(ThreadingActor):
@@ -105,32 +100,29 @@ class DurableActor(ThreadingActor):
         super().__init__()
         self.broker = broker
         self.state = None
-        self._packed: bytes | None = None
-        """The state behind the last message that was handled; None if the actor has none."""
-        self._changed = False
-        """A message has changed the state since the snapshot; it may be what it was all the same, when another changed it back."""
-        self._own = self._name()
         self._codec = self._own_codec()
-        self._states = Codec("msgpack", ())
+        self._ref = DurableRef(broker, self._name(), self._codec)
+        """Its address, as others have it."""
+        self._ownership = Ownership(broker.inside.client, broker.runtime.lock())
+        """Its consumer, and the messages at hand."""
         self._handled: list[Delivery] = []
-        """Deliveries that are acked when the state is written."""
+        """Those of the messages at hand that are acked when the state is written."""
+        self._snapshot: Snapshot
+        """The state behind the last message that was handled, and its file; from on_start on."""
+        self._local: Broker
+        """The broker of the process that owns the directory, which is this one; from on_start on."""
         self._has_room = True
         """The state could be written when it was last tried."""
-        self._is_safe = self._are_void = False
-        """The messages at hand are on the disk; they come again, if they are."""
-        self._ownership = Ownership(broker.inside.client, broker.runtime.lock())
-        self._log = Log("warrenmq.durable_actors", actor=self._own)
-        ref = DurableRef(broker, self._own, self._codec)
+        self._log = Log("warrenmq.durable_actors", actor=self._ref.address)
         self._tell_of_pykka, self._ask_of_pykka = self.actor_ref.tell, self.actor_ref.ask
         self.actor_ref.tell = self._tell  # type: ignore[method-assign]
         self.actor_ref.ask = self._ask  # type: ignore[method-assign]
-        self._ref = ref
 
     @classmethod
     def ref(cls, broker: Broker) -> DurableRef:
         """The actor's address: tell and ask work whether it runs or not, once its queue was declared."""
         if cls._name() not in broker.inside.client.retry_policies:
-            cls._declare(broker)
+            declare(broker, cls._name(), cls.retries)
         return DurableRef(broker, cls._name(), cls._own_codec())
 
     def initial_state(self) -> Any:
@@ -152,9 +144,9 @@ class DurableActor(ThreadingActor):
 
         PreconditionFailed where another process owns the directory.
         """
-        broker, address = self.broker, self._own
+        broker, address = self.broker, self._ref.address
         self._local = broker.inside.local()
-        self._declare(broker)
+        declare(broker, address, self.retries)
         addresses: Addresses = broker.inside.kept.setdefault(Addresses, Addresses(broker.runtime.lock()))
         with addresses.taking_over:
             if (before := addresses.owners.get(address)) is not None:
@@ -163,11 +155,10 @@ class DurableActor(ThreadingActor):
             if self._snapshot.state is None:
                 self.state = self.initial_state()
             else:
-                self.state = self._unpacked(self._snapshot.state)
-            self._packed = self._pack()
-            self._changed = self._packed != self._snapshot.state
+                self.state = self._unpacked()
+            self._snapshot.add(None, self._packed())
             addresses.owners[address] = self._ownership
-            channel = NotifyingQueue(self._notify)
+            channel = NotifyingQueue(partial(self._note, _Note.DELIVERIES_READY))
             OwnedConsumer(self._ownership, broker.inside.client, address, self.prefetch, channel)
 
     def on_stop(self) -> None:
@@ -178,95 +169,74 @@ class DurableActor(ThreadingActor):
         """Requeue unhandled messages when the actor fails."""
         self._ownership.end()
 
-    # -- messages
+    # -- the messages at hand
 
     def _handle_receive(self, message: Any) -> Any:
-        if message is _DELIVERIES_READY:
+        if message is _Note.DELIVERIES_READY:
             return self._work()
-        if message is _ROOM_PERHAPS:
-            self._wait_for_room()
+        if message is _Note.STATE_REFUSED:
             return self._settle()
         return super()._handle_receive(message)
 
     def _work(self) -> None:
         """Handle the deliveries that have arrived, a batch at a time."""
-        ownership = self._ownership
-        with ownership.settling:
-            if ownership.is_over or ownership.unsettled or (consumer := ownership.consumer) is None:
-                return
-            try:
-                batch = consumer.take(BATCH, 0)
-            except (BrokerClosed, ProcessDied):  # of a queue that is being restarted there will be news
-                batch = []
-            ownership.unsettled = batch
-        if batch:
-            self._is_safe = self._are_void = False
+        if batch := self._ownership.take(BATCH):
             self._handled = [delivery for delivery in batch if self._handle(delivery)]
             self._settle()
-        elif consumer.ended:  # the broker is closed, or the queue deleted
+        elif self._ownership.has_lost_queue:
             self.stop()
 
     def _settle(self) -> None:
-        """Write the state, if it has changed, and ack what was handled; again later, if there is no room."""
+        """Write the state and ack what was handled; later, if the state is refused for now."""
         ownership = self._ownership
-        with ownership.settling:
-            if ownership.is_over:
-                return
-            if self._local.is_open and self._packed is not None and self._changed:
-                try:
-                    self._snapshot.write(self._packed)
-                except OSError as error:
-                    if (lack := lack_of(error)) is None:
-                        raise
-                    if self._has_room:
-                        self._log.warning(
-                            f"{lack}: the state is written when there is room", error=str(error)
-                        )
-                    self._has_room = False
-                    self._tell_of_pykka(_ROOM_PERHAPS)
+        try:
+            with ownership.settling:
+                if ownership.is_over:
                     return
-                self._changed, self._has_room = False, True
-            for delivery in self._handled:
+                if self._local.is_open:
+                    self._snapshot.write()
                 with suppress(BrokerClosed):
-                    delivery.ack()
-            ownership.unsettled = []
-        self._notify()
+                    for delivery in self._handled:
+                        delivery.ack()
+                ownership.at_hand = []
+        except OSError as refusal:
+            if (pause := pause_before(Write.STATE, refusal)) is None:
+                raise
+            if self._has_room:
+                self._log.warning(
+                    f"{lack_of(refusal)}: the state is written when there is room", error=str(refusal)
+                )
+            self._has_room = False
+            self._wait(pause)
+            self._note(_Note.STATE_REFUSED)
+        else:
+            self._has_room = True
+            self._note(_Note.DELIVERIES_READY)
 
     @property
     def _comes_again(self) -> bool:
         """True if the messages at hand come again: to a successor, when the directory is opened the next time, or from another process of the queue."""
-        gone = self._ownership.is_over or not self.actor_ref.is_alive()
-        return gone or not self._local.is_open or self._are_void
+        ownership = self._ownership
+        is_gone = ownership.is_over or not self.actor_ref.is_alive()
+        return is_gone or not self._local.is_open or ownership.are_void
 
     def _make_safe(self) -> None:
         """Wait until the messages at hand are on the disk; ProcessDied if they may be lost."""
-        consumer = self._ownership.consumer
-        assert consumer is not None
-        while not self._is_safe:
+        while not self._ownership.is_safe:
             try:
-                self._is_safe = consumer.wait_until_safe()
-            except (ActorDeadError, ProcessDied) as error:
-                self._are_void = True
-                raise ProcessDied(
-                    f"the process of queue {self._own!r} died, so its messages come again"
-                ) from error
-            if not self._is_safe:
-                self._wait_for_room()
+                self._ownership.wait_until_safe()
+            except Blocked as refusal:
+                if not self._waited(Write.AT_HAND, refusal):
+                    raise
 
-    def _wait_for_room(self) -> None:
-        self.broker.runtime.event().wait(_UNTIL_ROOM)
-
-    def _notify(self) -> None:
-        with suppress(ActorDeadError):
-            self._tell_of_pykka(_DELIVERIES_READY)
+    # -- one message
 
     def _handle(self, delivery: Delivery) -> bool:
         """Handle one message; True if it is to be acked, False if it was settled otherwise, or comes again."""
         if self._comes_again:
             return False
         properties = delivery.properties
-        message_id = properties.message_id
-        if self._packed is not None and message_id is not None and message_id in self._snapshot:
+        if (message_id := properties.message_id) is not None and message_id in self._snapshot:
             if (kept := self._snapshot.answer(message_id)) is not None:
                 self._answer(properties, kept, ANSWER)
             return True
@@ -276,54 +246,46 @@ class DurableActor(ThreadingActor):
             self._log.warning("a message cannot be decoded, so it is dead-lettered", error=str(why))
             self._failed(delivery, str(why), lambda: (False, delivery.dead_lettered()))
             return False
-        client = self.broker.inside.client
-        token = handling.set(Handling(message_id, self._make_safe))
-        answer: Answer | None = None
         try:
-            with Transaction(client, self.broker.publish, self._repeats()):
-                value = self.on_receive(message)
-                packed = self._pack()
-                if properties.reply_to:
-                    answer = self._codec.encode(value)
-                told = client.publishing.own.pending
-                if (told and not told.is_empty) or (answer is not None and packed != self._packed):
-                    self._make_safe()
+            answer = self._received(message, properties)
         except Exception as error:
-            self.state = self._unpacked(self._packed)
+            self.state = self._unpacked()
             if self._comes_again:
                 return False
-            logging.getLogger("warrenmq.durable_actors").debug("%s failed", self._own, exc_info=True)
+            logging.getLogger("warrenmq.durable_actors").debug("%s failed", self._ref.address, exc_info=True)
             self._log.warning("a message failed", attempt=delivery.attempt, error=repr(error))
             self._failed(delivery, repr(error), delivery.retried)
             return False
-        finally:
-            handling.reset(token)
-        self._changed |= packed != self._packed
-        self._packed = packed
-        if packed is not None and message_id is not None:
-            self._snapshot.add(message_id, answer if properties.app_id == AGAIN else None)
         if answer is not None:
             self._answer(properties, answer, ANSWER)
         return True
 
-    def _repeats(self) -> Callable[[Exception], bool]:
-        """The decision, for one message, whether what it told and a queue did not take over is sent again: its receivers know the ids."""
-        runtime = self.broker.runtime
-        end = runtime.monotonic_ns() + _PATIENCE_NS
-
-        def repeats(error: Exception) -> bool:
-            is_full = isinstance(error, Blocked)
-            if self._comes_again or (runtime.monotonic_ns() > end and not is_full):
-                return False
-            runtime.event().wait(_PAUSE)
-            return True
-
-        return repeats
+    def _received(self, message: Any, properties: Properties) -> Answer | None:
+        """Call `on_receive`, send what it told, and add its state to the snapshot; returns the answer, None if nobody asked."""
+        client, answer = self.broker.inside.client, None
+        began = self.broker.runtime.monotonic_ns()
+        token = handling.set(Handling(properties.message_id, self._make_safe))
+        try:
+            with Transaction(
+                client, self.broker.publish, lambda refusal: self._waited(Write.TOLD, refusal, began)
+            ):
+                value = self.on_receive(message)
+                state = self._packed()
+                if properties.reply_to:
+                    answer = self._codec.encode(value)
+                told = client.publishing.own.pending
+                # what others learn of the message does not outlive it; an answer that only reads the state tells nothing of it
+                if (told and not told.is_empty) or (answer is not None and state != self._snapshot.state):
+                    self._make_safe()
+        finally:
+            handling.reset(token)
+        self._snapshot.add(properties.message_id, state, answer if properties.app_id == AGAIN else None)
+        return answer
 
     def _failed(
         self, delivery: Delivery, why: str, settle: Callable[[], tuple[bool, Confirm | None]]
     ) -> None:
-        """Have a message tried again or dead-lettered; it comes again as it is if there is no room for its copy."""
+        """Have a message tried again or dead-lettered; it comes again as it is if its copy is refused."""
         try:
             with self._ownership.settling:
                 if self._ownership.is_over:
@@ -336,13 +298,13 @@ class DurableActor(ThreadingActor):
         except (Blocked, Nacked) as refusal:
             with suppress(Error):
                 delivery.nack()
-            if isinstance(refusal, Blocked):
-                self._wait_for_room()
+            if pause := pause_before(Write.COPY, refusal):
+                self._wait(pause)
         except BrokerClosed:
             pass
         else:
             if not again and delivery.properties.reply_to:
-                told = f"{self._own} gave the message up: {why}"
+                told = f"{self._ref.address} gave the message up: {why}"
                 self._answer(delivery.properties, self._codec.encode(told), FAILURE)
 
     def _answer(self, asked: Properties, answer: Answer, kind: str) -> None:
@@ -356,26 +318,44 @@ class DurableActor(ThreadingActor):
                 self.broker.publish(
                     "", asked.reply_to or "", body, properties=properties, persistent=False
                 ).result()
-            except Blocked:
-                self._wait_for_room()
-                continue
-            except Error:
-                pass
+            except Error as refusal:
+                if self._waited(Write.ANSWER, refusal):
+                    continue
             return
 
-    # -- state
+    def _waited(self, write: Write, refusal: Exception, began: int | None = None) -> bool:
+        """Wait until a write that was refused is to be tried again; False if it is not, or if the messages at hand come again.
 
-    def _pack(self) -> bytes | None:
-        if self.state is None:
-            if self._packed is not None:
-                raise ArgumentTypeError(
-                    "a state that was there cannot become None; put an empty one in its place"
-                )
-            return None
-        return self._states.state_bytes(self.state, self.state_type)
+        `began` is the time of its first try.
+        """
+        now = self.broker.runtime.monotonic_ns()
+        pause = pause_before(write, refusal, 0.0 if began is None else (now - began) / 1e9)
+        if pause is None or self._comes_again:
+            return False
+        self._wait(pause)
+        return not self._comes_again
 
-    def _unpacked(self, packed: bytes | None) -> Any:
-        return None if packed is None else read(self.state_type, self._states.decode(packed, None))
+    def _wait(self, seconds: float) -> None:
+        self.broker.runtime.event().wait(seconds)
+
+    def _note(self, note: _Note) -> None:
+        with suppress(ActorDeadError):
+            self._tell_of_pykka(note)
+
+    # -- the state as bytes
+
+    def _packed(self) -> bytes | None:
+        if self.state is not None:
+            return _STATES.state_bytes(self.state, self.state_type)
+        if self._snapshot.state is not None:
+            raise ArgumentTypeError(
+                "a state that was there cannot become None; put an empty one in its place"
+            )
+        return None
+
+    def _unpacked(self) -> Any:
+        packed = self._snapshot.state
+        return None if packed is None else read(self.state_type, _STATES.decode(packed, None))
 
     # -- doors
 
@@ -401,22 +381,6 @@ class DurableActor(ThreadingActor):
     @classmethod
     def _own_codec(cls) -> Codec:
         return Codec(cls.codec, cls.messages)
-
-    @classmethod
-    def _declare(cls, broker: Broker) -> None:
-        """Declare the actor's queue, the queue of messages it gave up, and the retry policy."""
-        name = cls._name()
-        if not is_a(cls.retries, Mapping):
-            raise ArgumentTypeError("retries is the arguments of retry_policy, as in {'max_attempts': 5}")
-        if unknown := [each for each in cls.retries if each not in _RETRIES]:
-            raise ArgumentTypeError(
-                f"retries has {shown(unknown[0])}, which is none of {', '.join(_RETRIES)}"
-            )
-        options = {"max_attempts": 5, "backoff": BACKOFF, "dead_letter": f"{name}-failed", **cls.retries}
-        queue = broker.declare_queue(name)
-        if is_a(options["dead_letter"], str):
-            broker.declare_queue(options["dead_letter"])
-        queue.retry_policy(**options)
 
 
 def _is_of_pykka(message: Any) -> bool:

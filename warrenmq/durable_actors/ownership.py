@@ -17,33 +17,70 @@ from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.broker.consumer import Consumer
 from warrenmq.broker.delivery import Delivery
 from warrenmq.broker.parts import BrokerClient
-from warrenmq.errors import Error
+from warrenmq.errors import Blocked, BrokerClosed, Error, ProcessDied
 from warrenmq.queue.messages import Drain, Info
 from warrenmq.runtime import Channel, Lock
+from warrenmq.seams.disk import FULL
 
 
 class Ownership:
-    """The ownership of an address by one incarnation: its consumer, and its unsettled deliveries."""
+    """The ownership of an address by one incarnation: its consumer, and the messages at hand.
+
+    at_hand    deliveries that were taken and not settled yet
+    is_safe    they are on the disk
+    are_void   they come again whatever is done about them, as the process of their queue died
+    is_over    another incarnation owns the address, or this one has ended
+    settling   held from the look at `is_over` to the last ack, so that a successor reads the snapshot before all of it or behind it
+    """
 
     def __init__(self, client: BrokerClient, settling: Lock) -> None:
         self._client = client
         self.consumer: OwnedConsumer | None = None
-        self.unsettled: list[Delivery] = []
-        self.is_over = False
+        self.at_hand: list[Delivery] = []
+        self.is_safe = self.are_void = self.is_over = False
         self.settling = settling
-        """Held from the look at `is_over` to the last ack, so that a successor reads the snapshot before all of it or behind it."""
+
+    def take(self, most: int) -> list[Delivery]:
+        """Take messages that have arrived, unless there are some at hand."""
+        with self.settling:
+            if self.is_over or self.at_hand or self.consumer is None:
+                return []
+            self.is_safe = self.are_void = False
+            # there will be news of a queue that is being restarted
+            with suppress(BrokerClosed, ProcessDied):
+                self.at_hand = self.consumer.take(most, 0)
+            return self.at_hand
+
+    @property
+    def has_lost_queue(self) -> bool:
+        """True if the queue was deleted, or the broker closed."""
+        # cancelled by `end`, it is over before
+        return self.consumer is not None and self.consumer.ended and not self.is_over
+
+    def wait_until_safe(self) -> None:
+        """Wait until the messages at hand are on the disk; Blocked if there is no room, ProcessDied if they may be lost."""
+        assert self.consumer is not None
+        try:
+            self.is_safe = self.consumer.drain()
+        except (ActorDeadError, ProcessDied) as error:
+            self.are_void = True
+            raise ProcessDied(
+                f"the process of queue {self.consumer.queue!r} died, so its messages come again"
+            ) from error
+        if not self.is_safe:
+            raise Blocked(FULL)
 
     def end(self) -> None:
-        """Requeue unsettled deliveries; from now on this incarnation writes and acks nothing."""
+        """Requeue the messages at hand; from now on this incarnation writes and acks nothing."""
         with self.settling:
             self.is_over = True
             if self.consumer is None:
                 return
             self.consumer.cancel()
-            for delivery in self.unsettled:
+            for delivery in self.at_hand:
                 with suppress(Error):
                     delivery.nack()
-            self.unsettled = []
+            self.at_hand = []
             with suppress(Error, ActorDeadError):
                 # a consume would overtake the nacks; to a process that is not there any more there are none
                 queue = self._client.runtime.whereis(queue_name(self.consumer.queue))
@@ -61,7 +98,7 @@ class OwnedConsumer(Consumer):
             client, address, prefetch, no_ack=False, exclusive=False, priority=0, channel=channel, ack_in_time=False,
         )  # fmt: skip
 
-    def wait_until_safe(self) -> bool:
+    def drain(self) -> bool:
         """Wait until what was delivered is on the disk, if its publishers want a confirm; False if the disk is full.
 
         ActorDeadError or ProcessDied if the queue's process is dead: then it comes again, or is lost.
@@ -79,30 +116,13 @@ class Addresses:
         self.owners: dict[str, Ownership] = {}
 
 
-class NotifyingQueue:
+class NotifyingQueue(SimpleQueue[Any]):
     """The consumer's channel: calls `notify` for each item put into it, in the queue's thread."""
 
     def __init__(self, notify: Callable[[], object]) -> None:
-        self._items: SimpleQueue[Any] = SimpleQueue()
         self._notify = notify
 
-    def put(self, item: Any, /) -> None:
+    def put(self, item: Any, /) -> None:  # type: ignore[override]
         """Add an item and call `notify`."""
-        self._items.put(item)
+        super().put(item)
         self._notify()
-
-    def get(self, *, timeout: float | None = None) -> Any:
-        """Take an item; queue.Empty if there is none, as the actor never waits here."""
-        return self._items.get(timeout=timeout) if timeout else self._items.get_nowait()
-
-    def get_nowait(self) -> Any:
-        """Take an item; queue.Empty if there is none."""
-        return self._items.get_nowait()
-
-    def empty(self) -> bool:
-        """True if the channel is empty."""
-        return self._items.empty()
-
-    def qsize(self) -> int:
-        """The number of items in the channel."""
-        return self._items.qsize()

@@ -30,9 +30,10 @@ _CHECKSUM_BYTES = 4
 
 
 class Snapshot:
-    """The snapshot file of one address, with the ids of messages it includes.
+    """The state of one address with the ids of the messages that are in it, and the file that it is written to.
 
-    state   the bytes of the state as they are on disk; None before the first
+    state         the bytes of the state behind the last message that was handled; None if the actor has none
+    _has_changed  a message has changed the state since it was written; another one may have changed it back
     """
 
     def __init__(self, broker: Broker, address: str) -> None:
@@ -43,6 +44,7 @@ class Snapshot:
         self._address = address
         self._ids: OrderedDict[str, Answer | None] = OrderedDict()
         self.state: bytes | None = None
+        self._has_changed = False
         if self._disk.exists(self._path):
             self._read(self._disk.read(self._path))
             # a kill may have come between its rename and this, and messages are acked because it has their ids
@@ -51,8 +53,15 @@ class Snapshot:
     def __contains__(self, message_id: object) -> bool:
         return message_id in self._ids
 
-    def add(self, message_id: str, answer: Answer | None = None) -> None:
-        """Add the id of a message that the next state includes; `answer` is kept for who asks again."""
+    def add(self, message_id: str | None, state: bytes | None, answer: Answer | None = None) -> None:
+        """Add a message that was handled, and the state behind it; `answer` is kept for who asks again.
+
+        None is the id of a message that has none, and of the state that the actor begins with.
+        """
+        self._has_changed |= state != self.state
+        self.state = state
+        if state is None or message_id is None:
+            return
         self._ids[message_id] = answer
         if len(self._ids) > REMEMBERED:
             self._ids.popitem(last=False)
@@ -61,13 +70,15 @@ class Snapshot:
         """The answer that was kept for a question with this id."""
         return self._ids.get(message_id)
 
-    def write(self, state: bytes) -> None:
-        """Write this state and the ids to disk."""
+    def write(self) -> None:
+        """Write the state and the ids to disk, if they have changed."""
+        if not self._has_changed:
+            return
         ids = [each if answer is None else [each, *answer] for each, answer in self._ids.items()]
-        data: bytes = msgpack.packb([_VERSION, self._address, ids, state])
+        data: bytes = msgpack.packb([_VERSION, self._address, ids, self.state])
         self._disk.mkdir(self._folder)
         self._disk.replace(self._path, data + crc32(data).to_bytes(_CHECKSUM_BYTES, "big"))
-        self.state = state
+        self._has_changed = False
 
     def _read(self, found: bytes) -> None:
         data, checksum = found[:-_CHECKSUM_BYTES], found[-_CHECKSUM_BYTES:]
