@@ -182,6 +182,29 @@ def test_an_ask_whose_question_is_lost_fails(machine):
         asked.get(timeout=60)
 
 
+@pytest.mark.parametrize("ends", ["killed", "deleted"])
+def test_the_queue_for_answers_may_end(machine, ends):
+    """Who asked hears that, and the next question has another queue; one that was restarted does not stay."""
+    broker = machine.open()
+    Shop.ref(broker)
+    before = {queue.name for queue in broker.queues()}
+
+    def of_answers():
+        return {queue.name for queue in broker.queues()} - before
+
+    asked = Shop.ref(broker).ask(Price(), block=False)
+    [name] = of_answers()
+    if ends == "killed":
+        machine.sim.kill(broker.runtime.whereis(queue_name(name)))
+    else:
+        broker.queue(name).delete()
+    with pytest.raises(AskFailed, match="queue for answers is gone"):
+        asked.get(timeout=60)
+    start(broker, Shop)
+    assert state(broker, Shop)["price"] == 7
+    assert len(of_answers()) == 1
+
+
 def test_a_receiver_that_is_restarted_costs_no_attempt(machine):
     broker = machine.open()
     start(broker, Payer, Shop)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
@@ -12,7 +13,7 @@ from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.broker.broker import Broker
 from warrenmq.broker.consumer import Consumer
 from warrenmq.durable_actors.codec import Codec
-from warrenmq.errors import AskFailed
+from warrenmq.errors import AskFailed, Error
 from warrenmq.message.stored import body_of
 from warrenmq.queue.messages import Deliveries
 from warrenmq.runtime import Lock
@@ -120,6 +121,10 @@ class _Asking:
         """The queue for answers, another one if that is gone."""
         with self._making:
             if self._replies is None or self._replies.ended:
+                if self._replies is not None:
+                    # one that was restarted has no consumer, and would stay
+                    with suppress(Error):
+                        broker.delete_queue(self._replies.queue)
                 self._replies = _Replies(broker)
             return self._replies
 
