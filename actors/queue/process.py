@@ -384,7 +384,7 @@ class QueueProcess(Server):
             vq.index.sync(Trigger.CLOSE)
             if self.spec.durable:
                 # while it can still stay awake: the disk may be full, or descriptors short
-                self._save_terms(vq.terms())
+                self._save_terms(vq.terms(), self._rest())
         except OSError as error:
             self._discard_terms()
             if not may_pass(error):
@@ -459,9 +459,10 @@ class QueueProcess(Server):
     def _close_files(self) -> None:
         """The end of a clean stop; everything is synced."""
         if self.spec.durable:
+            rest = self._rest()  # it reads, and would open again what is closed
             terms = self._state.vq.terminate()
             try:
-                self._save_terms(terms)
+                self._save_terms(terms, rest)
             except OSError as error:
                 if is_full(error) or not may_pass(error):
                     raise
@@ -480,11 +481,14 @@ class QueueProcess(Server):
         elif state.rows is not None:
             state.rows.closed(vq.ready + vq.unacked, vq.next_seq_id)
 
-    def _save_terms(self, terms: Sequence[Terms]) -> None:
+    def _rest(self) -> tuple[int, int | None] | None:
+        """The messages of the queue, for a start that needs no process for them; None where it needs one."""
         # at each start a queue claims the references that a store holds for it, so that a trace of that run has both ends of each
-        asleep = None if self._state.vq.uses_store else self._state.rest()
+        return None if self._state.vq.uses_store else self._state.rest()
+
+    def _save_terms(self, terms: Sequence[Terms], rest: tuple[int, int | None] | None) -> None:
         for directory, each in zip(self.spec.directories, terms, strict=True):
-            save_terms(self._disk, directory, each._replace(asleep=asleep))
+            save_terms(self._disk, directory, each._replace(asleep=rest))
 
     def _discard_terms(self) -> None:
         """The queue goes on, so that a crash must not find them."""

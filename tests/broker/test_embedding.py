@@ -1,5 +1,6 @@
 """The promises of the embedded face, on real files and threads."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -52,6 +53,19 @@ def test_messages_of_all_sizes_come_back_in_order_after_a_clean_restart(tmp_path
         assert take_all(broker.queue("q")) == bodies
     with warrenmq.open(tmp_path) as broker:
         assert take_all(broker.queue("q")) == []
+
+
+def test_a_clean_stop_closes_the_files_of_its_queues(tmp_path: Path) -> None:
+    """It opened them again for the terms, and they stayed open until the garbage collector came."""
+    gc.disable()
+    try:
+        for body in (b"1", b"2"):
+            with warrenmq.open(tmp_path) as broker:
+                broker.declare_queue("q").publish(body).result(5)
+            links = [f"/proc/self/fd/{each}" for each in os.listdir("/proc/self/fd")]
+            assert not [each for each in links if os.path.realpath(each).startswith(str(tmp_path))]
+    finally:
+        gc.enable()
 
 
 def test_transient_messages_and_queues_do_not_survive_a_restart(tmp_path: Path) -> None:
