@@ -281,6 +281,31 @@ def test_asyncio_has_the_same(pair: Pair) -> None:
     assert asyncio.run(asyncio.wait_for(work(), LIMIT)) == [b"1", b"2", b"3"]
 
 
+def test_a_get_of_asyncio_leaves_the_queue_and_its_consumers_as_they_are(pair: Pair) -> None:
+    """Its consumer took an auto-delete queue with it, was refused beside an exclusive one, and had nothing of a queue with a single active one."""
+    attached = pair.attached
+    alone = {"x-single-active-consumer": True}
+    queues = [
+        attached.declare_queue("goes", auto_delete=True),
+        attached.declare_queue("exclusive"),
+        attached.declare_queue("single", arguments=alone),
+    ]
+
+    async def get(name: str) -> bytes:
+        queue = await (await aio.Broker(lambda: attached).start()).queue(name)
+        delivery = await queue.get(timeout=LIMIT)
+        assert delivery is not None
+        return delivery.body
+
+    with queues[1].consume(1, exclusive=True) as exclusive, queues[2].consume(1) as active:
+        for queue in queues:
+            queue.publish_many([b"1", b"2", b"3"]).result(LIMIT)
+        assert exclusive.get(LIMIT).body == active.get(LIMIT).body == b"1"
+        assert asyncio.run(get("goes")) == b"1"
+        assert asyncio.run(get("exclusive")) == asyncio.run(get("single")) == b"2"
+    assert len(queues[0]) == 2
+
+
 def test_a_directory_that_is_not_shared_says_how_to_share_it(tmp_path: Path) -> None:
     with (
         warrenmq.open(tmp_path / "data"),

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
+from queue import Empty
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -26,7 +27,7 @@ from warrenmq.broker.message_options import OF_PROPERTIES, MessageOptions, read_
 from warrenmq.broker.retry import Backoff, RetryPolicy
 from warrenmq.broker.stats import Stats
 from warrenmq.checks import is_a, of_this_process
-from warrenmq.errors import BrokerClosed, Error
+from warrenmq.errors import AccessRefused, BrokerClosed, Error
 from warrenmq.message.properties import Properties
 from warrenmq.queue.messages import QueueInfo
 from warrenmq.runtime import CallFailed
@@ -258,8 +259,21 @@ class Queue(Named):
             finally:
                 sender.end()
         if request.timeout:
-            return await self._get_by_consumer(request.timeout, no_ack)
+            return await self._get_later(request.timeout, no_ack)
         return await in_thread(partial(self._queue.get, None, no_ack=no_ack), requeue)
+
+    async def _get_later(self, timeout: float, no_ack: bool) -> Delivery | None:  # noqa: ASYNC109
+        """Wait by a consumer, or in a thread where the queue or its other consumers would notice one that comes and goes."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + timeout
+        minds = partial(self._broker.sync.inside.client.calls.minds_consumers, self.name, timeout)
+        with suppress(AccessRefused):  # of an exclusive consumer, beside which a get is welcome
+            try:
+                if not await asyncio.to_thread(minds):
+                    return await self._get_by_consumer(max(0.0, end - clock()), no_ack)
+            except Empty:  # the owner, another process, did not answer in time
+                return None
+        return await in_thread(partial(self._queue.get, max(0.0, end - clock()), no_ack=no_ack), requeue)
 
     async def _get_by_consumer(self, timeout: float, no_ack: bool) -> Delivery | None:  # noqa: ASYNC109
         """Wait for a message that comes from another process, or of a queue without a process, without a thread for that."""

@@ -106,6 +106,13 @@ class ActorCalls:
         with suppress(ActorDeadError):  # then it took nothing
             self._runtime.cast(self._runtime.whereis(queue_name(queue)), GiveUp(request))
 
+    def minds_consumers(self, queue: str, timeout: float) -> bool:  # noqa: ARG002  # a process of this one answers at once
+        """True if a consumer that comes and goes makes a difference: an auto-delete queue goes with it, and one with a single active
+        consumer has nothing for it.
+        """
+        record = self._vhost.existing_queue(queue)
+        return record.auto_delete or bool(record.arguments.get("x-single-active-consumer"))
+
     def call_actor(self, ref: ActorRef[Any], request: Any) -> Any:
         """Call one actor; raises what it refuses with, ProcessDied, ActorDeadError when it ends before it begins."""
         self._check_open()

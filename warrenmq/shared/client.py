@@ -117,6 +117,19 @@ class SharedCalls:
 
         self._links.at_owner(owned, attached)
 
+    def minds_consumers(self, queue: str, timeout: float) -> bool:
+        """See ActorCalls; Unanswered, which is a queue.Empty, if the owner does not answer within `timeout` seconds."""
+
+        def owned(link: Owned) -> bool:
+            return link.client.calls.minds_consumers(queue, timeout)
+
+        def attached(link: Attachment) -> bool:
+            link.sync()
+            with link.calling() as channel:
+                return bool(channel.ask("minds_consumers", queue=queue))
+
+        return limited(timeout, lambda: self._links.at_owner(owned, attached))
+
     def call_actor(self, ref: Any, request: Any) -> Any:
         """Send a request to one process: a consumer's cancel."""
         if isinstance(ref, ConsumerChannel):

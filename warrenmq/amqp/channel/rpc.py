@@ -8,6 +8,7 @@ correlation_id, a msgpack map: {"value": ...}, or {"error": class, "text": sente
     stats                                          Stats.as_dict()
     queues                                         names, sorted
     queue                          queue           None: the connection may use the queue
+    minds_consumers                queue           as ActorCalls.minds_consumers
     declare_queue                  queue, durable, exclusive, auto_delete, arguments: the queue's name
     declare_exchange               exchange, type, durable, auto_delete, internal, arguments
     bind, unbind                   destination, source, routing_key, arguments, destination_type
@@ -126,6 +127,10 @@ class ChannelRpc:
         vhost = self._broker.inside.vhost
         vhost.check_exclusive_access(vhost.existing_queue(name), self._connection)
         return name
+
+    def minds_consumers(self, request: dict[str, Any]) -> Any:
+        """True for a queue that would notice a consumer that comes and goes."""
+        return self._calls.minds_consumers(_argument(request, "queue", str), 0)
 
     def declare_queue(self, request: dict[str, Any]) -> Any:
         """Declare a queue."""
@@ -247,6 +252,7 @@ _CALLS = {
     "stats": ChannelRpc.stats,
     "queues": ChannelRpc.queues,
     "queue": ChannelRpc.queue,
+    "minds_consumers": ChannelRpc.minds_consumers,
     "declare_queue": ChannelRpc.declare_queue,
     "declare_exchange": ChannelRpc.declare_exchange,
     "bind": ChannelRpc.bind,
