@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from tests.support.source_tree import ROOT
 from warrenmq.cli import main
 from warrenmq.errors import CallerError, Error
-from warrenmq.replay import check, read
+from warrenmq.replay import check, read, read_tracing
 from warrenmq.replay.drive import engine
 
 pytest.importorskip("pyspark")
@@ -190,6 +192,10 @@ def test_read_takes_filters_and_columns_to_the_blocks(spark, clean_trace, capsys
             "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in driver: 3.11",
             "run Python 3.9",
         ),
+        (
+            "[PACKAGE_NOT_INSTALLED] grpcio >= 1.48.1 must be installed; however, it was not found.",
+            "pip install 'warrenmq[connect]'",
+        ),
         ("[PYTHON_VERSION_MISMATCH] something new", "another version of Python"),
         (
             'java.io.IOException: Cannot run program "python9": error=2, No such file',
@@ -228,6 +234,10 @@ def test_read_takes_filters_and_columns_to_the_blocks(spark, clean_trace, capsys
         (
             "Job aborted: Total size of serialized results of 4 tasks (9.1 KiB) is bigger than spark.driver.maxResultSize (1024.0 B)",
             "more than spark.driver.maxResultSize (1024.0 B) allows",
+        ),
+        (
+            "Job aborted due to stage failure: Lost task 0.0 in stage 2.0 (TID 2) (h executor driver): TaskResultLost (result lost)",
+            "more than spark.driver.maxResultSize allows, or",
         ),
         ("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred\n\tat", "cannot read the checkpoint"),
         ("", "does not say why"),
@@ -280,8 +290,15 @@ def test_a_second_session_of_a_process_reads_traces_as_well(spark, second_sessio
     assert check(again.where("seq > 0")).count() == 0
 
 
-def test_a_read_that_no_python_can_plan_is_one_sentence(second_session, small_trace, monkeypatch):
+def test_each_call_of_a_session_without_a_python_is_one_sentence(second_session, small_trace, monkeypatch):
+    """Of the first, of a later one, and of logs, which Spark reads when the caller asks for a result."""
     monkeypatch.setattr(second_session.sparkContext, "pythonExec", "/nowhere/python")
-    with pytest.raises(Error, match="PYSPARK_PYTHON") as raised:
-        read(second_session, small_trace)
-    assert "\n" not in str(raised.value)
+    logs = Path(ROOT) / "tests" / "golden" / "rabbitmq-tracing-3.10"
+    for call in (
+        partial(read, second_session, small_trace),
+        partial(read, second_session, small_trace, columns=["t"]),
+        partial(read_tracing, second_session, logs),
+    ):
+        with pytest.raises(Error, match="PYSPARK_PYTHON") as raised:
+            call()
+        assert "\n" not in str(raised.value)

@@ -40,6 +40,10 @@ class FakeBuilder:
         self.masters.append(master)
         return self
 
+    def remote(self, server):
+        self.masters.append(server)
+        return self
+
     def getOrCreate(self):  # noqa: N802
         self.home = os.environ.get("SPARK_HOME")
         return self
@@ -107,6 +111,29 @@ def test_a_master_that_does_not_answer_is_refused_before_spark_is_started(builde
     assert builder.masters == []
 
 
+@pytest.mark.parametrize("said", ["master", "SPARK_REMOTE"])
+def test_a_connect_server_that_does_not_answer_is_refused(builder, monkeypatch, said):
+    """Spark would try for ten minutes."""
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        server = f"sc://127.0.0.1:{bound.getsockname()[1]}/;user_id=me"
+        if said == "SPARK_REMOTE":
+            monkeypatch.setenv(said, server)
+        with pytest.raises(CallerError, match="Spark Connect's server does not answer"):
+            module.spark_session(master=server if said == "master" else None).__enter__()
+    assert builder.masters == []
+
+
+@pytest.mark.usefixtures("answering")
+def test_a_connect_server_is_taken_as_a_master(builder):
+    with module.spark_session(master="sc://far.away"):
+        assert builder.masters == ["sc://far.away"]
+    assert builder.conf == {}
+    assert builder.stopped == 1
+
+
 @pytest.mark.usefixtures("answering")
 def test_a_cluster_gets_no_settings_of_this_machine(builder):
     with module.spark_session(master="spark://far.away:7077"):
@@ -145,12 +172,15 @@ def test_a_long_run_is_compiled_in_full(builder):
         assert "TieredStopAtLevel" not in builder.conf["spark.driver.extraJavaOptions"]
 
 
-@pytest.mark.parametrize("place", ["PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "DATABRICKS_RUNTIME_VERSION"])
-def test_nothing_is_set_in_a_session_that_was_started_elsewhere(builder, monkeypatch, place):
-    monkeypatch.setenv(place, "x")
+@pytest.mark.parametrize(
+    ("place", "masters"),
+    [("PYSPARK_GATEWAY_PORT", []), ("SPARK_REMOTE", ["local"]), ("DATABRICKS_RUNTIME_VERSION", [])],
+)
+def test_nothing_is_set_in_a_session_that_was_started_elsewhere(builder, monkeypatch, place, masters):
+    monkeypatch.setenv(place, "local")
     with module.spark_session(master="local[2]"):
         pass
-    assert builder.masters == []
+    assert builder.masters == masters
     assert builder.conf == {}
 
 

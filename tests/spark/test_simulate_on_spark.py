@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from warrenmq.cli import main
 from warrenmq.simulate.fleet import Plan, fleet, here
 
 pytest.importorskip("pyspark")
@@ -23,3 +24,11 @@ def test_a_fleet_on_spark_gives_what_one_process_gives(spark, tmp_path):
     assert [(row.seed, row.digest) for row in kept.orderBy("seed").collect()] == [
         (each.seed, each.digest) for each in alone.outcomes
     ]
+
+
+def test_workers_with_another_python_are_one_sentence(spark, monkeypatch, capfd):
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "/nowhere/python")
+    assert main(["simulate", "--runs", "2", "--master", "local"]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("warrenmq simulate: ")
+    assert "PYSPARK_PYTHON" in line

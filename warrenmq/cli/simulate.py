@@ -62,7 +62,9 @@ def add_parser(subparsers: Any) -> Any:
         "draw from all verbs",
     )  # fmt: skip
     parser.add_argument("--cores", metavar="N", type=whole(1, 1024), help="processes (default: one a core)")
-    parser.add_argument("--master", metavar="URL", help="run on Spark, at this master")
+    parser.add_argument(
+        "--master", metavar="URL", help="run on Spark, at this master or Spark Connect server"
+    )
     parser.add_argument("--out", metavar="FILE.parquet", help="write a row for each run")
     parser.add_argument("--trace", metavar="DIR", help="with --seed: write the trace of the run there")
     return parser
@@ -109,9 +111,13 @@ def _workers(args: argparse.Namespace, stack: ExitStack) -> Workers:
 
     if args.master is None:
         return stack.enter_context(Cores(args.cores or 0))
-    from warrenmq.replay.spark.session import spark_session
+    from warrenmq.replay.spark.session import require_pyspark, spark_session
+
+    require_pyspark()
+    from warrenmq.replay.spark.failures import told_in_a_sentence
     from warrenmq.simulate.on_spark import OnSpark
 
+    stack.enter_context(told_in_a_sentence())
     return OnSpark(stack.enter_context(spark_session(master=args.master)))
 
 

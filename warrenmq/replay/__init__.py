@@ -66,7 +66,9 @@ def read_tracing(spark: SparkSession, *paths: Paths) -> DataFrame:
     """The life of each message, from logs of RabbitMQ's tracing plugin (columns: rabbit_logs/spark.py); paths are as for `read`."""
     require_pyspark()
     from warrenmq.rabbit_logs import spark as spark_tracing
+    from warrenmq.replay.spark.workers import require_workers
 
+    require_workers(spark)
     names = [each for path in listed(paths) for each in named_by(path)]
     return spark_tracing.read_tracing(spark, *names)
 

@@ -3,6 +3,7 @@
 | in what Spark says | sentence |
 | --- | --- |
 | No module named 'x' | the workers' Python lacks a package |
+| PACKAGE_NOT_INSTALLED | this process lacks what Spark Connect needs |
 | PYTHON_VERSION_MISMATCH, or another version of pickle or bytecode | the workers run another Python |
 | Cannot run program "x" | the workers have no such Python |
 | All masters are unresponsive, or a stopped SparkContext | the master is not there |
@@ -11,6 +12,7 @@
 | Relative path in absolute URI | Hadoop looks for no pattern in a path that has a colon |
 | UnknownHostException: x | there is no such host |
 | spark.driver.maxResultSize | what comes back is too much for it |
+| TaskResultLost | the same, or an executor has ended |
 | CANNOT_LOAD_STATE_STORE | a worker does not find the checkpoint |
 | anything else | its first line |
 """
@@ -56,6 +58,8 @@ def sentence_of(said: str) -> str:
     if missing := re.search(r"No module named '?([\w.]+)", said):
         package = missing[1].split(".")[0]
         return f"the Python of Spark's workers has no package {package!r}: install it there, or {_REMEDY}"
+    if lacking := re.search(r"\[PACKAGE_NOT_INSTALLED\] (.+?) must be installed", said):
+        return f"{lacking[1]} not installed, which Spark Connect needs: pip install 'warrenmq[connect]'."
     if found := _VERSIONS.search(said):
         theirs = ".".join(part for part in found.groups() if part)
         return f"Spark's workers run Python {theirs}, this process {ours}: {_REMEDY.replace('has it', f'is {ours}')}"
@@ -87,6 +91,8 @@ def sentence_of(said: str) -> str:
     if limit := re.search(r"spark\.driver\.maxResultSize(?: \(([^)]+)\))?", said):
         size = f" ({limit[1]})" if limit[1] else ""
         return f"what comes back to this process is more than spark.driver.maxResultSize{size} allows: set it higher."
+    if "TaskResultLost" in said:
+        return "what a task of Spark gave is lost: it is more than spark.driver.maxResultSize allows, or the task's executor has ended."
     if "CANNOT_LOAD_STATE_STORE" in said:
         return (
             "a worker of Spark cannot read the checkpoint: it has to be whole, and where all workers see it."

@@ -22,6 +22,7 @@ from warrenmq.replay.spark.datasource import TraceSource
 from warrenmq.replay.spark.failures import told_in_a_sentence
 from warrenmq.replay.spark.only import EVERYTHING, Conditions, Only
 from warrenmq.replay.spark.source import Batches, Pieces, TraceIndex, index_trace, map_pieces
+from warrenmq.replay.spark.workers import require_workers
 from warrenmq.trace.reader import open_trace, require_header, trace_files
 from warrenmq.trace.schema import EVENTS
 
@@ -166,15 +167,18 @@ def _schema(columns: Sequence[str]) -> str:
 
 
 def _require_python(spark: SparkSession, files: list[str]) -> None:
-    """Register the source; in a session that did not know it have Spark start a Python for it now, as the caller's action would not say what is wrong in a sentence."""
-    is_known = spark in _registered
+    """Register the source, and have Spark start its Pythons once a session, as the caller's action would not say what is wrong in a sentence."""
     register(spark)
-    if not is_known:
+    if spark not in _planned:
         _ = spark.read.format(TraceSource.name()).load(files[:1]).schema
+        _planned.add(spark)
+    require_workers(spark)
 
 
 _registered: WeakSet[SparkSession] = WeakSet()
 """Sessions that know the source: Spark warns when one is registered twice."""
+_planned: WeakSet[SparkSession] = WeakSet()
+"""Sessions whose driver has started a Python for it."""
 
 
 def register(spark: SparkSession) -> None:

@@ -25,6 +25,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from warrenmq.errors import CallerError
 from warrenmq.location import HOME
@@ -41,6 +42,8 @@ SHUFFLE_PARTITIONS = max(4, 2 * (os.cpu_count() or 1))
 _SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _MASTER = re.compile(r"(local(-cluster)?(\[[\w*, ]+\])?|yarn)$|(spark|k8s)://.")
 _ANSWER_SECONDS = 10.0
+_CONNECT = "sc://"
+_PORTS = {"spark": 7077, "sc": 15002}
 _ELSEWHERE = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "DATABRICKS_RUNTIME_VERSION")
 
 _LOG4J = """\
@@ -75,7 +78,7 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """The active session, or a new one that ends with the block.
 
-    `short` compiles less (for a run of seconds); `memory` is the JVM's heap.  Both, and `master`, count only when
+    `master` may be the address of a Spark Connect server, too.  `short` compiles less (for a run of seconds); `memory` is the JVM's heap.  Both, and `master`, count only when
     this process starts Spark.
     """
     require_pyspark()
@@ -86,7 +89,11 @@ def spark_session(
         yield active
         return
     builder = SparkSession.builder.appName("warrenmq replay")
-    if any(name in os.environ for name in _ELSEWHERE):
+    server = master if master is not None and master.startswith(_CONNECT) else os.environ.get("SPARK_REMOTE")
+    if server is not None:
+        _require_answer(server)
+        builder = builder.remote(server)
+    if server is not None or any(name in os.environ for name in _ELSEWHERE):
         spark = builder.getOrCreate()
         try:
             yield spark
@@ -96,7 +103,8 @@ def spark_session(
     master = master or "local[*]"
     if not _MASTER.match(master):  # Spark's launcher would say so, with a stack trace
         raise CallerError(
-            f"{master!r} is no master of Spark; they are like local[*], spark://HOST:7077, yarn and k8s://HOST:PORT."
+            f"{master!r} is no master of Spark; they are like local[*], spark://HOST:7077, yarn and k8s://HOST:PORT, "
+            "or sc://HOST:15002 for Spark Connect."
         )
     _require_answer(master)
     ensure_java()
@@ -118,21 +126,24 @@ def spark_session(
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _require_answer(master: str) -> None:
-    """Raise CallerError when no standalone master listens there; Spark itself tries for a minute, and then does not say so."""
-    if not master.startswith("spark://"):
+def _require_answer(address: str) -> None:
+    """Raise CallerError when no standalone master, or server of Spark Connect, listens there; Spark itself tries for minutes, and then does not say so."""
+    scheme, _, hosts = address.partition("://")
+    # gRPC goes through a proxy, which a master's clients do not
+    if scheme not in _PORTS or (scheme == "sc" and getproxies()):
         return
     refusals = []
-    for each in master.removeprefix("spark://").split(","):
-        address = urlsplit(f"//{each}")
+    for each in hosts.partition("/")[0].split(","):
+        host = urlsplit(f"//{each}")
         try:
-            with socket.create_connection((address.hostname or "", address.port or 7077), _ANSWER_SECONDS):
+            with socket.create_connection(
+                (host.hostname or "", host.port or _PORTS[scheme]), _ANSWER_SECONDS
+            ):
                 return
         except (OSError, ValueError) as refused:
             refusals.append(f"{each}: {refused}")
-    raise CallerError(
-        f"Spark's master does not answer ({'; '.join(refusals)}): start it, or correct its address."
-    )
+    who = "Spark Connect's server" if scheme == "sc" else "Spark's master"
+    raise CallerError(f"{who} does not answer ({'; '.join(refusals)}): start it, or correct its address.")
 
 
 def _driver_conf(scratch: Path, *, short: bool, memory: str) -> dict[str, str]:
