@@ -6,9 +6,11 @@ import pytest
 
 from warrenmq.amqp.access.auth import credentials
 from warrenmq.amqp.access.passwords import ALGORITHMS, PasswordHash, hash_password
+from warrenmq.amqp.access.permissions import AuthenticatedUser, Permissions
 from warrenmq.amqp.access.users import Users
 from warrenmq.amqp.wire.errors import AmqpError
 from warrenmq.errors import SettingsError
+from warrenmq.patterns import Pattern
 
 
 def definitions(**changes):
@@ -80,6 +82,24 @@ def test_an_exported_file_just_works(tmp_path):
 def test_permissions_are_patterns_that_are_searched_for(name, configure, write, read):
     app = Users.of_definitions(definitions()).in_vhost("app", "/")
     assert (app.may_configure(name), app.may_write(name), app.may_read(name)) == (configure, write, read)
+
+
+def test_two_channels_of_a_connection_may_ask_for_permissions_at_once():
+    """The second one found that they were known, but not yet what they allow, and its channel crashed."""
+    asked = []
+
+    class Asking(Pattern):
+        @property
+        def found_in(self):
+            if not asked:  # the first channel is about to remember them
+                asked.append(True)
+                asked.append(user.may_configure("q"))
+            return super().found_in
+
+    permissions = Permissions(*map(Asking, [".*"] * 3))
+    user = AuthenticatedUser("u", frozenset(), lambda: permissions, lambda _: None, lambda: None)
+    assert user.may_write("q")
+    assert asked == [True, True]
 
 
 def test_tags_of_older_files_are_one_text():

@@ -60,8 +60,8 @@ class AuthenticatedUser:
         """The most channels that all his connections may have together; None = no limit."""
         self._look_up = permissions
         self._topics = topics
-        self._known: Permissions | None = None
-        self._may: tuple[Callable[[str], bool], ...] = ()
+        self._known: tuple[Permissions | None, tuple[Callable[[str], bool], ...]] = None, (_refused,) * 3
+        """The last permissions, and what they allow; in one, as the channels of a connection ask at the same time."""
 
     def may_configure(self, name: str) -> bool:
         """Declare and delete the exchange or queue `name`."""
@@ -85,10 +85,11 @@ class AuthenticatedUser:
 
     def _current(self) -> tuple[Callable[[str], bool], ...]:
         permissions = self._look_up()
-        if permissions is not self._known or permissions is None:
-            self._known = permissions
-            self._may = (_refused,) * 3 if permissions is None else tuple(map(_remembered, permissions))
-        return self._may
+        known, may = self._known
+        if permissions is not known:
+            may = (_refused,) * 3 if permissions is None else tuple(map(_remembered, permissions))
+            self._known = permissions, may
+        return may
 
 
 def _refused(_name: str) -> bool:
