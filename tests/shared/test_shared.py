@@ -7,6 +7,7 @@ import os
 import stat
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -256,8 +257,18 @@ def test_a_get_waits_for_a_message(pair: Pair) -> None:
 
 def test_an_exclusive_queue_is_of_one_process(pair: Pair) -> None:
     mine = pair.attached.declare_queue(exclusive=True)
-    with pytest.raises(warrenmq.ResourceLocked):
-        pair.owner.queue(mine.name)
+    mine.publish(b"1").result(LIMIT)
+    with opened(pair.path) as third:
+        for other in pair.owner, third:  # the owner took what was another's
+            queue = warrenmq.QueueHandle(other, mine.name)
+            behind = aio.Queue(asyncio.run(aio.Broker(lambda other=other: other).start()), queue)
+            for use in (
+                partial(other.queue, mine.name), queue.get, queue.consume, queue.purge, queue.delete,
+                lambda behind=behind: asyncio.run(behind.get()),
+            ):  # fmt: skip
+                with pytest.raises(warrenmq.ResourceLocked, match="is exclusive to another connection"):
+                    use()
+    assert len(mine) == 1
     pair.attached.close()
     with pytest.raises(warrenmq.NotFound):
         pair.owner.queue(mine.name).publish(b"")

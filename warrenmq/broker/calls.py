@@ -17,7 +17,7 @@ from warrenmq.actors.vhost.messages import Wake
 from warrenmq.actors.vhost.vhost import Vhost, queue_name
 from warrenmq.errors import BrokerClosed, ProcessDied
 from warrenmq.queue.asleep import NEEDS_PROCESS
-from warrenmq.queue.messages import Consume, Get, GiveUp
+from warrenmq.queue.messages import Consume, Get, GiveUp, Purge
 from warrenmq.runtime import CallFailed, Channel, Runtime
 from warrenmq.runtime.calls import From
 from warrenmq.runtime.life import inbox_of
@@ -28,6 +28,8 @@ RESTART_TIMEOUT = 30.0
 """Seconds that a call waits for an actor that is being restarted."""
 RESTART_POLL = 0.002
 """Seconds between looks for it."""
+_OF_THE_OWNER = (Get, Consume, Purge)
+"""Requests that only the owner of an exclusive queue may make of it."""
 
 
 class ActorCalls:
@@ -138,6 +140,27 @@ class ActorCalls:
             raise BrokerClosed(f"{what} did not come back within {RESTART_TIMEOUT:.0f} s; see the log")
         self._runtime.event().wait(RESTART_POLL)
         return waited + RESTART_POLL
+
+
+class FaceCalls(ActorCalls):
+    """The calls of the application's threads, to which the exclusive queues of connections, other processes among them, are locked.
+
+    A channel looks after its own (amqp/channel/access.py).
+    """
+
+    def call_queue(self, queue: str, request: Any) -> tuple[Any, Any]:
+        """See ActorCalls; ResourceLocked."""
+        self._check_exclusive_access(queue, request)
+        return super().call_queue(queue, request)
+
+    def ask_queue(self, queue: str, request: Any, box: Channel) -> tuple[From, ActorRef[Any]] | None:
+        """See ActorCalls; ResourceLocked."""
+        self._check_exclusive_access(queue, request)
+        return super().ask_queue(queue, request, box)
+
+    def _check_exclusive_access(self, queue: str, request: Any) -> None:
+        if queue in self._vhost.owners and isinstance(request, _OF_THE_OWNER):
+            raise self._vhost.locked(queue)
 
 
 def process_died(request: Any, failure: CallFailed) -> ProcessDied:

@@ -11,7 +11,7 @@ from pykka import ActorRef
 
 from warrenmq.actors.store.messages import Statistics
 from warrenmq.actors.vhost.messages import EnsureDelayQueue
-from warrenmq.broker.calls import ActorCalls
+from warrenmq.broker.calls import FaceCalls
 from warrenmq.broker.engine import Engine
 from warrenmq.broker.parts import Calls, Transacted
 from warrenmq.broker.publisher import Publishing
@@ -42,7 +42,7 @@ class Client:
         self.engine = engine
         self.runtime = engine.runtime
         self.settings = engine.settings
-        self.calls = ActorCalls(engine.runtime, engine.vhost, engine.check_open, self.trace)
+        self.calls = FaceCalls(engine.runtime, engine.vhost, engine.check_open, self.trace)
         self.next_consumer_id = count(1).__next__
         """Draws a number for a consumer, unique in this broker."""
         self.retry_policies: dict[str, RetryPolicy] = {}
