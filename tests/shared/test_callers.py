@@ -16,7 +16,7 @@ from pamqp.commands import Basic
 
 import warrenmq
 from tests.support.limits import LIMIT
-from tests.support.shared_directory import opened
+from tests.support.shared_directory import opened, wait_until
 from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.amqp.channel.message import REPLY_TO
 from warrenmq.amqp.channel.rpc import RPC
@@ -24,6 +24,7 @@ from warrenmq.amqp.wire.batch import KEY, Batch, joined, method_of
 from warrenmq.amqp.wire.codec import encode_method, make
 from warrenmq.errors import ArgumentValueError, NotFound
 from warrenmq.message.properties import Properties
+from warrenmq.queue.messages import Cancel
 from warrenmq.runtime.thread_event import ThreadEvent
 from warrenmq.shared.attachment import Attachment
 from warrenmq.shared.broker import SharedBroker
@@ -325,3 +326,17 @@ def test_cancelled_consumers_give_back_each_delivery_once(attached: SharedBroker
             assert (queue.info().ready, queue.info().unacked) == (2999 - round_, 0)
     finally:
         sys.setswitchinterval(before)
+
+
+def test_a_consumer_that_two_threads_cancel_keeps_what_it_has_handed_out(attached: SharedBroker) -> None:
+    """Both gave back the others: the owner closed the channel for the second time, and took what was held, too."""
+    queue = attached.declare_queue("q")
+    queue.publish_many([b"1", b"2", b"3"]).result(LIMIT)
+    consumer = queue.consume(prefetch=3)
+    held = next(consumer)
+    channel = consumer._subscription.ref
+    wait_until(lambda: channel._last == 3)
+    consumer.cancel()
+    channel.cancel(Cancel(consumer._subscription.consumer_id, held.tag))
+    held.ack()
+    assert (queue.info().ready, queue.info().unacked) == (2, 0)

@@ -130,7 +130,8 @@ class ConsumerChannel(_SettlingChannel):
     def cancel(self, message: Cancel) -> None:
         """Cancel the consumer: deliveries beyond `handed_out` are requeued, the others may still be settled.  Waits for the owner."""
         with self._lock:
-            self._hold_back(message)
+            if self._handed_out is None:  # else another thread gives back what was not taken
+                self._hold_back(message)
         self.call(Basic.Cancel, consumer_tag=self._tag)
         if not self._outstanding:
             self._give_back()
