@@ -18,6 +18,7 @@ from tests.support.golden import CASES, ROOT, files
 from warrenmq.inspect.inspection import Inspection
 from warrenmq.inspect.reading import Findings
 from warrenmq.mend.changes import BACKUP
+from warrenmq.mend.compact import compact
 from warrenmq.mend.repair import repair
 from warrenmq.message_store.scan import Records, Trust, scan
 from warrenmq.queue_index.v1.reader import read_journal, read_segment
@@ -156,6 +157,28 @@ def test_version_2_files_are_mended(extension: str, damage: str, tmp_path: Path)
     with warrenmq.open(data, settings={"queue_version": 2}) as broker:
         names = ("audit", "jobs")
         assert sum(len([*iter(broker.queue(name).get, None)]) for name in names) == len(had)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_message_of_a_store_that_is_set_aside_leaves_no_entry(version: int, tmp_path: Path) -> None:
+    """Nothing is found amiss any more then, and the directory can be compacted; one whose file is gone is a start's business."""
+    data = tmp_path / "data"
+    with warrenmq.open(data, settings={"queue_version": version}) as broker:
+        broker.declare_queue("jobs").publish_many([b"%d" % number * 9_000 for number in range(4)]).result()
+    (store,) = data.rglob("msg_store_persistent/0.rdq")
+    records = bytearray(store.read_bytes())
+    records[2_000] ^= 1
+    store.write_bytes(records)
+    had = given_back(data)
+    assert len(had) == 3
+    assert repair(str(data), dry_run=False).left == []
+    assert given_back(data) == had
+    assert repair(str(data), dry_run=False).changes == []
+    compact(str(data))
+    assert given_back(data) == had
+    store.unlink()
+    with pytest.raises(warrenmq.PreconditionFailed, match=r"messages that are gone .* a start of its broker"):
+        compact(str(data))
 
 
 def test_messages_that_are_only_in_an_rdt_file_come_back(tmp_path: Path) -> None:

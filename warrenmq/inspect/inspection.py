@@ -45,6 +45,8 @@ from warrenmq.vhost.unknown_folders import NO_QUEUE_KNOWN
 NOT_PERSISTENT = "not persistent"
 QUEUE_NOT_DURABLE = "queue not durable"
 NO_RECORD = "no message record"
+WITHOUT_RECORD = "no record of it is in a store or beside the index"
+"""The end of the sentence on a message of which nothing is left but its entry."""
 EXPIRED = "expired"
 UNREADABLE = "unreadable"
 NORMAL = {NOT_PERSISTENT, QUEUE_NOT_DURABLE, EXPIRED}
@@ -156,7 +158,7 @@ class VhostInspection:
         if row.reason is None and self._has_expired(queue, entry):
             return replace(row, reason=EXPIRED, salvaged=None)
         if row.reason == NO_RECORD and entry.persistent:
-            reason = f"message {entry.msg_id.hex() or entry.seq_id}: no record of it is in a store or beside the index"
+            reason = f"message {entry.msg_id.hex() or entry.seq_id}: {WITHOUT_RECORD}"
             self._findings.note(f"{queue.path}/{entry.file}", entry.offset, reason, unless_in_use=True)
         return row if row.reason is None else replace(row, salvaged=None)
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from warrenmq.errors import PreconditionFailed
-from warrenmq.inspect.inspection import Inspection, VhostInspection
+from warrenmq.inspect.inspection import WITHOUT_RECORD, Inspection, VhostInspection
 from warrenmq.inspect.layout import PERSISTENT
 from warrenmq.inspect.reading import Findings
 from warrenmq.inspect.store import InspectedStore
@@ -92,6 +92,11 @@ def _refuse_uncertain(inspection: Inspection, part: VhostInspection, path: str) 
         for name in inspection.findings.names(store)
         if name.endswith(RABBITMQ_TEMPORARY)
     ]
+    if damaged and not unfinished and all(each.reason.endswith(WITHOUT_RECORD) for each in damaged):
+        raise PreconditionFailed(
+            f"{path} has entries of messages that are gone ({damaged[0].file}), so nothing was compacted; "
+            "a start of its broker drops them."
+        )
     if damaged or unfinished:
         what = damaged[0].file if damaged else unfinished[0]
         raise PreconditionFailed(

@@ -3,7 +3,8 @@
     1  look at everything as a dry run does: is there anything to do in this virtual host?
     2  if so, first remove what a clean stop left behind: it describes files that are about to change, and a broker
        without it reads the files
-    3  mend message stores (store_files.py), then indexes (index_files.py), then what names and declares queues
+    3  mend indexes (index_files.py), then message stores (store_files.py), then what names and declares queues: a run that ends
+       between the two has forgotten a message whose bytes are no message, and the next one finds its record to be garbage
 
 Each step leaves a directory that is no worse than before, and everything that is changed is copied first (changes.py), so a
 run that is interrupted is simply run again.  A second run finds nothing to do.
@@ -12,7 +13,7 @@ run that is interrupted is simply run again.  A second run finds nothing to do.
     definitions.log (ours)              invalid frames left out; queues whose folders have their names declared
     .queue_name                         written anew where the name is known otherwise
     message records, index entries      see the modules
-    a message of which no bytes are     nothing; a broker drops it by itself
+    a message of which no bytes are     nothing; a start of the broker drops it
     left
 """
 
@@ -112,20 +113,20 @@ class _VhostRepair:
         self._findings = inspection.findings
         self._ours = ours
         self._unreadable: dict[str, set[int]] = {}
-        """Sequence ids, by queue folder, of messages in the queue's own files whose bytes are invalid."""
+        """Sequence ids, by queue folder, of messages whose bytes are invalid."""
         self._wanted: set[bytes] = set()
         self._true_ids: dict[tuple[str, int], bytes] = {}
 
     def mend(self, changes: Changes) -> None:
         self._look()
-        for store in self._part.vhost.stores:
-            if os.path.basename(store) != TRANSIENT:  # no start keeps it
-                StoreFiles(self._findings, store, self._wanted, self._true_ids).mend(changes)
         for queue in self._part.queues:
             unreadable = self._unreadable.get(queue.path, set())
             Version2(self._findings, queue.path).mend(changes, unreadable)
             Version1(self._findings, queue.path, self._part.vhost.entry_count).mend(changes, unreadable)
             self._mend_name(changes, queue)
+        for store in self._part.vhost.stores:
+            if os.path.basename(store) != TRANSIENT:  # no start keeps it
+                StoreFiles(self._findings, store, self._wanted, self._true_ids).mend(changes)
         if self._ours:
             self._mend_definitions(changes)
 
@@ -133,14 +134,13 @@ class _VhostRepair:
         for queue in self._part.vhost.queues:
             for row in self._part.rows(queue):
                 entry = row.entry
-                if entry.where == Where.STORE:
-                    if entry.persistent:
-                        self._wanted.add(entry.msg_id)
-                        self._note_true_id(entry.msg_id)
-                elif (
-                    row.reason is not None
+                if entry.where == Where.STORE and entry.persistent:
+                    self._wanted.add(entry.msg_id)
+                    self._note_true_id(entry.msg_id)
+                if (
+                    row.message is None
+                    and row.reason is not None
                     and (row.reason.startswith(UNREADABLE) or entry.where == Where.QUEUE_STORE)
-                    and row.message is None
                 ):
                     self._unreadable.setdefault(queue.path, set()).add(entry.seq_id)
 
