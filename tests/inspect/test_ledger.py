@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warrenmq.mend.ledger import Doubt, Ledger, key
+from warrenmq.mend.ledger import Doubt, Ledger, hold, key
+from warrenmq.seams.disk import RealDisk
 from warrenmq.testing import SimulatedDisk
 
 PRINT = b"f" * 16
@@ -73,6 +76,19 @@ def test_a_torn_end_is_forgotten_and_written_over(cut: int, mask: int) -> None:
     assert found.doubtful.keys() <= set(keys(1, 2, 3, 4))
     moving(found, 9, 9)
     assert opened(disk).doubtful[key(9, bytes(16))] == Doubt(9, PRINT)
+
+
+def test_the_names_that_a_killed_run_left_are_safe_before_a_batch_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been killed between making a folder and the sync: a power cut would take all ledgers, and the next run move all again."""
+    folder = tmp_path / "made" / "recovered" / "V"
+    folder.mkdir(parents=True)
+    synced: list[str] = []
+    monkeypatch.setattr(RealDisk, "sync_dir", lambda _, path: synced.append(path))
+    hold(str(folder.parent)).release()
+    Ledger(RealDisk("os"), str(folder / "Q.log"))
+    assert {*synced} >= {str(each) for each in (folder, *folder.parents)}
 
 
 @given(st.integers(0, 50))

@@ -17,6 +17,7 @@ Frames behind a torn one were never acted upon: a batch is published after its f
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
@@ -25,7 +26,8 @@ from typing import Any, NamedTuple
 
 import msgpack  # type: ignore[import-untyped]
 
-from warrenmq.seams.disk import Disk
+from warrenmq.directory.owner_lock import OwnerLock
+from warrenmq.seams.disk import Disk, RealDisk
 
 KEY_BYTES = 24
 FINGERPRINT_BYTES = 16
@@ -46,6 +48,14 @@ def key(seq_id: int, msg_id: bytes) -> bytes:
     return seq_id.to_bytes(8, "big") + msg_id
 
 
+def hold(path: str) -> OwnerLock:
+    """Make the folder of all ledgers, or make the name safe that a killed run left, and keep other runs out of it."""
+    disk = RealDisk()
+    disk.mkdir(path)
+    disk.sync_name(path, is_new=True)
+    return OwnerLock(path)
+
+
 class Doubt(NamedTuple):
     """A message that may be in the source, in the target, or in both."""
 
@@ -58,16 +68,20 @@ class Ledger:
     """The frames of one queue directory."""
 
     def __init__(self, disk: Disk, path: str) -> None:
-        """Read it, or begin one; its folder must exist."""
+        """Read it, or begin one."""
         self.moved: set[bytes] = set()
         """Keys of messages that are in the target for certain, or were taken from it since."""
         self.doubtful: dict[bytes, Doubt] = {}
         """Key of one that may be there, in the order in which they were published."""
+        folder = os.path.dirname(path)
+        disk.mkdir(folder)
         data = disk.read(path) if disk.exists(path) else b""
         end = self._load(data)
         self._file = disk.open(path, create=True)
         self._file.truncate(end)
-        disk.sync_dir(path.rpartition("/")[0])
+        disk.sync_dir(folder)
+        # a run may have been killed when it had made the folder, and not synced its name: a power cut would take the ledger
+        disk.sync_dir(os.path.dirname(folder))
 
     def _load(self, data: bytes) -> int:
         batches: dict[int, list[bytes]] = {}

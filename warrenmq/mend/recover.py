@@ -33,7 +33,7 @@ from warrenmq.inspect.layout import QueueFolder
 from warrenmq.inspect.reading import Damage
 from warrenmq.mend.definitions import Definitions, declare, have_queue, of_vhost, set_parameters
 from warrenmq.mend.doubts import settle
-from warrenmq.mend.ledger import Ledger
+from warrenmq.mend.ledger import Ledger, hold
 from warrenmq.mend.living import held, node_of
 from warrenmq.mend.moving import Outcome, move
 from warrenmq.mend.redelivery import mark
@@ -111,8 +111,7 @@ def recover(
             finally:
                 owner.release()
         ledgers = f"{data}/{RECOVERED}"
-        RealDisk().mkdir(ledgers)
-        stack.callback(OwnerLock(ledgers).release)
+        stack.callback(hold(ledgers).release)
         report = Report(source, target)
         vhosts = by_vhost(inspection)
         said = definitions_of(inspection, vhosts, report)
@@ -226,11 +225,12 @@ def _carry_users(source: str, data: str, notes: list[str]) -> None:
         finally:
             file.close()
         disk.rename(new, theirs)
-        disk.sync_dir(data)
     elif disk.read(theirs) != users:
         notes.append(
             f"the users of {mine} stay behind, as {theirs} has its own; import them with `warrenmq serve --users`"
         )
+    # the rename may be that of a run that was killed behind it
+    disk.sync_dir(data)
 
 
 # -- what there is
@@ -319,7 +319,6 @@ class _Queue:
             report.name = have_queue(broker, QueueRecord(self.name), [])
             info = broker.queue(report.name).info()
             self._was_empty = not (info.ready or info.unacked)
-        RealDisk().mkdir(self._ledgers)
         for part, folder in self._folders:
             report.directories.append(os.path.relpath(folder.path, source))
             with closing(Ledger(RealDisk(), self._ledger_path(folder))) as ledger:

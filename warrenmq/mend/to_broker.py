@@ -32,13 +32,12 @@ from urllib.parse import unquote, urlsplit
 
 from warrenmq.directory.definitions import QueueRecord
 from warrenmq.directory.layout import vhost_folder
-from warrenmq.directory.owner_lock import OwnerLock
 from warrenmq.erlang.amqp_table_writer import bytes_of_properties
 from warrenmq.errors import CallerError
 from warrenmq.inspect.inspection import Inspection, VhostInspection
 from warrenmq.inspect.layout import QueueFolder
 from warrenmq.mend.definitions import declare, have_queue
-from warrenmq.mend.ledger import Ledger
+from warrenmq.mend.ledger import Ledger, hold
 from warrenmq.mend.living import held, node_of
 from warrenmq.mend.moving import BATCH, BATCH_BYTES, Candidate, candidates
 from warrenmq.mend.recover import QueueReport, Report, by_name, by_vhost, definitions_of
@@ -77,8 +76,7 @@ def recover_to_broker(
         there = destinations(names, unquote(address.path.removeprefix("/")))
         for vhost in names[:1]:  # nothing is made on the disk for a broker that cannot be reached
             Remote(url, there[vhost]).close()
-        RealDisk().mkdir(ledgers)
-        stack.callback(OwnerLock(ledgers).release)
+        stack.callback(hold(ledgers).release)
         for vhost in names:
             queues = by_name(vhosts.get(vhost, []))
             with closing(Remote(url, there[vhost])) as remote:
@@ -159,7 +157,6 @@ class _Move:
 
     def folder(self, part: VhostInspection, folder: QueueFolder, ledgers: str) -> None:
         """Publish what an earlier run has not."""
-        RealDisk().mkdir(ledgers)
         path = f"{ledgers}/{os.path.basename(os.path.realpath(folder.path))}.log"
         with closing(Ledger(RealDisk(), path)) as ledger:
             if ledger.doubtful:
