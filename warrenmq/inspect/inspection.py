@@ -188,7 +188,8 @@ class VhostInspection:
         if file is None:
             return replace(row, reason=NO_RECORD)
         in_qs = entry.where == Where.QUEUE_STORE
-        head = file.pread(entry.head, entry.offset)
+        whole = file.pread(entry.head + entry.stored_size, entry.offset)
+        head, stored = whole[: entry.head], whole[entry.head :]
         if in_qs:
             problem = qs.entry_header_problem(head, entry.stored_size)
             if problem is None and entry.offset + entry.head + entry.stored_size > file.size():
@@ -196,7 +197,6 @@ class VhostInspection:
             if problem is not None:
                 file.note(entry.offset, problem)
                 return replace(row, reason=f"{NO_RECORD}: {problem}")
-        stored = file.pread(entry.stored_size, entry.offset + entry.head)
         # a message with a checksum of its own, which is longer, is compared with that
         crc = qs.crc_problem(head, stored) if in_qs and not stored.startswith(SEALED) else None
         try:
@@ -208,7 +208,8 @@ class VhostInspection:
         except CorruptFile as why:
             file.note(entry.offset, why.reason)
             return replace(row, reason=f"{UNREADABLE}: {why.reason}")
-        return replace(row, message=found)
+        # a tenth of the time of `check` goes into `replace`
+        return Row(entry, row.redelivered, found, None, row.salvaged)
 
 
 class _Files:

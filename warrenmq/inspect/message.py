@@ -39,4 +39,5 @@ def decode(
         found = rabbit_message.decode(stored, zero_padded=zero_padded, path=path, offset=offset)
         return Message(found.exchange, found.routing_keys, found.properties, found.body, found.msg_id)
     ours = stored_message.decode(stored, path, offset)
-    return Message(ours.exchange, ours.routing_keys, properties_as_plain(ours.properties), ours.body, None)
+    properties = properties_as_plain(ours.properties) if ours.stored_properties else {}
+    return Message(ours.exchange, ours.routing_keys, properties, ours.body, None)

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from warrenmq.message.properties import Properties
 from warrenmq.message.typed_headers import TypedHeaders, time_of
 
+_NAMES = tuple(each.name for each in fields(Properties))
 _INT, _LONG = 1 << 31, 1 << 63
 _NUMBER = {"f": Struct(">f"), "d": Struct(">d")}
 
@@ -69,14 +70,14 @@ def dict_of_plain(table: list[Any]) -> TypedHeaders:
 def properties_as_plain(properties: Properties) -> dict[str, Any]:
     """The plain form of ours."""
     plain: dict[str, Any] = {}
-    for field in fields(properties):
-        value = getattr(properties, field.name)
+    for name in _NAMES:
+        value = getattr(properties, name)
         if isinstance(value, dict):
-            plain[field.name] = table_of_dict(value)
+            plain[name] = table_of_dict(value)
         elif isinstance(value, datetime):
-            plain[field.name] = _seconds(value)
+            plain[name] = _seconds(value)
         elif value is not None:
-            plain[field.name] = value
+            plain[name] = value
     return plain
 
 
