@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import warrenmq
 from tests.support import golden
 from tests.support.directories import contents
 from tests.support.golden import files
@@ -70,3 +71,32 @@ def test_a_folder_that_may_not_be_looked_into_is_told_as_that(
     monkeypatch.setattr(os, "listdir", refuse)
     assert main(["check", str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"warrenmq check: {tmp_path} cannot be used: Permission denied.\n"
+
+
+def test_a_file_that_may_not_be_read_is_not_taken_for_one_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The verbs that change something refuse at once; check tells that file and nothing that may follow from it."""
+    data = tmp_path / "data"
+    with warrenmq.open(data) as broker:
+        broker.declare_queue("jobs").publish_many([b"small", b"large" * 2_000]).result()
+    before = contents(data / "msg_stores")
+    system = os.open
+    for name in ("definitions.log", "0.qs", "0.qi", "0.rdq"):
+
+        def refused(path: str, *arguments: int, name: str = name) -> int:
+            if os.path.basename(path) == name and "transient" not in path:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+            return system(path, *arguments)
+
+        monkeypatch.setattr(os, "open", refused)
+        for verb in (["repair", "--dry-run"], ["repair"], ["compact"]):
+            assert main([*verb, str(data)]) == 2
+            out, err = capsys.readouterr()
+            assert (out, err.count("\n")) == ("", 1)
+            assert err.endswith(f"{name} cannot be used: Permission denied.\n")
+        assert main(["check", str(data)]) == 1
+        [told] = [line for line in capsys.readouterr().out.splitlines() if ", byte " in line]
+        assert told.endswith(f"{name}, byte 0: it cannot be read (Permission denied)")
+        monkeypatch.undo()
+        assert contents(data / "msg_stores") == before

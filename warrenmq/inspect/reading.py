@@ -32,6 +32,8 @@ class Findings:
         self.root = root
         self._damaged: dict[Damage, bool] = {}
         """Damage -> True if it counts only while no broker runs."""
+        self._refused: dict[Damage, OSError] = {}
+        """Files and folders that may not be read."""
         self._seen: dict[str, tuple[int, int]] = {}
         self.broker_runs = False
         """Known beside the files: a broker that rests changes none."""
@@ -57,7 +59,7 @@ class Findings:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            self.note(path, 0, f"it cannot be read ({error.strerror})")
+            self._note_refusal(path, "read", error)
             return None
         status = os.fstat(descriptor)
         self._seen.setdefault(os.path.normpath(path), (status.st_size, status.st_mtime_ns))
@@ -90,8 +92,19 @@ class Findings:
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
-            self.note(path, 0, f"it cannot be listed ({error.strerror})")
+            self._note_refusal(path, "listed", error)
             return []
+
+    def _note_refusal(self, path: str, done: str, error: OSError) -> None:
+        reason = f"it cannot be {done} ({error.strerror})"
+        self.note(path, 0, reason)
+        if isinstance(error, PermissionError):
+            self._refused[Damage(self.relative(path), 0, reason)] = error
+
+    def check_permissions(self) -> None:
+        """Raise the PermissionError of a file that was to be read: it may not be taken for one that is gone."""
+        for error in self._refused.values():
+            raise error
 
     def changed(self, path: str) -> bool:
         """True if a file was written to, or removed, since it was first opened."""
@@ -109,9 +122,12 @@ class Findings:
         return self.broker_runs or any(self.changed(path) for path in self._seen)
 
     def damaged(self) -> list[Damage]:
-        """The damage found, without files that are being written: a half-written record there is not damage."""
+        """The damage found, without files that are being written: a half-written record there is not damage.
+
+        Nothing but files that may not be read, if there are some: the rest may follow from that.
+        """
         in_use = self.in_use()
-        return [
+        return [*self._refused] or [
             each
             for each, unless_in_use in self._damaged.items()
             if not (unless_in_use and in_use) and not self.changed(self._path(each))

@@ -85,6 +85,7 @@ def _refuse_uncertain(inspection: Inspection, part: VhostInspection, path: str) 
         for _ in part.rows(queue):
             pass
     part.stores  # noqa: B018  # looks at every file
+    inspection.findings.check_permissions()
     damaged = inspection.findings.damaged()
     unfinished = [
         name

@@ -119,6 +119,7 @@ class _VhostRepair:
 
     def mend(self, changes: Changes) -> None:
         self._look()
+        self._findings.check_permissions()
         for queue in self._part.queues:
             unreadable = self._unreadable.get(queue.path, set())
             Version2(self._findings, queue.path).mend(changes, unreadable)
