@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import gc
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,7 @@ from warrenmq.queue.messages import Cancel
 from warrenmq.runtime.thread_event import ThreadEvent
 from warrenmq.shared.attachment import Attachment
 from warrenmq.shared.broker import SharedBroker
+from warrenmq.shared.calling import CallChannel
 from warrenmq.shared.channel import Answer
 from warrenmq.shared.consuming import UNREAD
 from warrenmq.shared.errors import LinkLost
@@ -340,3 +344,26 @@ def test_a_consumer_that_two_threads_cancel_keeps_what_it_has_handed_out(attache
     channel.cancel(Cancel(consumer._subscription.consumer_id, held.tag))
     held.ack()
     assert (queue.info().ready, queue.info().unacked) == (2, 0)
+
+
+def test_an_error_that_a_channel_keeps_holds_nothing_of_those_whom_it_was_raised_to(
+    attached: SharedBroker,
+) -> None:
+    """Its frames kept a consumer that was dropped from being cancelled: nine messages stayed with it until the garbage collector came."""
+    channel = CallChannel(attachment_of(attached)._work).open()
+    channel.close()
+
+    class Waiting(Answer):
+        """An answer that can be referred to weakly."""
+
+    def dropped() -> weakref.ref[object]:
+        held = Waiting()
+        with suppress(warrenmq.BrokerClosed):
+            channel.ask_with(b"", held)
+        return weakref.ref(held)
+
+    gc.disable()
+    try:
+        assert dropped()() is None
+    finally:
+        gc.enable()

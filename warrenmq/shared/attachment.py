@@ -26,7 +26,7 @@ from warrenmq.runtime.thread_event import ThreadEvent, hold
 from warrenmq.shared.calling import CallChannel
 from warrenmq.shared.connection import GOODBYE, ClientConnection
 from warrenmq.shared.consuming import FIRST_WAIT, LONGEST_WAIT, ConsumerChannel, GetChannel
-from warrenmq.shared.errors import LinkLost
+from warrenmq.shared.errors import LinkLost, anew
 from warrenmq.shared.patience import Unanswered, left, limited
 from warrenmq.shared.publishing import PublishChannel, Unconfirmed
 
@@ -202,10 +202,10 @@ class Attachment:
             try:
                 channel.publish(item)
             except Error as why:
-                if why is not channel.error:
-                    raise
                 if (ended := channel.connection.ended) is not None:
-                    raise ended from why
+                    raise anew(ended) from why
+                if channel.error is None or str(why) != str(channel.error):
+                    raise
                 continue  # closed for another's publish, which is nothing to this one
             return
 

@@ -20,7 +20,7 @@ from warrenmq.errors import ArgumentValueError, BrokerClosed, Error, Preconditio
 from warrenmq.message.stored import StoredMessage
 from warrenmq.runtime.thread_event import ThreadEvent
 from warrenmq.shared.connection import ClientConnection
-from warrenmq.shared.errors import error_in, error_of
+from warrenmq.shared.errors import anew, error_in, error_of
 from warrenmq.shared.patience import at_most, check, wait
 
 DELIVER, GET_OK, RETURN = start_of(Basic.Deliver), start_of(Basic.GetOk), start_of(Basic.Return)
@@ -166,12 +166,12 @@ class ClientChannel:
             )
         wait(answer.known)
         if isinstance(answer.value, Error):
-            raise answer.value
+            raise anew(answer.value)
         return answer.value
 
     def _check_open(self) -> None:
         if self.error is not None:
-            raise self.error
+            raise anew(self.error)
 
     def send(self, kind: type[Method], **values: Any) -> None:
         """Send a method that has no answer, or whose answer does not matter.  ArgumentValueError when a value does not fit."""

@@ -42,7 +42,7 @@ from warrenmq.log import Log
 from warrenmq.runtime.shortage import keep_on, no_thread
 from warrenmq.runtime.thread_event import News
 from warrenmq.runtime.thread_start import start_thread
-from warrenmq.shared.errors import LinkLost, NobodyServes, OwnerSilent, error_of
+from warrenmq.shared.errors import LinkLost, NobodyServes, OwnerSilent, anew, error_of
 from warrenmq.shared.patience import at_most, check
 
 log = Log("warrenmq.shared")
@@ -235,7 +235,7 @@ class ClientConnection:
         """Register a channel and assign its number; ResourceError when all are taken."""
         with self._lock:
             if self._ended is not None:
-                raise self._ended
+                raise anew(self._ended)
             number = self._free.pop() if self._free else next(self._numbers)
             if number > self.channel_max:
                 raise ResourceError(
@@ -259,7 +259,7 @@ class ClientConnection:
         size = len(data)
         with self._lock:
             if self._ended is not None:
-                raise self._ended
+                raise anew(self._ended)
             others = bool(self._pending)
             try:
                 if channel is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 
 from warrenmq import errors
 from warrenmq.amqp.wire.errors import (
@@ -71,6 +72,11 @@ def error_of(code: int | None, text: str | None) -> Error:
     number = code or 0
     sentence = plain((text or "").removeprefix(f"{NAMES.get(number, '')} - "))
     return _OF_CODE.get(number, BrokerClosed)(sentence)
+
+
+def anew(error: Error) -> Error:
+    """An error that is kept, to be raised: raised itself it would keep the frames it went through, and a consumer that is dropped."""
+    return copy(error)
 
 
 def error_in(answer: Mapping[str, str]) -> Error:
