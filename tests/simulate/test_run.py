@@ -7,11 +7,18 @@ from random import Random
 
 import pytest
 
+from warrenmq.actors.queue.dead_letter import DeadLetterPublisher
+from warrenmq.actors.vhost.queue_declarations import QueueDeclarations
+from warrenmq.actors.vhost.vhost import Vhost
 from warrenmq.amqp.channel.transaction import Transaction
 from warrenmq.broker.broker import Broker, QueueHandle
+from warrenmq.broker.consumer import Consumer
 from warrenmq.broker.delivery import Delivery, Subscription
 from warrenmq.cli import main
+from warrenmq.queue.drops import QueueDrops
+from warrenmq.queue.queue_expiry import QueueExpiry
 from warrenmq.queue.returns import Returns
+from warrenmq.routing.router import Router
 from warrenmq.simulate.fleet import Plan, first_task, fleet, here, script_of
 from warrenmq.simulate.generate import SIZES, generate
 from warrenmq.simulate.run import PROFILES, run, run_traced
@@ -260,6 +267,30 @@ def peek_all_but_the_first(queue, n=1, peek=QueueHandle.peek):
     return peek(queue, n)[1:]
 
 
+def consume_without_priority(
+    queue, prefetch=250, *, exclusive=False, priority=0, consume=QueueHandle.consume
+):
+    return consume(queue, prefetch, exclusive=exclusive)
+
+
+def delete_whatever_it_is(broker, name, *, delete=Broker.delete_queue, **_conditions):
+    return delete(broker, name)
+
+
+def drop_one_too_many(drops, count, reason, now=0, drop_head=QueueDrops.drop_head):
+    drop_head(drops, count + 1, reason, now)
+
+
+def subscribe_again_for_one(consumer, timeout=None, subscribe=Consumer._subscribe):
+    if hasattr(consumer, "_subscription"):
+        consumer._prefetch = 1
+    return subscribe(consumer, timeout)
+
+
+def do_nothing(*_args):
+    return None
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "wrong", "script", "problem"),
     [
@@ -267,6 +298,19 @@ def peek_all_but_the_first(queue, n=1, peek=QueueHandle.peek):
         (QueueHandle, "peek", peek_all_but_the_first, "publish\npeek", "missing"),
         (Delivery, "retry", lambda self, _delay: self.ack(), "publish wait=1\nget\nretry", "lost"),
         (Transaction, "settle", lambda *_args, **_options: None, "publish wait=1\nchannel_tx to=b", "came back"),
+        (Router, "unbind", do_nothing, "wire\nwire which=fans_p\nunwire which=fans_p\nsend to=fans", "still routed"),
+        (Router, "unbind", do_nothing, "wire which=fans_p\nunwire which=fans_p\nsend to=fans beside=1\nsettle", "came from nowhere"),
+        (QueueHandle, "consume", consume_without_priority, "rivals", "priority"),
+        (Consumer, "_subscribe", subscribe_again_for_one, "linger", "starved"),
+        (Broker, "delete_queue", delete_whatever_it_is, "publish wait=1\ndelete_if", "not empty"),
+        (Broker, "delete_queue", delete_whatever_it_is, "delete_if how=used", "in use"),
+        (QueueExpiry, "timer_came", do_nothing, "publish to=e\nsleep ms=14800\nget queue=e", "not expired"),
+        (Vhost, "check_exclusive_access", do_nothing, "own", "exclusive"),
+        (QueueDeclarations, "may_go", do_nothing, "brief", "not deleted"),
+        (QueueDrops, "drop_head", drop_one_too_many, "policy\npublish_many\nget", "order"),
+        (QueueDrops, "drop_head", drop_one_too_many, "policy is=bytes\npublish_many count=20 size=150\naudit", "count"),
+        (DeadLetterPublisher, "publish", do_nothing, "policy is=dead_length\npublish_many\naudit", "dead letters"),
+        (DeadLetterPublisher, "publish", do_nothing, "publish to=l\nget queue=l\nnack\nget queue=l\nnack\naudit queue=l", "dead letters"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_step_of_wide_scripts_is_found(monkeypatch, owner, name, wrong, script, problem):

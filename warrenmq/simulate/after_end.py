@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from warrenmq.errors import NotFound
 from warrenmq.simulate.messages import PromiseBroken, State
 from warrenmq.simulate.session import Session
-from warrenmq.simulate.topology import ARGUMENTS, POLICED, POLICIES, TRANSIENT
+from warrenmq.simulate.topology import ALL_POLICED, ALL_POLICIES, ARGUMENTS, EXCLUSIVE, EXPIRING, TRANSIENT
 
 _RECOVERED = 1.0
 """Seconds in which a vhost has recovered."""
@@ -24,6 +24,7 @@ def check_reopened(session: Session, *, clean: bool) -> int:
             _check_deleted(session, name)
             session.gone(name)
             session.held = [each for each in session.held if each.queue != name]
+    _check_deleted(session, EXCLUSIVE)
     sent = {name: model.sent_so_far() for name, model in session.models.items()}
     return check_queues(session, sent, clean=clean)
 
@@ -62,7 +63,8 @@ def _lost(session: Session, name: str, sent: set[int], *, clean: bool, is_safe: 
     try:
         queue = session.broker.queue(name)
     except NotFound:
-        if name == session.being_deleted or name in TRANSIENT:
+        has_expired = name == EXPIRING and not session.lease.must_hold(session.now())
+        if name == session.being_deleted or name in TRANSIENT or has_expired:
             session.gone(name)
             return []
         if not session.is_damaged:
@@ -72,6 +74,8 @@ def _lost(session: Session, name: str, sent: set[int], *, clean: bool, is_safe: 
         queue = session.broker.declare_queue(
             name, durable=name not in TRANSIENT, arguments=ARGUMENTS.get(name)
         )
+    if name == EXPIRING:
+        session.lease.renewed(session.now())
     deliveries = list(iter(queue.get, None))
     lost = model.found(
         [(each.body, each.redelivered) for each in deliveries],
@@ -90,6 +94,8 @@ def _lost(session: Session, name: str, sent: set[int], *, clean: bool, is_safe: 
         session.machine.sleep(_RECOVERED)
         ready = queue.info().ready
     model.check_length(ready)
+    if model.length.bytes is not None:
+        model.check_bytes(each.body for each in queue.peek(len(deliveries)))
     for copy in model.copies.values():
         if copy.was_found:
             copy.is_redelivered = True
@@ -108,19 +114,20 @@ def _check_deleted(session: Session, name: str) -> None:
 
 def _check_policies(session: Session) -> None:
     """Check that the policies that were set are there; one whose change was cut off may hold or not."""
-    keys = {json.dumps(definition, sort_keys=True): key for key, definition in POLICIES.items()}
+    keys = {json.dumps(definition, sort_keys=True): key for key, definition in ALL_POLICIES.items()}
     there = {
         each.name.removeprefix("of "): keys[json.dumps(dict(each.definition), sort_keys=True)]
         for each in session.broker.policies()
     }
     expected = dict(session.policies)
     if session.changing or session.is_damaged:
-        for name in sorted(session.changing) or POLICED:
+        for name in sorted(session.changing) or ALL_POLICED:
             expected.pop(name, None)
             if name in there:
                 expected[name] = there[name]
             if name in session.models:
                 session.models[name].policy(there.get(name, "none"))
+        session.link_dead_letters()
     session.changing.clear()
     if there != expected:
         raise PromiseBroken("policy", f"after a restart the policies {there} hold, and not {expected}")

@@ -189,7 +189,9 @@ class AmqpClient:
     def publish(self, exchange: str, key: str, bodies: list[bytes], *, persistent: bool, properties: Properties | None) -> AmqpConfirm:  # fmt: skip
         """Publish messages, which the server reads together."""
         given = Basic.Properties(
-            delivery_mode=2 if persistent else 1, priority=None if properties is None else properties.priority
+            delivery_mode=2 if persistent else 1,
+            priority=None if properties is None else properties.priority,
+            headers=None if properties is None else properties.headers,
         )
         numbers = range(self._next + 1, self._next + 1 + len(bodies))
         self._next = numbers[-1]
@@ -239,9 +241,12 @@ class AmqpClient:
         """basic.recover: all that the channel holds goes back."""
         self.call(Basic.Recover(requeue=True), Basic.RecoverOk)
 
-    def declare(self, queue: str, *, durable: bool, arguments: dict[str, Any]) -> None:
+    def declare(
+        self, queue: str, *, durable: bool, arguments: dict[str, Any], exclusive: bool = False
+    ) -> None:
         """queue.declare."""
-        self.call(Queue.Declare(queue=queue, durable=durable, arguments=arguments), Queue.DeclareOk)
+        declare = Queue.Declare(queue=queue, durable=durable, exclusive=exclusive, arguments=arguments)
+        self.call(declare, Queue.DeclareOk)
 
     def get(self, queue: str, *, no_ack: bool = False, channel: int = _NUMBER) -> AmqpDelivery | None:
         """basic.get."""

@@ -7,11 +7,16 @@ from collections.abc import Callable, Mapping
 from warrenmq.errors import Blocked, Error, Nacked
 from warrenmq.settings import Settings
 from warrenmq.simulate.administering import Administering
+from warrenmq.simulate.auditing import Auditing
+from warrenmq.simulate.competing import Competing
 from warrenmq.simulate.ends import Ends
+from warrenmq.simulate.exchanging import Exchanging
+from warrenmq.simulate.lifetimes import Lifetimes
 from warrenmq.simulate.publishing import Publishing
 from warrenmq.simulate.receiving import Receiving
 from warrenmq.simulate.script import VERBS, Script, Step
 from warrenmq.simulate.session import Session
+from warrenmq.simulate.topology import EXPIRING
 from warrenmq.simulate.wide import Wide
 from warrenmq.testing import SimulatedMachine
 
@@ -34,8 +39,15 @@ class Application:
         self._publishing = Publishing(self.session)
         self.ends = Ends(machine, settings, self.session, self._publishing)
         receiving = Receiving(self.session, self._publishing.look)
-        wide = Wide(self.session, self._publishing, receiving)
-        parts = (self._publishing, receiving, Administering(self.session), self.ends, wide, self)
+        parts = (
+            self._publishing, receiving, Administering(self.session), self.ends,
+            Wide(self.session, self._publishing, receiving),
+            Exchanging(self.session, self._publishing),
+            Auditing(self.session, self._publishing),
+            Competing(self.session, self._publishing, receiving, self.ends),
+            Lifetimes(self.session, self._publishing, receiving),
+            self,
+        )  # fmt: skip
         self._do_step: dict[str, Callable[[Step], None]] = {
             verb: next((getattr(part, verb) for part in parts if hasattr(part, verb)), self.fault)
             for verb in VERBS
@@ -80,6 +92,8 @@ class Application:
         except (Nacked, TimeoutError, OSError, Error):
             if not self._faults.may_refuse:
                 raise
+        if any(value == EXPIRING for _, value in step.arguments):
+            self.session.lease.used(self.session.now())
 
     # -- steps
 
@@ -93,6 +107,7 @@ class Application:
 
     def fault(self, step: Step) -> None:
         self._faults.do(step)
+        self.session.disturbed()
         if self._faults.may_refuse:
             self.session.may_nack = True  # what the queue has not taken in, too
             for model in self.session.models.values():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.settings import Settings
@@ -67,7 +67,8 @@ class Ends:
         self._machine.crash(power_cut=bool(step.number("cut")))
         self.open_again()
 
-    def kill(self, step: Step) -> None:
+    def kill(self, step: Step, meanwhile: Callable[[], None] | None = None) -> None:
+        """`meanwhile` is called when the next process is there, before the queues are checked."""
         victim = step.word("victim")
         if self._faults.may_refuse:
             return  # a broker cannot start on a disk that refuses writes
@@ -104,6 +105,8 @@ class Ends:
         self._publishing.killed(names)
         self._faults.after_kill()
         self._publishing.look()
+        if meanwhile is not None:
+            meanwhile()
         self.lost += check_queues(self._session, sent, clean=False, is_safe=not one_queue)
 
     def _fail_a_sync(self, victim: str) -> None:

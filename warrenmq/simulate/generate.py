@@ -12,6 +12,16 @@ SIZES = {"short": (2, 8), "long": (8, 28), WIDE: (6, 20)}
 """The fewest and the most steps of a random script: short ones find less in the same time, longer ones little more (docs/simulate.md).
 Wide ones draw from all verbs.
 """
+_THEMES = (
+    ("wire", "unwire", "drop", "send", "delete", "delete_if"),
+    ("policy", "audit", "publish_many", "nack", "reject"),
+    ("rivals", "linger", "consume", "settle_many", "take"),
+    ("own", "brief", "delete_if", "declare", "retry"),
+    (),
+)
+"""Verbs that belong together; a wide script draws those of one theme more often, as what goes wrong with them needs several."""
+_THEMED = 5
+"""How much more often."""
 _FAVOURED = 0.6
 """Share of the arguments that name a queue or a client which name the script's favourite: what goes wrong needs several steps with it."""
 
@@ -20,6 +30,9 @@ def generate(rng: Random, faults: Collection[str], size: str = "long") -> Script
     """A random script of a size (SIZES) with faults of these kinds."""
     verbs, targets = _verbs(faults, size), (*TARGETS, *MORE_QUEUES) if size == WIDE else TARGETS
     favourites = rng.choice(targets), rng.choice(VIA)
+    if size == WIDE:
+        theme = rng.choice(_THEMES)
+        verbs += [name for name in verbs if name in theme] * (_THEMED - 1)
     return tuple(_random_step(rng, verbs, size, favourites) for _ in range(rng.randint(*SIZES[size])))
 
 

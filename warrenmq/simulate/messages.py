@@ -64,10 +64,16 @@ class Copy:
     """Found by a broker or vhost that began anew, and has synced what it found: as good as confirmed."""
     is_dead_letter: bool = False
     """A queue published it, which no confirm tells of."""
+    way: tuple[str, str] | None = None
+    """The exchange and the key of a dead letter."""
     due_at: float = -inf
     """Virtual seconds before which it may not come; a delayed message is only certain once `dues_came` says so."""
     may_be_gone: bool = False
     """It may have been there when the queue was purged, or deleted, or when its ack was handled."""
+    may_expire: bool = False
+    """It may go at any time, as its time to live may be over."""
+    place: tuple[int, int] = 0, 0
+    """How many messages its publisher had sent to the queue with it, and how many bytes before it."""
     has_ttl: bool = False
     """Its queue had a time to live when it was sent."""
     settled_over_amqp: bool = False

@@ -17,12 +17,14 @@ journal holds both in order (docs/queue.md).  The model is lenient where a clien
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 
+from warrenmq.simulate.length import Length
 from warrenmq.simulate.messages import MAIN, Copy, Message, PromiseBroken, State, number_of
-from warrenmq.simulate.topology import DEAD_LETTER, LENGTH, RETURNS
+from warrenmq.simulate.topology import ALL_POLICIES, DEAD_LETTER, RETURNS
 
 
 @dataclass(slots=True)
@@ -34,11 +36,13 @@ class QueueModel:
     gone: set[int] = field(default_factory=set)
     """Settled, and known to be on disk."""
     may_drop: bool = False
-    """Its messages may go at any time: they expire, or its length has a limit."""
+    """What is sent to it now may go at any time: it expires, or the queue has priorities and its length has a limit."""
+    has_dropped: bool = False
+    """It may have dropped messages."""
     has_ttl: bool = False
     """Messages sent to it have a time to live."""
-    limit: int | None = None
-    """More messages than that cannot be ready."""
+    length: Length = field(default_factory=Length)
+    """What its policies allow."""
     rejects: bool = False
     """It may nack what is sent to it."""
     dead_letters: bool = False
@@ -54,26 +58,51 @@ class QueueModel:
     one_journal: bool = True
     """False with priorities: each has an index of its own, so a later confirm says nothing of an earlier ack."""
     is_limited: bool = False
-    """It has a delivery limit (topology.py)."""
+    """It may have a delivery limit (topology.py)."""
+    counts_returns: bool = False
+    """It surely has one."""
+    graves: tuple[str, str | None] = DEAD_LETTER
+    """The exchange and routing key of its dead letters; None as a key: their own."""
+    spills_to: QueueModel | None = None
+    """The queue of dead letters, to which any of its messages may go at any time."""
 
     def sent(self, message: Message, now: float, *, may_be_refused: bool = False) -> None:
         """It is about to be sent, at this virtual time."""
         is_certain = not self.may_drop and not may_be_refused
         copy = Copy(message, is_certain=is_certain, awaits_confirm=may_be_refused, has_ttl=self.has_ttl)
         copy.sent_at = -inf if may_be_refused else now
-        self.copies[message.number] = copy
+        self._add(copy)
+
+    def _add(self, copy: Copy) -> None:
+        """A copy is about to come here."""
+        copy.may_expire = self.may_drop
+        self.length.sent(copy)
+        self.copies[copy.message.number] = copy
+        self._may_spill([copy.message])
 
     def may_come(self, messages: Iterable[Message]) -> None:
         """They may come here: a queue that they were sent to was deleted before they were routed, or is this one's predecessor."""
         for message in messages:
-            self.copies.setdefault(message.number, Copy(message, is_certain=False, has_ttl=self.has_ttl))
+            if message.number not in self.copies:
+                self._add(Copy(message, is_certain=False, has_ttl=self.has_ttl))
 
     def may_stray(self, messages: Sequence[Message]) -> None:
         """They may be dead letters that come here, now or later, and more than once."""
         numbers = [message.number for message in messages]
         self.strays.update(numbers)
         self.repeated.update(numbers)
-        self.may_come(messages)
+        for message in messages:
+            if message.number not in self.copies:
+                self._add(Copy(message, is_certain=False, is_dead_letter=True, may_be_gone=True))
+
+    def spill_to(self, dead: QueueModel | None) -> None:
+        """Any of its messages, those to come as well, may be dead letters in this queue from now on."""
+        self.spills_to = dead
+        self._may_spill([copy.message for copy in self.copies.values()])
+
+    def _may_spill(self, messages: Sequence[Message]) -> None:
+        if self.spills_to is not None:
+            self.spills_to.may_stray(messages)
 
     def not_sent(self, messages: Iterable[Message]) -> None:
         """They were refused before they were sent."""
@@ -91,22 +120,22 @@ class QueueModel:
         for copy in self.copies.values():
             copy.is_certain &= copy.is_confirmed or copy.was_found
 
-    def dead_lettered(self, message: Message) -> None:
-        """A queue has sent it here; it is certain after `dead_letters_arrived`."""
-        self.copies[message.number] = Copy(message, is_certain=False, is_dead_letter=True)
+    def dead_lettered(self, message: Message, way: tuple[str, str] = DEAD_LETTER) -> None:
+        """A queue has sent it here on this way; it is certain after `dead_letters_arrived`."""
+        self._add(Copy(message, is_certain=False, is_dead_letter=True, way=way))
 
     def sent_later(self, message: Message, due_at: float, *, may_be_gone: bool = False) -> None:
         """It is about to be sent with a delay; a crash may make it come twice."""
         copy = Copy(message, is_certain=False, due_at=due_at, has_ttl=self.has_ttl)
         copy.may_be_gone = may_be_gone
-        self.copies[message.number] = copy
+        self._add(copy)
         self.repeated.add(message.number)
 
     def dues_came(self) -> None:
         """Every delayed message whose confirm came is here by now."""
         for copy in self.copies.values():
             if copy.due_at > 0 and copy.state is State.READY and copy.is_confirmed and not copy.may_be_gone:
-                copy.is_certain = not self.may_drop
+                copy.is_certain = not copy.may_expire
 
     def dead_letters_arrived(self) -> None:
         """Nothing can be on its way here any more."""
@@ -114,16 +143,17 @@ class QueueModel:
             copy.is_certain |= copy.is_dead_letter and not self.may_drop and not copy.may_be_gone
 
     def surely_sent(self) -> set[int]:
-        """The numbers of messages whose `publish` has returned: what another publisher sends now may reach the next process."""
+        """The messages whose `publish` has returned: what another publisher or a queue sends now may reach the next process."""
+        return {number for number in self.sent_so_far() if self.copies[number].message.confirm is not None}
+
+    def sent_so_far(self) -> set[int]:
+        """The numbers of all messages but those that wait elsewhere to be delivered later, or may become dead letters later."""
         return {
             number
             for number, copy in self.copies.items()
-            if copy.message.confirm is not None and not copy.is_on_its_way
+            if copy.is_certain
+            or not (copy.is_on_its_way or (copy.is_dead_letter and copy.state is State.READY))
         }
-
-    def sent_so_far(self) -> set[int]:
-        """The numbers of all messages but those that wait elsewhere to be delivered later."""
-        return {number for number, copy in self.copies.items() if not copy.is_on_its_way}
 
     def may_refuse(self) -> None:
         """Mark all unconfirmed messages as possibly refused from now on."""
@@ -138,7 +168,7 @@ class QueueModel:
             if copy is None:
                 continue
             if copy.awaits_confirm:
-                copy.is_certain, copy.awaits_confirm = not self.may_drop, False
+                copy.is_certain, copy.awaits_confirm = not copy.may_expire, False
             if copy.came_at is None and copy.due_at < 0:  # a delayed message is only safe where it waits
                 copy.came_at = now
 
@@ -154,7 +184,7 @@ class QueueModel:
 
     def acks_are_safe(self, before: float) -> None:
         """Acks sent before this virtual time are on disk by now, though no confirm says so (README, What is durable when)."""
-        if not self.may_drop:
+        if not self.has_dropped:
             self.known_gone([number for number, copy in self.copies.items() if copy.settled_at < before])
 
     def known_gone(self, numbers: Iterable[int]) -> None:
@@ -168,7 +198,7 @@ class QueueModel:
         """Check a delivery against the model; returns the copy, now held by the client."""
         copy = self._known(body)
         number = copy.message.number
-        expected = DEAD_LETTER if copy.is_dead_letter else copy.message.way
+        expected = copy.way or copy.message.way
         if way != expected and number not in self.repeated:
             raise PromiseBroken(
                 "altered",
@@ -192,7 +222,7 @@ class QueueModel:
                 f"queue {self.name} delivered message {number} with redelivered={redelivered}; it {was} delivered before",
             )
         for other in self.copies.values():
-            if other.state is State.READY and other.is_certain and self._goes_first(other, copy):
+            if other.state is State.READY and self.must_have(other) and self._goes_first(other, copy):
                 raise PromiseBroken(
                     "order", f"queue {self.name} delivered message {number} before {other.message.number}"
                 )
@@ -208,13 +238,18 @@ class QueueModel:
             return one.priority > two.priority and one.number in self.arrived
         return one.publisher == two.publisher and one.number < two.number
 
+    def rank(self, body: bytes) -> tuple[int, int]:
+        """The place of a message among those that were delivered together: with priorities the most urgent ones first, then the oldest."""
+        message = self._known(body).message
+        return 0 if self.one_journal else -message.priority, message.number
+
     def asked(self) -> None:
         """Note which messages must be in the queue before a request: the script's own, and confirmed ones of other publishers."""
         self.arrived = {
             number
             for number, copy in self.copies.items()
             if copy.state is State.READY
-            and copy.is_certain
+            and self.must_have(copy)
             and (copy.message.publisher == MAIN or copy.is_confirmed)
         }
 
@@ -223,8 +258,17 @@ class QueueModel:
         return [
             number
             for number in sorted(self.arrived)
-            if (copy := self.copies.get(number)) is not None and copy.state is State.READY and copy.is_certain
+            if (copy := self.copies.get(number)) is not None
+            and copy.state is State.READY
+            and self.must_have(copy)
         ]
+
+    @property
+    def may_hold_something(self) -> bool:
+        """True if a message may be ready."""
+        return bool(self.strays) or any(
+            copy.state is State.READY or number in self.repeated for number, copy in self.copies.items()
+        )
 
     def nothing_came(self) -> None:
         """Check an empty answer: PromiseBroken if a message must be in the queue."""
@@ -253,9 +297,9 @@ class QueueModel:
 
     def requeued(self, copy: Copy) -> None:
         copy.state, copy.is_redelivered = State.READY, True
-        copy.is_certain &= not self.may_drop
+        copy.is_certain &= not copy.may_expire
+        copy.sure_returns += self.counts_returns
         if self.is_limited:
-            copy.sure_returns += 1
             self.may_have_come_back([copy])
 
     def may_have_come_back(self, copies: Iterable[Copy] | None = None) -> None:
@@ -295,13 +339,14 @@ class QueueModel:
             if copy.state is not State.READY and copy.message.number not in self.repeated
         ]:
             raise PromiseBroken("peeked", f"queue {self.name} shows messages {wrong}, which are not ready")
-        self._check_order([copy for copy in seen if copy.message.number not in self.repeated])
+        self.check_order([copy for copy in seen if copy.message.number not in self.repeated])
         if is_all and (missing := set(self.waiting()) - {copy.message.number for copy in seen}):
             raise PromiseBroken("missing", f"queue {self.name} does not show messages {sorted(missing)}")
 
     def retried(self, copy: Copy, now: float) -> None:
         """A delivery is about to be given back for another attempt: it is acked when a delayed copy is safe, else it comes back."""
         self.sent_later(copy.message, now, may_be_gone=copy.may_be_gone or not copy.message.persistent)
+        self.copies[copy.message.number].may_expire |= copy.may_expire
         self.copies[copy.message.number].returns = copy.returns
         self.may_have_come_back([self.copies[copy.message.number]])
 
@@ -310,9 +355,16 @@ class QueueModel:
         for copy in self.copies.values():
             copy.doubt()
 
-    def may_expire(self) -> None:
-        """A message is about to be sent that may expire."""
-        self.may_drop = True
+    @contextmanager
+    def taking_what_expires(self) -> Iterator[None]:
+        """Have what is sent in this block expire."""
+        self.has_dropped, before, self.may_drop = True, self.may_drop, True
+        yield
+        self.may_drop = before
+
+    def must_have(self, copy: Copy) -> bool:
+        """True if it is surely there, as long as nobody has taken it."""
+        return copy.is_certain and not self.length.may_drop(copy)
 
     def may_return(self, copy: Copy) -> None:
         """Its ack was sent over AMQP, and the channel may have ended before that was handled."""
@@ -321,28 +373,72 @@ class QueueModel:
             copy.doubt()
 
     def policy(self, key: str) -> None:
-        """A policy of this kind (topology.py) is about to hold for it, or none any more."""
-        self.has_ttl = key == "ttl"
-        self.limit = LENGTH if key == "length" else None
-        self.rejects, self.dead_letters = key == "reject", key == "dead"
+        """A policy of this kind (topology.py) is about to hold for it, or none any more; what the one before allows holds until `policy_holds`."""
+        definition = ALL_POLICIES.get(key, {})
+        self.has_ttl = "message-ttl" in definition
+        self.rejects = "overflow" in definition
+        most = None if self.rejects else definition.get("max-length")
+        self.length.allow(most, definition.get("max-length-bytes"))
+        self.is_limited = self.counts_returns = "delivery-limit" in definition
+        self.dead_letters = "dead-letter-exchange" in definition
+        self.graves = definition.get("dead-letter-exchange", ""), definition.get("dead-letter-routing-key")
+        for copy in self.copies.values():
+            copy.sure_returns = 0
         if self.rejects:
             self.may_refuse()
-        if key in ("length", "ttl"):
-            self.may_drop = True
+        self.may_drop |= self._drops_any
+        self.has_dropped |= self.may_drop or self._is_short
+        if self._drops_any:
             for copy in self.copies.values():
+                copy.may_expire = True
                 copy.is_certain = copy.awaits_confirm = False
                 copy.sent_at = -inf
 
+    @property
+    def _is_short(self) -> bool:
+        return self.length.messages is not None or self.length.bytes is not None
+
+    @property
+    def _drops_any(self) -> bool:
+        """True if its policy may have it drop any message: with priorities not the oldest one goes, but the least urgent."""
+        return self.has_ttl or (self._is_short and not self.one_journal)
+
+    def policy_holds(self) -> None:
+        """The policy holds by now, and none before it."""
+        for copy in self.copies.values():
+            if self.length.may_drop(copy):
+                copy.is_certain = copy.awaits_confirm = False
+                copy.may_be_gone |= copy.due_at > 0
+        self.length.holds()
+        self.may_drop = self._drops_any
+
+    def policy_is_in_doubt(self) -> None:
+        """Its policy may be the one that was to be set, or the one before."""
+        self.length.is_in_doubt()
+        self.counts_returns = False
+
+    @property
+    def spills(self) -> bool:
+        """True if what it drops is a dead letter."""
+        return self.dead_letters and (self.has_dropped or self.rejects)
+
     def is_too_long(self, ready: int) -> bool:
         """True if its policy allows fewer ready messages."""
-        return self.limit is not None and ready > self.limit
+        return self.length.messages is not None and ready > self.length.messages
 
     def check_length(self, ready: int) -> None:
         """Check the number of ready messages that the queue says it has."""
         if self.is_too_long(ready):
             raise PromiseBroken(
-                "length", f"queue {self.name} holds {ready} messages; its policy allows {self.limit}"
+                "length",
+                f"queue {self.name} holds {ready} messages; its policy allows {self.length.messages}",
             )
+
+    def check_bytes(self, bodies: Iterable[bytes]) -> None:
+        """Check the bytes of all bodies that are ready."""
+        most = self.length.bytes
+        if most is not None and (there := sum(map(len, bodies))) > most:
+            raise PromiseBroken("length", f"queue {self.name} holds {there} bytes; its policy allows {most}")
 
     def purging(self) -> None:
         """A purge is about to be asked for: if it never returns, what was there may be gone or not."""
@@ -386,6 +482,8 @@ class QueueModel:
             and number not in there
             and copy.state is not State.SETTLED
             and self._must_survive(copy, clean=clean)
+            # damage took nothing that may not have been dropped
+            and not (may_lose and self.has_dropped)
         ]
         if lost and not may_lose:
             raise PromiseBroken("lost", f"queue {self.name} lost messages {lost}, which were confirmed")
@@ -412,7 +510,7 @@ class QueueModel:
             raise PromiseBroken(
                 "delivery limit", f"queue {self.name} has messages {dropped}, which came back too often"
             )
-        self._check_order(known)
+        self.check_order(known)
 
     def _go_on_with(self, back: list[Copy], sent: set[int], *, clean: bool, is_safe: bool) -> None:
         """Take what was found for the queue's messages, and expect what may be on its way."""
@@ -425,7 +523,7 @@ class QueueModel:
             and (
                 number not in sent
                 or number in self.strays
-                or (self.may_drop and not (clean and copy.state is State.SETTLED))
+                or (self.has_dropped and not (clean and copy.state is State.SETTLED))
             )
         }
         for copy in on_their_way.values():
@@ -439,7 +537,8 @@ class QueueModel:
             copy.was_found = True
             copy.sent_at = -inf
             copy.is_safe |= is_safe and copy.message.number in sent
-            copy.state, copy.is_certain, copy.is_redelivered = State.READY, not self.may_drop, None
+            copy.may_expire |= self.may_drop
+            copy.state, copy.is_certain, copy.is_redelivered = State.READY, not copy.may_expire, None
             copy.settled_at = inf
             if not clean:
                 copy.sure_returns = 0
@@ -454,12 +553,12 @@ class QueueModel:
                 "it was delivered before",
             )
 
-    @staticmethod
-    def _must_survive(copy: Copy, *, clean: bool) -> bool:
+    def _must_survive(self, copy: Copy, *, clean: bool) -> bool:
         """A clean stop writes everything; after any other end what was confirmed is there."""
-        return copy.is_certain and copy.message.persistent and (clean or copy.is_confirmed)
+        return self.must_have(copy) and copy.message.persistent and (clean or copy.is_confirmed)
 
-    def _check_order(self, back: Sequence[Copy]) -> None:
+    def check_order(self, back: Sequence[Copy]) -> None:
+        """Check that of each publisher and priority they stand in the order in which they were published."""
         last: defaultdict[tuple[int, int], int] = defaultdict(int)
         for copy in back if self.is_ordered else ():
             message = copy.message

@@ -12,7 +12,7 @@ from warrenmq.simulate.amqp_client import AmqpConfirm, ConnectionLost
 from warrenmq.simulate.messages import MAIN, Message, PromiseBroken
 from warrenmq.simulate.script import Step
 from warrenmq.simulate.session import Later, Session
-from warrenmq.simulate.topology import Route, reach
+from warrenmq.simulate.topology import EXPIRING, Route, reach
 
 PATIENCE = 60.0
 """Seconds of virtual time in which every answer must have come; a slow disk holds one for less than a second."""
@@ -35,6 +35,13 @@ class Publishing:
         self._due: list[_Due] = []
         self._raised: list[BaseException] = []
         """By other threads of the application."""
+        self._others: set[int] = set()
+        """Publishers in threads of their own that have not come to their end."""
+
+    @property
+    def is_alone(self) -> bool:
+        """True if the script's own thread alone publishes, and nothing is on its way."""
+        return not self._others and not self._session.underway
 
     def raise_from_threads(self) -> None:
         """Raise what another thread of the application raised."""
@@ -50,11 +57,11 @@ class Publishing:
         if confirm is None or not step.number("wait"):
             return
         if not faults.may_refuse:
-            self._wait_for(confirm)
+            self.wait_for(confirm)
         elif is_known_full and isinstance(confirm, Confirm):
             # else it may wait for room, which a later step makes
             try:
-                self._wait_for(confirm)
+                self.wait_for(confirm)
             except PromiseBroken:
                 if faults.is_known_full(size):
                     raise
@@ -105,7 +112,9 @@ class Publishing:
         session.later.append(Later(message, reach(way), due_at))
         for name in reach(way):
             # its bindings may be others when it is due
-            may_be_gone = name not in queues or (bool(way.queues) and name not in way.queues)
+            may_be_gone = (
+                name not in queues or (bool(way.queues) and name not in way.queues) or name == EXPIRING
+            )
             session.models[name].sent_later(message, due_at, may_be_gone=may_be_gone)
         confirm = session.broker.publish(
             way.exchange, way.key, message.body, delay=seconds, timeout=session.faults.timeout
@@ -120,18 +129,28 @@ class Publishing:
         persistent = bool(step.number("persistent"))
 
         def publish() -> None:
+            for _ in range(step.number("count")):
+                messages = session.messages(1, step.number("size"), publisher, persistent=persistent)
+                self.publish_messages(step.word("to"), messages, lambda exchange, key, body=messages[0].body: broker.publish(  # type: ignore[misc]
+                    exchange, key, body, persistent=persistent, timeout=session.faults.timeout
+                ))  # fmt: skip
+
+        self.beside(publisher, publish)
+
+    def beside(self, publisher: int, publish: Callable[[], None]) -> None:
+        """Have another publisher of the application publish in a thread of its own."""
+
+        def run() -> None:
             try:
-                for _ in range(step.number("count")):
-                    messages = session.messages(1, step.number("size"), publisher, persistent=persistent)
-                    self.publish_messages(step.word("to"), messages, lambda exchange, key, body=messages[0].body: broker.publish(  # type: ignore[misc]
-                        exchange, key, body, persistent=persistent, timeout=session.faults.timeout
-                    ))  # fmt: skip
+                publish()
             except Error:
                 pass  # the broker was closed, or killed, under this thread
             except Exception as error:  # noqa: BLE001 - raised by the script's own thread
                 self._raised.append(error)
+            self._others.discard(publisher)
 
-        session.machine.sim.spawn(publish, f"publisher {publisher}")
+        self._others.add(publisher)
+        self._session.machine.sim.spawn(run, f"publisher {publisher}")
 
     def tx(self, step: Step) -> None:
         session = self._session
@@ -172,7 +191,7 @@ class Publishing:
         is_settled = not self._session.faults.may_refuse
         if is_settled:
             for due in list(self._due):
-                self._wait_for(due.confirm)
+                self.wait_for(due.confirm)
         self.look()
         # what another thread was sending meanwhile may have gone to a process that was killed
         if is_settled and not self._due and not self._session.underway:
@@ -245,7 +264,8 @@ class Publishing:
 
     # -- confirms
 
-    def _wait_for(self, confirm: AnyConfirm) -> None:
+    def wait_for(self, confirm: AnyConfirm) -> None:
+        """Wait for a confirm; raises Returned, and Nacked or Blocked where nothing gives a reason for that."""
         try:
             confirm.result(timeout=PATIENCE)
         except ConnectionLost:
@@ -280,6 +300,7 @@ class Publishing:
 
     def killed(self, queues: tuple[str, ...]) -> None:
         """The processes of these queues were killed: a successor's confirm says nothing of acks that its predecessor had."""
+        self._session.disturbed()
         for due in self._due:
             for name in queues:
                 due.before.pop(name, None)
@@ -297,5 +318,7 @@ class Publishing:
         """The broker's process has ended: no confirm comes any more."""
         self.look()
         self._due.clear()
+        self._others.clear()
+        self._session.disturbed()
         self._session.underway.clear()
         self._session.bindings_were_cut_off()

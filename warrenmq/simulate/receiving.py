@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from warrenmq.broker.delivery import Delivery
 from warrenmq.simulate.amqp_client import AmqpClient, AmqpDelivery
-from warrenmq.simulate.messages import PromiseBroken, State
+from warrenmq.simulate.messages import PromiseBroken
 from warrenmq.simulate.script import Step
 from warrenmq.simulate.session import Held, Session
 from warrenmq.simulate.topology import TTL_MS
 
-SOON, _AT_LAST = 0.1, 10.0
+SOON, AT_LAST = 0.1, 10.0
 """Seconds that a consumer waits for one more message: when there may be none, and when there must be one."""
 _TTL_MARGIN = 2.0
 """Seconds after their time within which such messages may still come: a slow disk holds up the queue, or the answer."""
@@ -63,11 +63,7 @@ class Receiving:
         model.asked()
         with queue.consume(prefetch=prefetch) as consumer:
             self._consume(name, step, lambda seconds: consumer.get(timeout=seconds), consumer)
-        model.may_have_come_back()
-        session.came_back(name, model.copies.values())
-        for copy in model.copies.values():
-            if copy.state is State.READY and copy.is_redelivered is False:
-                copy.is_redelivered = None  # the message may have been in delivery to the consumer
+        session.was_consumed(name)
 
     def _consume_over_amqp(self, client: AmqpClient, name: str, step: Step) -> None:
         """`consume` over AMQP; what the channel has got when the consumer is cancelled stays on the channel, held."""
@@ -92,7 +88,7 @@ class Receiving:
             delivery = receive(SOON)
             has_room = unacked < step.number("prefetch") and not faults.ever_refused
             if delivery is None and has_room and model.waiting():
-                delivery = receive(_AT_LAST)
+                delivery = receive(AT_LAST)
                 if delivery is None and (waiting := model.waiting()):
                     raise PromiseBroken(
                         "starved",
@@ -166,7 +162,7 @@ class Receiving:
         for each in back:
             session.requeued(each)
         for name in dict.fromkeys(each.queue for each in back):
-            session.broker.queue(name).info()  # behind what the channel sent when it ended
+            session.queue(name).info()  # behind what the channel sent when it ended
 
     def _forget_unheard(self, client: AmqpClient) -> None:
         """The channel ends with the socket, and what it has not handled by then is lost: acks that no answer came after."""

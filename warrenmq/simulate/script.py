@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from warrenmq.errors import CallerError
-from warrenmq.simulate.topology import POLICED, POLICIES, ROUTES
+from warrenmq.simulate.topology import MORE_POLICIES, POLICED, POLICIES, ROUTES
+from warrenmq.simulate.wires import HEADERS, KEYS, WIRED_EXCHANGES, WIRES
 
 QUEUES = ("a", "b", "p", "t", "d", "dead")
 """Two plain queues, one with priorities, one whose messages expire, one that dead-letters what is rejected, and where that goes."""
-MORE_QUEUES = ("l", "x")
-"""For wide scripts: one with a delivery limit, and one that is transient."""
+MORE_QUEUES = ("l", "x", "e", "s")
+"""For wide scripts: one with a delivery limit, a transient one, one that is deleted when it is not used, and one with a single active consumer."""
 TARGETS = (*QUEUES[:-1], *ROUTES)
 """A publish goes to a queue, or to an exchange before `a` and `b` (topology.py)."""
 VIA = ("app", "amqp")
@@ -88,12 +89,12 @@ VERBS: dict[str, Verb] = {
                {"to": _TO, "count": Argument(3, (1, 3)), "size": _SIZE, "commit": Argument(1, (0, 1, 1))}, 3),
     "purge": Verb("purge a queue", _QUEUE, 2),
     "delete": Verb("delete a queue", _QUEUE, 1),
-    "policy": Verb("set a policy for a queue, change it, or clear it", {"queue": Argument("a", POLICED), "is": Argument("length", (*POLICIES, "none"))}, 2),
+    "policy": Verb("set a policy for a queue, change it, or clear it", {"queue": Argument("a", POLICED, ("p",)), "is": Argument("length", (*POLICIES, "none"), (*MORE_POLICIES,))}, 2),
     "sleep": Verb("let virtual time pass", {"ms": Argument(30, (1, 30, 300, 2_000, 14_800, 15_000, 70_000))}, 8),
     "restart": Verb("close the broker and open it again, perhaps as another profile; with settle=0 in the middle of what goes on",
                     {"profile": Argument("same", ("same", "classic", "modern")), "settle": Argument(1, FLAG)}, 2),
     "kill": Verb("kill one process of the broker, or that of a queue by an error of the disk: in whatever it does next, or in its next sync",
-                 {"victim": Argument("a", VICTIMS, ("p", "d", "l", "x")), "how": Argument("kill", ("kill", "error", "sync"))}, 4, "kill"),
+                 {"victim": Argument("a", VICTIMS, ("p", "d", *MORE_QUEUES)), "how": Argument("kill", ("kill", "error", "sync"))}, 4, "kill"),
     "crash": Verb("end the broker's process, or with `cut` the machine's power", {"cut": Argument(1, FLAG)}, 3, "crash"),
     "crash_at": Verb("the same in the middle of what follows, before so many operations of the disk",
                      {"operation": Argument(5, (1, 2, 3, 5, 8, 13, 21, 34, 55)), "cut": Argument(1, FLAG), **_OF}, 5, "crash"),
@@ -117,6 +118,25 @@ VERBS: dict[str, Verb] = {
                        {"to": _TO, "count": Argument(3, (1, 3)), "size": _SIZE, **_QUEUE, "commit": Argument(1, (0, 1, 1))}, 5, is_wide=True),
     "declare": Verb("declare a queue that is there once more: as it is, or as something else, which has to be refused",
                     {**_QUEUE, "how": Argument("same", ("same", "other")), **_VIA}, 3, is_wide=True),
+    "audit": Verb("when nothing is on its way, compare a queue's counts, length and dead letters; with `fill` publish one more, which it must take or refuse",
+                  {**_QUEUE, "fill": Argument(0, FLAG)}, 6, is_wide=True),
+    "delete_if": Verb("delete a queue if it is `empty` or `unused`, or one that has a consumer (`used`), which has to be refused",
+                      {**_QUEUE, "how": Argument("empty", ("empty", "unused", "used"))}, 3, is_wide=True),
+    "wire": Verb("bind a queue or an exchange to an exchange", {"which": Argument("tops_a", (*WIRES,))}, 10, is_wide=True),
+    "unwire": Verb("unbind one", {"which": Argument("tops_a", (*WIRES,))}, 3, is_wide=True),
+    "drop": Verb("delete an exchange, with its bindings or only if it has none",
+                 {"exchange": Argument("tops", (*WIRED_EXCHANGES,)), "if_unused": Argument(0, FLAG)}, 2, is_wide=True),
+    "send": Verb("publish `count` messages to such an exchange, perhaps from a second thread `beside` what follows",
+                 {"to": Argument("tops", (*WIRED_EXCHANGES,)), "key": Argument("a.b", KEYS), "headers": Argument("none", (*HEADERS,)),
+                  "count": Argument(1, (1, 1, 5)), "size": _SIZE, "beside": Argument(0, FLAG), **_VIA}, 12, is_wide=True),
+    "rivals": Verb("publish `count` messages to two consumers, of which the second has priority, and ack each `ack`-th",
+                   {**_QUEUE, "count": Argument(3, (1, 3, 10)), "size": _SIZE, "prefetch": Argument(3, (1, 3, 20)), "ack": Argument(1, (1, 2, 3))}, 5, is_wide=True),
+    "linger": Verb("kill a process while a consumer of the queue is there, which the next one must serve",
+                   {**_QUEUE, "count": Argument(3, (1, 3, 10)), "size": _SIZE, "victim": Argument("queue", ("queue", *VICTIMS[2:]))}, 3, "kill", is_wide=True),
+    "own": Verb("use an exclusive queue over AMQP, and `keep` it or end the connection, with which it goes",
+                {"count": Argument(3, (1, 3)), "size": _SIZE, "how": Argument("connection", ("connection", "socket", "keep"))}, 3, is_wide=True),
+    "brief": Verb("consume from a queue that is deleted with its last consumer",
+                  {"count": Argument(3, (1, 3)), "size": _SIZE, "prefetch": Argument(3, (1, 3, 20)), "ack": Argument(1, FLAG)}, 2, is_wide=True),
     "flip": Verb("end the process and flip one bit in a file of this kind", {"file": Argument(".rdq", FILES), "bit": Argument(0, (0, 77, 1_003, 9_999, 54_321))}, 2, "flip"),
 }  # fmt: skip
 """Every verb of a script."""

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from random import Random
 from typing import NamedTuple
 
 from warrenmq.broker.broker import QueueHandle
 from warrenmq.broker.delivery import Delivery
+from warrenmq.errors import NotFound
 from warrenmq.simulate.amqp_client import AmqpClient, AmqpDelivery
 from warrenmq.simulate.faults import Faults
-from warrenmq.simulate.messages import MAIN, Copy, Message, body_of
+from warrenmq.simulate.lease import Lease
+from warrenmq.simulate.messages import MAIN, Copy, Message, State, body_of
 from warrenmq.simulate.model import QueueModel
 from warrenmq.simulate.topology import (
     ARGUMENTS,
     DEAD_LETTERING,
     EXCHANGES,
+    EXPIRES_S,
+    EXPIRING,
+    GRAVES,
     LIMITED,
     RETURNS,
     TRANSIENT,
@@ -25,6 +31,7 @@ from warrenmq.simulate.topology import (
     reached,
     route,
 )
+from warrenmq.simulate.wires import WIRED_EXCHANGES, WIRED_QUEUES, Wiring
 from warrenmq.testing import SimulatedMachine
 
 
@@ -52,6 +59,7 @@ class Underway(NamedTuple):
     messages: list[Message]
     queues: tuple[str, ...]
     reach: tuple[str, ...]
+    exchange: str
 
 
 class Session:
@@ -65,6 +73,7 @@ class Session:
     deleted        queues whose deletion has returned, and that were not declared again
     being_deleted  the queue whose deletion has not returned: it may be there or not
     rejected       how often each message was rejected and dead-lettered
+    calm_since     the last message before a policy changed, the queue of dead letters was purged or deleted, or a fault came
     may_nack       a queue was deleted or killed, which may nack what had been sent to it
     was_closed     a broker was closed while other threads might publish: the rows of their last sends may be missing
     may_fall       a sync failed under the commit log, which takes nothing more: a broker goes down unless it is ended before
@@ -78,6 +87,8 @@ class Session:
         self.broker = machine.open()
         self.amqp: AmqpClient | None = None
         self._rng = Random(f"amqp {machine.seed}")
+        self.wiring = Wiring()
+        self.lease = Lease(EXPIRES_S)
         self._exchanges: set[str] = set()
         self._bound: set[tuple[str, str]] = set()
         """Queues and the exchanges that they were bound to; bindings last as long as their queue."""
@@ -94,6 +105,7 @@ class Session:
         self.deleted: set[str] = set()
         self.being_deleted = ""
         self.rejected: Counter[int] = Counter()
+        self.calm_since = 0
         self.may_nack = False
         self.was_closed = False
         self.may_fall = False
@@ -127,10 +139,16 @@ class Session:
             Message(n, body_of(n, size), persistent, priority, publisher) for n in range(first, first + count)
         ]
 
+    def disturbed(self) -> None:
+        """Something happened that may cost a dead letter, or leave it where it is."""
+        self.calm_since = self._number
+
     # -- what is declared
 
     def queue(self, name: str) -> QueueHandle:
         """A handle to a queue, declaring it on first use."""
+        if name == EXPIRING:
+            self._use_expiring()
         if name in self.models:
             return self.broker.queue(name)
         if name in DEAD_LETTERING:
@@ -141,11 +159,13 @@ class Session:
             return queue
         has_ttl = name == "t"
         self.models[name] = model = QueueModel(
-            name, may_drop=has_ttl, has_ttl=has_ttl, is_ordered=name != "dead", one_journal=name != "p",
-            is_limited=name == LIMITED,
+            name, may_drop=has_ttl, has_dropped=has_ttl, has_ttl=has_ttl, is_ordered=name != "dead", one_journal=name != "p",
+            is_limited=name == LIMITED, counts_returns=name == LIMITED,
         )  # fmt: skip
         if name in self.policies:
             model.policy(self.policies[name])
+            model.policy_holds()
+        self.link_dead_letters()
         for message, queues, due_at in self.later:
             if name in queues:
                 model.sent_later(message, due_at, may_be_gone=True)
@@ -153,6 +173,31 @@ class Session:
             if name in each.reach:
                 model.may_come(each.messages)
         return queue
+
+    def _use_expiring(self) -> None:
+        """Renew the lease of the queue that expires, which may have run out."""
+        if EXPIRING not in self.models:
+            self.lease.renewed(self.now())
+            return
+        is_there, now = self.has_expiring(), self.now()
+        self.lease.check(now, is_there=is_there, may_be_late=self.faults.ever_refused)
+        if is_there and self.lease.must_hold(now):
+            self.broker.declare_queue(EXPIRING, arguments=ARGUMENTS[EXPIRING])
+        elif is_there and EXPIRING in self.models:
+            self.models[EXPIRING].all_may_be_gone()
+            self.broker.declare_queue(EXPIRING, arguments=ARGUMENTS[EXPIRING])
+        elif EXPIRING in self.models:
+            self.gone(EXPIRING)
+            self.held = [each for each in self.held if each.queue != EXPIRING]
+        self.lease.renewed(now)
+
+    def has_expiring(self) -> bool:
+        """True if the queue that expires is there."""
+        try:
+            self.broker.queue(EXPIRING)
+        except NotFound:
+            return False
+        return True
 
     def destination(self, to: str) -> tuple[Route, tuple[str, ...]]:
         """The route of a publish, on which everything is declared, and the queues that it reaches.
@@ -200,9 +245,43 @@ class Session:
             self._bound.clear()
             self._exchanges.clear()
 
+    # -- exchanges and bindings that change (wires.py)
+
+    @property
+    def can_rewire(self) -> bool:
+        """True if nothing can be on its way over AMQP while exchanges go, since that would close its channel."""
+        return self.amqp is None or not self.faults.may_block
+
+    def rewiring(self) -> None:
+        """The wiring is about to change: what is on its way may come where it leads or not.  What a change left in doubt is removed."""
+        if self.amqp is not None and not self.faults.may_block:
+            self.amqp.synchronise()
+        for each in self.underway:
+            self._doubt_wires(each)
+        was_changing, self.wiring.is_changing = self.wiring.is_changing, True
+        if was_changing:
+            for exchange in WIRED_EXCHANGES:
+                with suppress(NotFound):
+                    self.broker.delete_exchange(exchange)
+                self.wiring.exchange_gone(exchange)
+
+    def _doubt_wires(self, each: Underway) -> None:
+        """Messages that are being published while the wiring changes: they may come to any queue, or to none."""
+        if each.exchange not in WIRED_EXCHANGES:
+            return
+        for name in WIRED_QUEUES:
+            if (model := self.models.get(name)) is not None:
+                model.may_come(each.messages)
+                for message in each.messages:
+                    model.copies[message.number].doubt()
+
+    # -- messages on their way
+
     def set_out(self, messages: list[Message], way: Route, queues: tuple[str, ...]) -> None:
         """Messages are about to be published on this way to these queues, which may be gone by now."""
-        self.underway.append(each := Underway(messages, queues, reach(way)))
+        self.underway.append(each := Underway(messages, queues, reach(way), way.exchange))
+        if self.wiring.is_changing:
+            self._doubt_wires(each)
         changing = {self.being_deleted, *self.being_bound}
         if any(name not in self.models or name in changing for name in each.reach):
             self._may_come_elsewhere(each)
@@ -214,6 +293,8 @@ class Session:
     def deleting(self, name: str) -> None:
         """A queue is about to be deleted: what was sent to it and is not routed yet may come to others."""
         self.being_deleted = name
+        if self.wiring.leads_to(name):
+            self.rewiring()
         for each in self.underway:
             if name in each.queues:
                 self._may_come_elsewhere(each)
@@ -223,9 +304,28 @@ class Session:
             if name in self.models:
                 self.models[name].may_come(each.messages)
 
+    def deletion_returned(self, name: str) -> None:
+        """The queue that was being deleted is gone."""
+        was_wired = self.wiring.leads_to(name)
+        self.being_deleted = ""
+        self.disturbed()
+        self.gone(name)
+        if was_wired:
+            self.wiring.is_changing = False
+        self.deleted.add(name)
+        self.may_nack = True
+        self.held = [each for each in self.held if each.queue != name]
+
+    def not_deleted(self) -> None:
+        """A deletion was refused."""
+        if self.wiring.leads_to(self.being_deleted):
+            self.wiring.is_changing = False
+        self.being_deleted = ""
+
     def gone(self, name: str) -> None:
         """A queue was deleted, and its bindings with it."""
         del self.models[name]
+        self.wiring.queue_gone(name)
         self._bound = {each for each in self._bound if each[0] != name}
 
     def damaged(self, *, silently: bool) -> None:
@@ -235,6 +335,7 @@ class Session:
         self._bound.clear()
         self._exchanges.clear()
         self.deleted.clear()
+        self.wiring.is_changing = True
         if (dead := self.models.get("dead")) is not None:  # what seems to have expired is a dead letter, too
             for name in DEAD_LETTERING:
                 if (model := self.models.get(name)) is not None:
@@ -250,25 +351,53 @@ class Session:
     def came_back(self, name: str, copies: Iterable[Copy]) -> None:
         """Copies may have come back to a queue too often, and be dead letters."""
         dead = self.models.get("dead")
-        if self.models[name].is_limited and dead is not None:
+        model = self.models[name]
+        if model.is_limited and dead is not None and (name in DEAD_LETTERING or model.dead_letters):
             dead.may_stray([copy.message for copy in copies if copy.returns > RETURNS])
+
+    def was_consumed(self, name: str) -> None:
+        """A consumer of a queue was cancelled: what it was sent and did not take has come back."""
+        model = self.models[name]
+        model.may_have_come_back()
+        self.came_back(name, model.copies.values())
+        for copy in model.copies.values():
+            if copy.state is State.READY and copy.is_redelivered is False:
+                copy.is_redelivered = None  # the message may have been in delivery to the consumer
 
     def rejected_for_good(self, held: Held) -> None:
         """A delivery is about to be rejected."""
         model = self.models[held.queue]
         model.settled(held.copy, self.now())
         if held.queue in DEAD_LETTERING or model.dead_letters:
-            self.dead_lettered(held.copy.message)
+            exchange, key = model.graves
+            message = held.copy.message
+            if exchange == GRAVES and ("dead", GRAVES) not in self._bound:
+                if (dead := self.models.get("dead")) is not None:
+                    dead.may_stray([message])
+                return
+            self.dead_lettered(message, (exchange, message.way[1] if key is None else key))
 
-    def dead_lettered(self, message: Message) -> None:
-        """A message was rejected by the client in a queue that dead-letters it."""
+    def dead_lettered(self, message: Message, way: tuple[str, str]) -> None:
+        """A message was rejected by the client in a queue that dead-letters it on this way."""
         self.rejected[message.number] += 1
         dead = self.models.get("dead")
         if dead is None:  # deleted: the message goes nowhere
             return
         if self.rejected[message.number] > 1:
             dead.repeated.add(message.number)
-        dead.dead_lettered(message)
+        dead.dead_lettered(message, way)
+
+    def link_dead_letters(self) -> None:
+        """A policy has changed, or the queue of dead letters was declared: what queues drop may come there."""
+        dead = self.models.get("dead")
+        for model in self.models.values():
+            if model.spills or (model.spills_to is not None and model.spills_to is not dead):
+                model.spill_to(dead)
+
+    def bind_graves(self) -> None:
+        """Declare the exchange of dead letters that keep their routing keys, and bind their queue to it."""
+        self.broker.declare_exchange(GRAVES, "fanout")
+        self._bind("dead", GRAVES, "")
 
     def dead_letters_arrived(self) -> None:
         """So much time has passed that a dead letter is where it goes, unless the disk was full."""

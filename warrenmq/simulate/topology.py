@@ -16,6 +16,10 @@ DEAD_LETTERING = ("d", LIMITED)
 """Queues that dead-letter what is rejected."""
 TRANSIENT = ("x",)
 """Queues that are gone with their broker."""
+EXPIRING, EXPIRES_S = "e", 10.0
+"""A queue that is deleted when nobody has used it for so many seconds."""
+SINGLE = "s"
+"""A queue with a single active consumer."""
 LENGTH = 3
 """The length of a queue with the policy `length` or `reject`."""
 
@@ -24,6 +28,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "t": {"x-message-ttl": TTL_MS},
     "d": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"},
     LIMITED: {"x-delivery-limit": RETURNS, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"},
+    EXPIRING: {"x-expires": round(EXPIRES_S * 1_000)},
+    SINGLE: {"x-single-active-consumer": True},
 }
 """Arguments of the queues that have any."""
 OTHER: dict[str, Any] = {"x-max-length": 1_000}
@@ -73,8 +79,30 @@ POLICIES: dict[str, dict[str, Any]] = {
     "dead": {"dead-letter-exchange": "", "dead-letter-routing-key": "dead"},
 }
 """The definitions of policies, by what a script calls them."""
+DEAD_LETTERS = "dead-letter-exchange"
+"""The key of a policy that makes dead letters."""
+_TO_DEAD = POLICIES["dead"]
+MOST_BYTES = 1_000
+"""The bytes in a queue with the policy `bytes`."""
+GRAVES = "graves"
+"""An exchange of dead letters, which keep their routing keys there."""
+MORE_POLICIES: dict[str, dict[str, Any]] = {
+    "bytes": {"max-length-bytes": MOST_BYTES},
+    "returns": {"delivery-limit": RETURNS},
+    "dead_length": {"max-length": LENGTH, **_TO_DEAD},
+    "dead_ttl": {"message-ttl": TTL_MS, **_TO_DEAD},
+    "dead_reject": {"max-length": LENGTH, "overflow": "reject-publish-dlx", **_TO_DEAD},
+    "dead_returns": {"delivery-limit": RETURNS, **_TO_DEAD},
+    "graves": {DEAD_LETTERS: GRAVES},
+}
+"""The same for wide scripts."""
+ALL_POLICIES = {**POLICIES, **MORE_POLICIES}
 POLICED = ("a", "b")
 """Queues that scripts set policies for."""
+ALL_POLICED = (*POLICED, "p")
+"""The same, with those of wide scripts."""
+EXCLUSIVE, AUTO_DELETE = "own", "brief"
+"""Queues that one step declares and sees go: with a connection, with a consumer."""
 
 
 def route(to: str) -> Route:
@@ -98,5 +126,5 @@ def reached(way: Route, bound: Collection[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def _of_alternate(way: Route) -> tuple[str, ...]:
-    alternate = EXCHANGES[way.exchange].alternate if way.exchange else ""
+    alternate = EXCHANGES[way.exchange].alternate if way.exchange in EXCHANGES else ""
     return tuple(queue for queue, _ in EXCHANGES[alternate].bindings) if alternate else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from datetime import timedelta
 
 from warrenmq.broker.delivery import Delivery
@@ -121,14 +122,15 @@ class Wide:
         _, queues = session.destination(step.word("to"))
         if any(name in DEAD_LETTERING or session.models[name].dead_letters for name in queues):
             return  # what expires later would be dead-lettered
-        for name in queues:
-            session.models[name].may_expire()
-        self._publishing.publish_messages(
-            step.word("to"), messages,
-            lambda exchange, key: session.broker.publish(
-                exchange, key, messages[0].body, timeout=session.faults.timeout, expiration=timedelta(milliseconds=TTL_MS)
-            ),
-        )  # fmt: skip
+        with ExitStack() as stack:
+            for name in queues:
+                stack.enter_context(session.models[name].taking_what_expires())
+            self._publishing.publish_messages(
+                step.word("to"), messages,
+                lambda exchange, key: session.broker.publish(
+                    exchange, key, messages[0].body, timeout=session.faults.timeout, expiration=timedelta(milliseconds=TTL_MS)
+                ),
+            )  # fmt: skip
         for name in queues:
             if (copy := session.models[name].copies.get(messages[0].number)) is not None:
                 copy.has_ttl = True
