@@ -314,7 +314,7 @@ def page() -> Iterator[str]:
     yield "`tests/replay/trace_mutations.py` describes the wrongs. A rule kills a wrong when it calls the trace violated;"
     yield "one change often breaks several. A wrong that no rule notices is listed with the reason. Events that no rule reads and that"
     yield "the traces of the tests lack are left out. What simulated runs, rules and tests kill of mutations of the broker's code has"
-    yield "[tables of its own](proof.md#mutations-of-the-broker)."
+    yield "[tables of its own](proof.md)."
     yield from BELIEVED
     yield ""
     yield "| event | wrong | places | killed by | survived | why that is all right |"
