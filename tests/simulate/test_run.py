@@ -223,6 +223,9 @@ FOUND = {
     "a channel that ends while it waits for credit blocks no other": (
         "modern", 913000317, "publish_many to=d count=20 size=150 via=amqp\npublish to=d size=899 via=amqp\nhang_up\npublish to=d via=amqp\nget queue=d via=amqp",
     ),
+    "garbage that a full disk let be written only at last is not left over from a quiet minute": (
+        "modern", 1704497, "full room=125\npublish to=e size=103\nsleep ms=70000",
+    ),
 }  # fmt: skip
 """Runs that have found faults: profile, seed and script."""
 

@@ -2,7 +2,8 @@
 
 Key: (run, store actor), with the rows of the store and of its garbage collector.
 
-    quiet     from the last row that changed a file or a reference, or that the collector wrote, to the clean end
+    quiet     from the last row that changed a file or a reference, or that the collector wrote, to the clean end; on a full disk
+              a write of what was taken long before comes when there is room
     garbage   what the FILE_STATE rows of the end say: file_size beyond valid_total_size
 
 A store that was quiet for longer than its collector may take to notice (QUIET) has no more garbage than half.  Of one
@@ -32,7 +33,7 @@ _FILE_STATE = int(Ev.FILE_STATE)
 COLLECTOR = frozenset({Ev.GC_START, Ev.GC_DONE, Ev.COMPACT_START, Ev.COMPACT_DONE, Ev.TRUNCATE})
 _ACTIVITY = COLLECTOR | {
     Ev.STORE_RECOVERED, Ev.STORE_WRITE, Ev.STORE_REMOVE, Ev.REF_DROPPED, Ev.APPEND, Ev.ROLL, Ev.LOCK, Ev.UNLOCK,
-    Ev.FILE_DELETE,
+    Ev.FILE_DELETE, Ev.FILE_WRITE,
 }  # fmt: skip
 
 _state = FileState.getter("seq", "t", "valid_total_size", "file_size")
@@ -142,7 +143,7 @@ def _quiet(story: Story) -> Chain:
 _SQL = """
 WITH busy AS (
     SELECT s.run, s.actor, max(s.t) AS t FROM (
-        SELECT run, actor, t FROM stored WHERE event IN (53, 40, 42, 55, 41, 46, 47, 48, 51)
+        SELECT run, actor, t FROM stored WHERE event IN (53, 40, 42, 55, 41, 43, 46, 47, 48, 51)
         UNION ALL SELECT r.run, collector.parent, r.t FROM stored AS r JOIN actors AS collector
                   ON collector.run = r.run AND collector.actor = r.actor
                   WHERE r.event IN (60, 62, 63, 65, 66)) AS s GROUP BY s.run, s.actor),
