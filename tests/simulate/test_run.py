@@ -223,6 +223,9 @@ FOUND = {
     "a channel that ends while it waits for credit blocks no other": (
         "modern", 913000317, "publish_many to=d count=20 size=150 via=amqp\npublish to=d size=899 via=amqp\nhang_up\npublish to=d via=amqp\nget queue=d via=amqp",
     ),
+    "a message that comes while its queue is asked for its length is there before its consumers": (
+        "modern", 1802199, "burst to=e count=1\nrivals queue=e count=2",
+    ),
     "garbage that a full disk let be written only at last is not left over from a quiet minute": (
         "modern", 1704497, "full room=125\npublish to=e size=103\nsleep ms=70000",
     ),

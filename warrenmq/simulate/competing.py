@@ -31,7 +31,7 @@ class Competing:
         session, name, prefetch = self._session, step.word("queue"), step.number("prefetch")
         queue = session.queue(name)
         is_new = (
-            queue.info().ready == 0 and self._publishing.is_alone and not session.later and name != "dead"
+            self._publishing.is_alone and not session.later and name != "dead" and queue.info().ready == 0
         )
         with (
             queue.consume(prefetch=prefetch) as first,
