@@ -198,7 +198,9 @@ class DurableActor(ThreadingActor):
                 with suppress(BrokerClosed):
                     for delivery in self._handled:
                         delivery.ack()
-                ownership.at_hand = []
+                # an actor that was killed has left some, which its successor gives back
+                if self.actor_ref.is_alive():
+                    ownership.at_hand = []
         except OSError as refusal:
             if (pause := pause_before(Write.STATE, refusal)) is None:
                 raise
