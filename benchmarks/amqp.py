@@ -3,10 +3,11 @@
     python -m benchmarks.amqp --dir SCRATCH [--repeats 3] [--brokers warrenmq,rabbitmq] [--out amqp.json]
     python -m benchmarks.amqp --dir SCRATCH --smoke --brokers warrenmq
 
-SCRATCH must be on the disk to measure.  Both servers run all the time, with fresh directories, and are measured in turn, so that a
-slow minute of the machine hurts both; benchmarks/amqp_load.py is the client, a process for each measure.  A figure is the
-median of its rounds.  For the memory of idle connections and queues each server is started anew: it is what /proc tells of its
-process, after and before.  RabbitMQ is Debian's rabbitmq-server, bound to loopback (benchmarks/rabbit_node.py).
+SCRATCH must be on the disk to measure.  Both servers run all the time, with fresh directories, and are
+measured in turn, so that a slow minute of the machine hurts both; benchmarks/amqp_load.py is the client, a
+process for each measure.  A figure is the median of its rounds.  For the memory of idle connections and
+queues each server is started anew: it is what /proc tells of its process, after and before.  RabbitMQ is
+Debian's rabbitmq-server, bound to loopback (benchmarks/rabbit_node.py).
 """
 
 from __future__ import annotations

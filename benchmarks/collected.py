@@ -1,4 +1,5 @@
-"""Measures the bytes that a replay in Spark collects to the driver, for traces of several sizes: they should not grow with the rows.
+"""Measures the bytes that a replay in Spark collects to the driver, for traces of several sizes: they should
+not grow with the rows.
 
     python -m benchmarks.collected --scale 1,4,16 --dir SCRATCH          # consistent traces of so many million events
 

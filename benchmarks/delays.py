@@ -1,13 +1,15 @@
-"""Measures delayed messages: the memory of a million that wait, how late one comes, and how many a second come when all are due.
+"""Measures delayed messages: the memory of a million that wait, how late one comes, and how many a second
+come when all are due.
 
     python -m benchmarks.delays [--waiting 1000000] [--due 200] [--burst 20000] [--busy 0] [--dir SCRATCH]
     python -m benchmarks.delays --smoke
 
-Fills a directory with `--waiting` messages of 100 bytes that are due in an hour, opens it again, and has `--due` messages come
-one every 20 ms beside them; then `--burst` messages whose time comes at once.  Memory is the process's resident set, of which
-some 50 MB are Python and the broker.  How late a message comes is wall time, from its time to its delivery to a waiting consumer, so it
-says something on an idle machine only.  With `--busy N` the messages come beside N processes that compute without a pause, and
-a thread that does nothing but sleep until the same times is measured before and after them: what is above that is the broker's.
+Fills a directory with `--waiting` messages of 100 bytes that are due in an hour, opens it again, and has
+`--due` messages come one every 20 ms beside them; then `--burst` messages whose time comes at once.  Memory
+is the process's resident set, of which some 50 MB are Python and the broker.  How late a message comes is
+wall time, from its time to its delivery to a waiting consumer, so it says something on an idle machine only.
+With `--busy N` the messages come beside N processes that compute without a pause, and a thread that does
+nothing but sleep until the same times is measured before and after them: what is above that is the broker's.
 """
 
 from __future__ import annotations

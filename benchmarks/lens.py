@@ -3,11 +3,13 @@
     python -m benchmarks.lens [--rows 100000] [--jumps 200] [--long 10000000 --dir SCRATCH] [--out lens.json]
     python -m benchmarks.lens --memory SCRATCH/long
 
-The trace is a simulated broker's: fan-out and direct publishes of small and large bodies, acks, rejects, idle times in which the
-collector works, and a power cut.  Fold, its `at` for a random row, and export are processor time; what the browser does is wall time, from the start of the page's own script to
-its first picture, for each jump until the new state is drawn and laid out, for each step of the drive until its rows are drawn, and how far
-a live page is behind a broker of this machine.  `--long` writes a trace of so many rows and opens it with `warrenmq lens --at` at a row that breaks a
-rule, behind three quarters of it.  The browser's figures need playwright and Chromium.
+The trace is a simulated broker's: fan-out and direct publishes of small and large bodies, acks, rejects, idle
+times in which the collector works, and a power cut.  Fold, its `at` for a random row, and export are
+processor time; what the browser does is wall time, from the start of the page's own script to its first
+picture, for each jump until the new state is drawn and laid out, for each step of the drive until its rows
+are drawn, and how far a live page is behind a broker of this machine.  `--long` writes a trace of so many
+rows and opens it with `warrenmq lens --at` at a row that breaks a rule, behind three quarters of it.  The
+browser's figures need playwright and Chromium.
 """
 
 from __future__ import annotations
@@ -130,7 +132,9 @@ def folded(folder: str) -> dict[str, Any]:
 
 
 def remembered(path: str) -> dict[str, Any]:
-    """Memory that folding a whole trace takes: what the process has at most, above what the opened trace and its index had."""
+    """Memory that folding a whole trace takes: what the process has at most, above what the opened trace and
+    its index had.
+    """
 
     def resident() -> int:
         """Without mapped files: what is read of the trace is the page cache's."""
@@ -298,7 +302,9 @@ def followed(program: str, rows_per_second: int, seconds: float, folder: str) ->
 
 
 def windowed(rows: int, folder: str, program: str | None) -> dict[str, Any]:
-    """Open a long trace at a row that breaks a rule: from the start of the command to its address, and to the first picture."""
+    """Open a long trace at a row that breaks a rule: from the start of the command to its address, and to the
+    first picture.
+    """
     path = Path(folder, "long")
     if not path.is_dir():
         Path(folder, "long-row").write_text(" ".join(map(str, write_long(path, rows))))

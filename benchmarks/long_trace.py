@@ -1,7 +1,8 @@
 """A trace of any length, quickly: the middle of a simulated broker's rows over and over.
 
-Times, row numbers, messages and the rows that others receive go on from one time to the next; sequence ids and places in files
-do not, so a queue takes the same sequence ids in again at each seam, which breaks a rule there.
+Times, row numbers, messages and the rows that others receive go on from one time to the next; sequence ids
+and places in files do not, so a queue takes the same sequence ids in again at each seam, which breaks a rule
+there.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ _KEPT = 0.1
 
 
 def write_long(folder: Path, rows: int) -> tuple[str, int]:
-    """Write a trace of at least so many rows into a new folder; returns a row behind three quarters that breaks a rule: its actor, its number."""
+    """Write a trace of at least so many rows into a new folder; returns a row behind three quarters that
+    breaks a rule: its actor, its number.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         write_large(Path(scratch), SOURCE_ROWS)
         with open_trace(scratch) as trace:

@@ -2,8 +2,8 @@
 
     python -m benchmarks.many_queues --dir SCRATCH --queues 100000 --used 1000 --scheduler pool
 
-`used` of them, spread evenly, get two messages, of which one is taken; then the other is, they fall asleep, are used once more, and fall
-asleep with a message before the stop.
+`used` of them, spread evenly, get two messages, of which one is taken; then the other is, they fall asleep,
+are used once more, and fall asleep with a message before the stop.
 """
 
 from __future__ import annotations

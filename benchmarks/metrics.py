@@ -1,4 +1,5 @@
-"""Measures the pages of the management API with many queues: wall and processor time of the whole process, the shortest of three.
+"""Measures the pages of the management API with many queues: wall and processor time of the whole process,
+the shortest of three.
 
 python -m benchmarks.metrics [--queues 5000]
 """

@@ -1,7 +1,8 @@
 """Processor time and memory of a process and its descendants, from /proc.
 
-A tree is a session (setsid), which its members stay in when their parents die; so the process that is measured is started with
-`start_new_session=True`.  A process that ended is in the times of the parent that waited for it.
+A tree is a session (setsid), which its members stay in when their parents die; so the process that is
+measured is started with `start_new_session=True`.  A process that ended is in the times of the parent that
+waited for it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""Time a message of two ways, in turns in one run: of another checkout and this one, of other settings and the defaults, or without and with a trace.
+"""Time a message of two ways, in turns in one run: of another checkout and this one, of other settings and
+the defaults, or without and with a trace.
 
     python -m benchmarks.processor --dir SCRATCH --before CHECKOUT
     python -m benchmarks.processor --dir SCRATCH --against scheduler=threads,commit_log=false
     python -m benchmarks.processor --dir SCRATCH --traced
 
-Bodies of 1 KB, one durable queue, `durability = "fsync"`, every measure in a process of its own.  Prints wall time and processor time (user and
-system, all threads) in microseconds, from the first publish to the last confirm or ack: on a machine that does other work the second says more.
-The figures are medians, the first way's first, with the median of the pairs' ratios; `least` is the least processor time of all rounds, to which
+Bodies of 1 KB, one durable queue, `durability = "fsync"`, every measure in a process of its own.  Prints wall
+time and processor time (user and system, all threads) in microseconds, from the first publish to the last
+confirm or ack: on a machine that does other work the second says more.  The figures are medians, the first
+way's first, with the median of the pairs' ratios; `least` is the least processor time of all rounds, to which
 other work on the machine has added the least.
 """
 

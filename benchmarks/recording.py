@@ -3,11 +3,12 @@
     python -m benchmarks.recording [--trace TRACE | --events 1000000] [--repeats 5] [--dir SCRATCH] [--out recording.json]
     python -m benchmarks.recording --smoke
 
-Takes the rows of a real run (benchmarks/trace_run.py, or TRACE) in the order of their times, and emits them again, each as
-its actor did, into a Recorder with its defaults on a directory of SCRATCH: the clock, the packing into the mapped slab, and every
-2,048 rows the compression and the write.  Beside it, in the same process and turn by turn, the bare `struct.pack_into` of
-the same numbers into a memoryview, which is the least that a row can cost here.  All times are processor time; the loop is taken off
-both, but not the comparisons that choose the call (some 0.04 µs).
+Takes the rows of a real run (benchmarks/trace_run.py, or TRACE) in the order of their times, and emits them
+again, each as its actor did, into a Recorder with its defaults on a directory of SCRATCH: the clock, the
+packing into the mapped slab, and every 2,048 rows the compression and the write.  Beside it, in the same
+process and turn by turn, the bare `struct.pack_into` of the same numbers into a memoryview, which is the
+least that a row can cost here.  All times are processor time; the loop is taken off both, but not the
+comparisons that choose the call (some 0.04 µs).
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ MOST_ROWS = 1_000_000
 """That are emitted in a round: they are Python tuples in memory."""
 
 Call = tuple[Any, ...]
-"""The event's number, the actor's trace, the columns with zeros behind them, and for a rare event its writer and its columns."""
+"""The event's number, the actor's trace, the columns with zeros behind them, and for a rare event its writer
+and its columns.
+"""
 MOST_COLUMNS = 9
 """Of the events that have a call of their own in `emitted`."""
 
@@ -110,8 +113,9 @@ def calls(rows: Sequence[Row], recorder: Recorder, trace: Trace) -> list[Call]:
     return made
 
 
-# The commonest events have a call of their own, as in the broker: Python's interpreter adapts each place of the code to the function that
-# is called there, and a place that calls many functions is slower by a tenth of a microsecond.
+# The commonest events have a call of their own, as in the broker: Python's interpreter adapts each place of
+# the code to the function that is called there, and a place that calls many functions is slower by a tenth of
+# a microsecond.
 
 
 def empty_loop(made: Sequence[Call]) -> float:

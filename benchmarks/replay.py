@@ -1,14 +1,16 @@
-"""The replay's engines side by side: plain Python, the same with arrays, Spark on one core and on two, and a pass of DuckDB over the same rows.
+"""The replay's engines side by side: plain Python, the same with arrays, Spark on one core and on two, and a
+pass of DuckDB over the same rows.
 
     python -m benchmarks.trace_run RUN --events 10000000
     python -m benchmarks.replay RUN/trace [--engines python,arrays,spark,duckdb] [--cores 1,2] [--repeats 3] [--out replay.json]
     python -m benchmarks.replay --scale 1,10,100 --dir SCRATCH           # consistent traces of so many million events
     python -m benchmarks.replay --smoke --engines python,spark
 
-Every measure is a fresh process (benchmarks/replay_engine.py), which has its session up and has replayed a small trace before
-it counts; the engines take turns, and a figure is the median of its rounds.  Processor time and memory are those of the whole
-process tree: driver, Java, Python workers.  Spark's cores are `local[N]`, DuckDB's are threads, and the engines of one process use one;
-`--pin` also keeps the tree on so many processors, which else has Java's compiler and collector on another one.
+Every measure is a fresh process (benchmarks/replay_engine.py), which has its session up and has replayed a
+small trace before it counts; the engines take turns, and a figure is the median of its rounds.  Processor
+time and memory are those of the whole process tree: driver, Java, Python workers.  Spark's cores are
+`local[N]`, DuckDB's are threads, and the engines of one process use one; `--pin` also keeps the tree on so
+many processors, which else has Java's compiler and collector on another one.
 
 DuckDB reads Parquet, which is written beforehand: decoding the trace is not part of its time, and it does less
 (benchmarks/replay_sql.py).  All engines must come to the same verdict and the same counts of each queue.
@@ -93,7 +95,9 @@ def subject(trace: Path, scratch: Path, engines: Sequence[str]) -> Subject:
 
 
 def made(events: int, scratch: Path, engines: Sequence[str]) -> Subject:
-    """A trace of about so many events, kept in `scratch` for the next time: of a simulation, or of a real run if it is long."""
+    """A trace of about so many events, kept in `scratch` for the next time: of a simulation, or of a real run
+    if it is long.
+    """
     scratch.mkdir(parents=True, exist_ok=True)
     trace = scratch / "trace"
     if not trace.exists() and events < MILLION:

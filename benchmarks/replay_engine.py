@@ -2,9 +2,10 @@
 
     python -m benchmarks.replay_engine spark TRACE --cores 2 --warm SMALL_TRACE
 
-Prints a line when it is ready, waits for one, prints a JSON line, and ends when its stdin does, so that the process that started it
-can look at the process before and after.  Ready is what a session is after its first replay: code imported, Java started, Python
-workers forked.  duckdb gets folders of Parquet instead of traces (`warrenmq trace export --to parquet`).
+Prints a line when it is ready, waits for one, prints a JSON line, and ends when its stdin does, so that the
+process that started it can look at the process before and after.  Ready is what a session is after its first
+replay: code imported, Java started, Python workers forked.  duckdb gets folders of Parquet instead of traces
+(`warrenmq trace export --to parquet`).
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 python -m benchmarks.shared [--rounds 5] [--messages 50000] [--confirms 2000]
 
-Each round measures, in turn, the owner with nobody else (its own calls), and an attached process in front of an owner that
-does nothing else.  Processor time is that of both processes together; rates are wall time, and mean little on a busy machine, but
-both sides of a ratio were measured one after the other.
+Each round measures, in turn, the owner with nobody else (its own calls), and an attached process in front of
+an owner that does nothing else.  Processor time is that of both processes together; rates are wall time, and
+mean little on a busy machine, but both sides of a ratio were measured one after the other.
 
 publish_many   batches of 500 persistent messages of 1 KB into a durable queue, until all are confirmed
 confirm        one publish at a time, each waited for

@@ -1,4 +1,5 @@
-"""One client's round trips at `warrenmq serve` of this checkout, and beside it of another one or RabbitMQ, in turns in one run.
+"""One client's round trips at `warrenmq serve` of this checkout, and beside it of another one or RabbitMQ, in
+turns in one run.
 
     python -m benchmarks.sockets --dir SCRATCH [--before CHECKOUT] [--rabbitmq] [--rounds 5] [--only round_trip,flood]
 
@@ -9,9 +10,10 @@ publish       20,000 persistent messages of 1 KB, up to 1,000 of them unconfirme
 purge         queue.purge of 100,000 messages of 1 KB, and then queue.delete of as many
 flood         round trips of one client beside another that publishes bodies of 100 KB as fast as it can
 
-The client is a raw socket with ready-made frames, which takes a twentieth of what pika takes.  `cpu` is the server's processor time
-(all threads, from /proc) a round trip or message in microseconds, `waits` its changes of thread; `ms` the median of its wall times, `p99` and `worst` of the others.
-Each figure is the least of the rounds, since other work on the machine only adds; all rounds follow it.
+The client is a raw socket with ready-made frames, which takes a twentieth of what pika takes.  `cpu` is the
+server's processor time (all threads, from /proc) a round trip or message in microseconds, `waits` its changes
+of thread; `ms` the median of its wall times, `p99` and `worst` of the others.  Each figure is the least of
+the rounds, since other work on the machine only adds; all rounds follow it.
 """
 
 from __future__ import annotations

@@ -7,9 +7,10 @@
     queues     5,000 queues of ten messages of 100 bytes: opened after a clean stop, after a kill then, and after one while all are in use
     kills      249,000 messages of 200 to 6,000 bytes, published and acked in 234 queues over 30 lives that all end in a kill
 
-Every open is a process of its own, and `first` counts from the call of `open` to the first delivery, without Python's own start.
-Files are in the page cache, as they are after a kill; `cpu` is the processor time of the same span, all threads, the kernel's
-included; `read` is how long reading every file of the directory takes in the same run, which is what a start is held against.
+Every open is a process of its own, and `first` counts from the call of `open` to the first delivery, without
+Python's own start. Files are in the page cache, as they are after a kill; `cpu` is the processor time of the
+same span, all threads, the kernel's included; `read` is how long reading every file of the directory takes in
+the same run, which is what a start is held against.
 """
 
 from __future__ import annotations

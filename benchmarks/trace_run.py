@@ -2,9 +2,10 @@
 
     python -m benchmarks.trace_run FOLDER --events 10000000 [--queues 16] [--seed 1]
 
-FOLDER/data is the broker's directory, FOLDER/trace its trace.  Two threads publish one message at a time, all with
-confirms; a tenth of them goes to two queues at once (fanout), a third is too large for the index, a tenth is transient; a consumer for
-each queue acks one by one and gives one in a hundred back.  The run ends with a clean stop.
+FOLDER/data is the broker's directory, FOLDER/trace its trace.  Two threads publish one message at a time, all
+with confirms; a tenth of them goes to two queues at once (fanout), a third is too large for the index, a
+tenth is transient; a consumer for each queue acks one by one and gives one in a hundred back.  The run ends
+with a clean stop.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ each call of a Python function; those in warrenmq's own files are counted, in al
     moves    calls of a function in another file than the function that was entered before it in the same thread
     files    different files among them
 
-The message is acked before the next one is published, outside of what is counted.  The smallest of all walks is printed: others
-met a timer or a look at the clock that is not theirs.
+The message is acked before the next one is published, outside of what is counted.  The smallest of all walks
+is printed: others met a timer or a look at the clock that is not theirs.
 """
 
 from __future__ import annotations

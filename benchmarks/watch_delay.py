@@ -2,10 +2,11 @@
 
     python -m benchmarks.watch_delay --engine spark --rate 2000 --plants 10
 
-A broker works under load and writes its trace; into the same directory a recorder writes rows that break rules: a delivery out
-of order (Q1, decided by the queue's own rows) and a receive without a SEND (T2, decided when everything of that time was
-read).  Measured from the return of the call that wrote the last row to the line in the pipe.  The watch is killed (SIGKILL)
-and started again half way, so the figures are those of a watch that goes on from its checkpoint, too.
+A broker works under load and writes its trace; into the same directory a recorder writes rows that break
+rules: a delivery out of order (Q1, decided by the queue's own rows) and a receive without a SEND (T2, decided
+when everything of that time was read).  Measured from the return of the call that wrote the last row to the
+line in the pipe.  The watch is killed (SIGKILL) and started again half way, so the figures are those of a
+watch that goes on from its checkpoint, too.
 """
 
 from __future__ import annotations

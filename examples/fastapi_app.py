@@ -1,4 +1,5 @@
-"""A web application that answers at once and works later: jobs are on disk before 202 is sent, and done by a task of the same process.
+"""A web application that answers at once and works later: jobs are on disk before 202 is sent, and done by a
+task of the same process.
 
 uvicorn examples.fastapi_app:app                        # JOBS_DIRECTORY says where; ./jobs unless it is set
 curl -X POST http://127.0.0.1:8000/thumbnails/cat.jpg

@@ -2,8 +2,9 @@
 
     python3 examples/run_demo.py [arguments of `warrenmq demo`]
 
-Makes `.venv-test` on first use, which the tests use too, then runs `warrenmq demo` on the event log of `examples/data/` (see the note beside
-it).  Arguments given here come last, so `--input FILE` puts another file through it.
+Makes `.venv-test` on first use, which the tests use too, then runs `warrenmq demo` on the event log of
+`examples/data/` (see the note beside it).  Arguments given here come last, so `--input FILE` puts another
+file through it.
 """
 
 from __future__ import annotations

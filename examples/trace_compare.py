@@ -1,4 +1,5 @@
-"""A lesson in cells: the two storage engines of RabbitMQ under the same load, by their traces; and what settings would change.
+"""A lesson in cells: the two storage engines of RabbitMQ under the same load, by their traces; and what
+settings would change.
 
     python examples/trace_compare.py [DIRECTORY]
 
@@ -7,10 +8,10 @@ Each `# %%` begins a cell.  Nothing here needs Spark; the simulation needs the e
 
 from __future__ import annotations
 
-# %% The same load, twice
-# "classic" is how RabbitMQ stored until 3.11: the index is a journal, moved to segment files now and then, with small bodies in
-# it; two message files that are mostly garbage become one.  "modern" is 3.13 and 4: two files for each 4,096 messages of a
-# queue, one of positions and one of small bodies; a message file is compacted in place.
+# %% The same load, twice "classic" is how RabbitMQ stored until 3.11: the index is a journal, moved to
+# segment files now and then, with small bodies in it; two message files that are mostly garbage become one.
+# "modern" is 3.13 and 4: two files for each 4,096 messages of a queue, one of positions and one of small
+# bodies; a message file is compacted in place.
 #
 # The actors run in the simulation, so a seed decides how publisher, consumer, queue and store meet, and each run is the same.
 import logging
@@ -87,9 +88,9 @@ for profile in ("classic", "modern"):
         f"{profile}: {found.verdict}, {found.result.figures['messages']:,} messages in {found.result.figures['events']:,} events"
     )
 
-# %% ... in different ways
-# `warrenmq trace compare A B`, A is classic.  Virtual times say nothing of speed (`warrenmq bench` does), but what is written,
-# synced, collected and paged is the engine's doing.  Both write a body once, or not at all where a flying counter saved the write.
+# %% ... in different ways `warrenmq trace compare A B`, A is classic.  Virtual times say nothing of speed
+# (`warrenmq bench` does), but what is written, synced, collected and paged is the engine's doing.  Both write
+# a body once, or not at all where a flying counter saved the write.
 command(["trace", "compare", trace_of("classic"), trace_of("modern")])
 
 # %% What if the store had no flying counters?

@@ -36,7 +36,8 @@ def workload() -> None:
     broker = warrenmq.open(directory / "data", trace=directory / "trace", runtime=sim)
     jobs, pictures = broker.declare_queue("jobs"), broker.declare_queue("pictures")
 
-    # A publisher that waits for each confirm: every message is synced by itself, at once, for the queue has nothing else to do.
+    # A publisher that waits for each confirm: every message is synced by itself, at once, for the queue has
+    # nothing else to do.
     for number in range(100):
         jobs.publish(b"resize %d.jpg" % number).result()
     pictures.publish(b"\xff" * 6_000).result()
@@ -107,9 +108,9 @@ again = before.where("state = 'acked'").join(after, "seq_id").count()
 lost = before.where("confirmed_t is not null and state <> 'acked'").join(after, "seq_id", "anti").count()
 print(f"acked before the crash, and there again: {again}; confirmed and lost: {lost}")
 
-# %% Group commit: what made an index sync, and how many records shared it?
-# MAILBOX_EMPTY: nothing else is to be done, so no confirm waits for company.  Each message of "jobs" was synced by itself; those
-# of "pictures" came faster than a sync takes, and hundreds shared one.
+# %% Group commit: what made an index sync, and how many records shared it?  MAILBOX_EMPTY: nothing else is to
+# be done, so no confirm waits for company.  Each message of "jobs" was synced by itself; those of "pictures"
+# came faster than a sync takes, and hundreds shared one.
 events(rows, "QI_SYNC").createOrReplaceTempView("syncs")
 spark.sql("""
     select actor, trigger, count(*) syncs, sum(records) records, round(avg(records), 1) records_a_sync

@@ -1,4 +1,5 @@
-"""The broker's supervision tree, as data (rabbit_vhost_sup_wrapper, rabbit_vhost_sup; docs/reference/message-store.md#supervision-trees).
+"""The broker's supervision tree, as data (rabbit_vhost_sup_wrapper, rabbit_vhost_sup;
+docs/reference/message-store.md#supervision-trees).
 
     rabbit_sup                     one_for_all   0
      ├ rabbit_restartable_sup      one_for_one   10 in 10 s

@@ -66,7 +66,9 @@ class TryAgain:
 
     child: Any
     failed: Exception | None
-    """The exception of its start, so that the next one counts as a restart; None if the system lacked a thread, memory or the like."""
+    """The exception of its start, so that the next one counts as a restart; None if the system lacked a
+    thread, memory or the like.
+    """
 
 
 class Caller(Protocol):

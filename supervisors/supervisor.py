@@ -7,9 +7,10 @@ that its own supervisor decides.
 A child that does not end within its `shutdown` time is given up: its fence is cut before a successor starts,
 so that it can write nothing when it wakes.
 
-A restart that fails because the system has no thread, memory or file descriptor left (ResourceError), or because the disk is full,
-is tried again every second and does not count: the child is not to blame, and giving up would take down what still runs.  Nor
-does the end of a child that had no memory or descriptor for what it was about to do; after too many of these its restart waits, too.
+A restart that fails because the system has no thread, memory or file descriptor left (ResourceError), or
+because the disk is full, is tried again every second and does not count: the child is not to blame, and
+giving up would take down what still runs.  Nor does the end of a child that had no memory or descriptor for
+what it was about to do; after too many of these its restart waits, too.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ log = Log("warrenmq.supervisors")
 SHORTAGE_RETRY = 1.0
 """Seconds between tries to restart a child for which the system has no thread, memory or room on the disk."""
 SIDE_BY_SIDE = 16
-"""Children of a simple_one_for_one that are stopped at a time: thousands of threads that wake at once keep each other from work."""
+"""Children of a simple_one_for_one that are stopped at a time: thousands of threads that wake at once keep
+each other from work.
+"""
 
 
 class Child:
@@ -74,7 +77,9 @@ class Supervisor(Server):
     intensity: int = 1
     period: float = 5.0
     auto_shutdown: AutoShutdown = "never"
-    """The supervisor ends, for the reason "shutdown", when any or all of its significant children have ended for good; or never."""
+    """The supervisor ends, for the reason "shutdown", when any or all of its significant children have ended
+    for good; or never.
+    """
 
     # State (OTP's #state{}):
     #   _children   id -> Child, in order of start (#state.children)
@@ -327,7 +332,9 @@ class Supervisor(Server):
             _write_child_exit(self.trace, reason_number(reason), child.trace_id)
 
     def _shut_down(self, children: Sequence[Child]) -> None:
-        """Stop children in reverse order, one after the other; those of a simple_one_for_one side by side, the oldest first."""
+        """Stop children in reverse order, one after the other; those of a simple_one_for_one side by side,
+        the oldest first.
+        """
         running = [child for child in children if child.ref is not None]
         if self._strategy == "simple_one_for_one":
             self._stop_together(running)

@@ -39,7 +39,9 @@ class Mutation(NamedTuple):
     """The script that exercises it (WORKLOADS)."""
 
     def applied(self, source: str) -> str:
-        """The module with the mutation; ValueError when its lines are not there exactly once, so that no mutation is silently none."""
+        """The module with the mutation; ValueError when its lines are not there exactly once, so that no
+        mutation is silently none.
+        """
         before, *after = re.split(f"^{re.escape(self.old)}", source, flags=re.MULTILINE)
         if len(after) != 1:
             msg = f"mutation {self.name}: its lines are {len(after)} times in {self.module}, not once; adapt it to the code"
@@ -111,11 +113,15 @@ _RETURNED = "; ".join(
     ]
     * 2
 )
-"""Messages that come back to a queue most of which is on disk, while others are held; and one that pages by the memory monitor."""
+"""Messages that come back to a queue most of which is on disk, while others are held; and one that pages by
+the memory monitor.
+"""
 
 
 def _beside(stops: Iterable[tuple[int, int]]) -> str:
-    """Reads and acks of what is in files that a collector works on, which stands still before one of its operations, some ms after the acks, while a read begins."""
+    """Reads and acks of what is in files that a collector works on, which stands still before one of its
+    operations, some ms after the acks, while a read begins.
+    """
     return "; restart; purge; purge queue=b; ".join(
         f"{_MIXED}; 3 x get; slow ms=500 of=collector operation={operation}; 2 x consume queue=b count=10 prefetch=20; sleep ms={ms}; "
         "ack; nack pick=1; slow ms=500 of=reader; 4 x get; ack pick=2; 2 x consume count=10; sleep ms=2000; consume count=10 prefetch=20"

@@ -3,21 +3,24 @@
     python -m tools.histories --seconds 60 --out history.edn
     python -m tools.histories --seconds 60 --data /mnt/small/data --nemesis kill,pause,full --setting disk_free_limit=0
 
-Workers are clients: three publish with confirms, two get and ack, one consumes and acks; each does one operation after the other.  `--amqplib N`
-of the publishers are node's amqplib, the others pika.  Meanwhile a nemesis does one of these, waits, and goes on:
+Workers are clients: three publish with confirms, two get and ack, one consumes and acks; each does one
+operation after the other.  `--amqplib N` of the publishers are node's amqplib, the others pika.  Meanwhile a
+nemesis does one of these, waits, and goes on:
 
     kill    SIGKILL of the server, which is started again on the same directory
     pause   SIGSTOP, and SIGCONT up to a second later
     full    the file system of the data directory is filled, and freed again; it has to be a small one (at most 1 GiB)
     clock   the server's wall clock is set up to a day forth or back; that of the machine is everybody's, and stays (skewed.py)
 
-At the end the server is killed once more, started, and the queue is drained.  The history is checked by the model of a client that
-`warrenmq simulate` has (warrenmq/simulate/model.py): every confirmed value comes out, nothing comes out that was not sent, nothing comes
-twice unless it is marked as redelivered, and what is drained comes in the order in which each publisher sent it.
+At the end the server is killed once more, started, and the queue is drained.  The history is checked by the
+model of a client that `warrenmq simulate` has (warrenmq/simulate/model.py): every confirmed value comes out,
+nothing comes out that was not sent, nothing comes twice unless it is marked as redelivered, and what is
+drained comes in the order in which each publisher sent it.
 
-The file has an operation a line, as Jepsen writes them (`:type` is :invoke, :ok, :fail, or :info where nobody can know), for its checker
-total-queue and for tools that read its histories.  A process that got no answer is never used again; its worker goes on as another one.
-A dequeue that got its value and no answer to its ack is :ok, with :acked false: the value came, and may come again.
+The file has an operation a line, as Jepsen writes them (`:type` is :invoke, :ok, :fail, or :info where nobody
+can know), for its checker total-queue and for tools that read its histories.  A process that got no answer is
+never used again; its worker goes on as another one.  A dequeue that got its value and no answer to its ack is
+:ok, with :acked false: the value came, and may come again.
 """
 
 from __future__ import annotations
@@ -249,7 +252,9 @@ class Publisher(Worker):
 
 
 class NodePublisher(Worker):
-    """A publisher whose client is node's amqplib: tools/history_publisher.js takes a value a line and answers `ok`, or ends."""
+    """A publisher whose client is node's amqplib: tools/history_publisher.js takes a value a line and answers
+    `ok`, or ends.
+    """
 
     def use(self, channel: BlockingChannel) -> None:  # noqa: ARG002 - it has one of its own
         command = ["node", str(HOME / "tools" / "history_publisher.js"), str(self.server.port), QUEUE]

@@ -2,8 +2,8 @@
 
     mutant_runs.py FILE WORKLOAD FIRST STOP [both]
 
-The script in FILE with the seeds 0 to WORKLOAD, then the random scripts of the seeds FIRST to STOP, each in both profiles, until a
-judge has seen something, with `both` until each has.
+The script in FILE with the seeds 0 to WORKLOAD, then the random scripts of the seeds FIRST to STOP, each in
+both profiles, until a judge has seen something, with `both` until each has.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@
     python -m tools.mutants --script                         the workload of each mutation, for `warrenmq simulate --script`
     python -m tools.mutants --out results.jsonl --table      as the rows of docs/proof.md
 
-Each mutation (tools/broker_mutations.py) is applied to a copy of the package in a temporary folder, never to the package itself.
-The copy does the runs of the mutation's workload, and then those that `warrenmq simulate --seed 0`, `--seed 1` and so on do, in each
-profile, until a judge has killed it or the seeds are used up:
+Each mutation (tools/broker_mutations.py) is applied to a copy of the package in a temporary folder, never to
+the package itself. The copy does the runs of the mutation's workload, and then those that `warrenmq simulate
+--seed 0`, `--seed 1` and so on do, in each profile, until a judge has killed it or the seeds are used up:
 
     the model    a promise to the client was broken, or an exception reached the application
     the rules    the replay of the run's trace found a violation, or could not decide

@@ -1,7 +1,7 @@
 """Behaviours of the specification as traces tell of them: what happened to each message, in the names of docs/spec.
 
-A behaviour of `Confirms` is a persistent message of a queue, over all lives of the queue; one of `MessageStore` is a message in one life of a
-persistent store.
+A behaviour of `Confirms` is a persistent message of a queue, over all lives of the queue; one of
+`MessageStore` is a message in one life of a persistent store.
 """
 
 from __future__ import annotations

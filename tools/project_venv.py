@@ -4,9 +4,9 @@ The README's two commands stand on this: they are typed in a fresh clone, on a m
 and `pip`) and nothing else.  So this file imports the standard library only, and it must still be readable for an
 old Python, to be able to say that it is too old.
 
-All of them use the same one; each adds what it needs and is not there.  An extra is there while its stamp file holds the hash of what went
-in with it: pyproject.toml, constraints.txt and the interpreter.  The stamp is written last, so that an installation
-that broke off is done again.
+All of them use the same one; each adds what it needs and is not there.  An extra is there while its stamp
+file holds the hash of what went in with it: pyproject.toml, constraints.txt and the interpreter.  The stamp
+is written last, so that an installation that broke off is done again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Hooks of `mkdocs build`: they add pages (site_pages.py) and lessons, and refuse pages that fetch anything from elsewhere."""
+"""Hooks of `mkdocs build`: they add pages (site_pages.py) and lessons, and refuse pages that fetch anything
+from elsewhere.
+"""
 
 from __future__ import annotations
 

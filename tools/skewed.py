@@ -1,7 +1,7 @@
 """`warrenmq`, with a wall clock that is as wrong as a file says: `python -m tools.skewed FILE serve --data DIR`.
 
-FILE holds the nanoseconds that `time.time` and `time.time_ns` are ahead, and is written while the program runs (`set_ahead`).  The clock of the
-machine is everybody's, and is left alone.
+FILE holds the nanoseconds that `time.time` and `time.time_ns` are ahead, and is written while the program
+runs (`set_ahead`).  The clock of the machine is everybody's, and is left alone.
 """
 
 from __future__ import annotations

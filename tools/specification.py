@@ -1,4 +1,5 @@
-"""The specification of docs/spec: TLC searches its models, and finds what each mutant of them breaks; traces are held against it.
+"""The specification of docs/spec: TLC searches its models, and finds what each mutant of them breaks; traces
+are held against it.
 
     python -m tools.specification                          every module, and every mutant of it
     python -m tools.specification Confirms --wrong "acks are not read"     the shortest way to what this mutant breaks
@@ -136,8 +137,8 @@ def _jar() -> Path:
 
 
 _LEFT_OUT = ("delete", "full")
-"""Steps of scripts that do not count here: no row tells what became of a deletion that was cut off, and while the disk is full bodies are
-removed before the acks of their messages are safe, as that makes room.
+"""Steps of scripts that do not count here: no row tells what became of a deletion that was cut off, and while
+the disk is full bodies are removed before the acks of their messages are safe, as that makes room.
 """
 
 

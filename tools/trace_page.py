@@ -1,4 +1,6 @@
-"""The tables that the site adds to docs/trace.md, written from the registry of events: `python -m tools.trace_page` prints it."""
+"""The tables that the site adds to docs/trace.md, written from the registry of events: `python -m
+tools.trace_page` prints it.
+"""
 
 from __future__ import annotations
 

@@ -107,8 +107,8 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     """Import what is asked for when it is first asked for.
 
-    The broker takes most of the time of `import warrenmq`, and what reads traces or directories (a verb of the command line, a
-    worker of Spark) needs nothing of it.
+    The broker takes most of the time of `import warrenmq`, and what reads traces or directories (a verb of
+    the command line, a worker of Spark) needs nothing of it.
     """
     if name in _MODULES:
         found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,8 +1,9 @@
 """Listening sockets of asyncio that accept one connection in a turn of the loop.
 
-asyncio accepts as many in a turn as may wait for it, and where descriptors or memory have run out it fails, complains, and sets a
-timer to try again as many times: with 1,024 that fills a log at 20,000 lines a second, and takes the processor.  So it is told of one,
-and the system of all: then there is one complaint a second, until there is room.
+asyncio accepts as many in a turn as may wait for it, and where descriptors or memory have run out it fails,
+complains, and sets a timer to try again as many times: with 1,024 that fills a log at 20,000 lines a second,
+and takes the processor.  So it is told of one, and the system of all: then there is one complaint a second,
+until there is room.
 """
 
 from __future__ import annotations

@@ -49,7 +49,9 @@ def shown(value: Any) -> str:
 
 
 def of_this_process(handle: object) -> NoReturn:
-    """`__reduce__` of what belongs to a broker of this process: ArgumentTypeError, as neither pickle nor copy can make another."""
+    """`__reduce__` of what belongs to a broker of this process: ArgumentTypeError, as neither pickle nor copy
+    can make another.
+    """
     raise ArgumentTypeError(
         f"a {type(handle).__name__} belongs to the process that made it and cannot be pickled or copied; pass names and bodies, "
         "and have every process open the directory with shared=True"

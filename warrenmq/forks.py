@@ -5,8 +5,8 @@ handles look alive, its copies of descriptors keep the parent's locks, ports and
 parent's own.  So each thing that owns something of that kind registers here, and lets go of it in the child before anything
 else runs there: descriptors are closed, handles raise ForkedProcess.
 
-The parent notices nothing.  A program started with `exec` (subprocess) inherits nothing in the first place: all descriptors are
-closed on exec.
+The parent notices nothing.  A program started with `exec` (subprocess) inherits nothing in the first place:
+all descriptors are closed on exec.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ _keys = count()
 
 
 def register(thing: Forkable) -> None:
-    """Register `thing`: its `after_fork` is called in each child that is forked while it lives, in the order of registration."""
+    """Register `thing`: its `after_fork` is called in each child that is forked while it lives, in the order
+    of registration.
+    """
     key = next(_keys)
     _registered[key] = ref(thing, lambda _gone: _registered.pop(key, None))
 

@@ -6,8 +6,9 @@ of the two is decided line by line: a program may configure either after it impo
 
 structlog is imported with the first line that somebody asked for: it is a third of what the embedded broker costs to import.
 
-A line that cannot be written is dropped, as `logging.Handler.handleError` does: a closed stderr, a full disk or a program's own
-processor that raises must not crash the actor that had something to say, least of all while it ends.
+A line that cannot be written is dropped, as `logging.Handler.handleError` does: a closed stderr, a full disk
+or a program's own processor that raises must not crash the actor that had something to say, least of all
+while it ends.
 """
 
 from __future__ import annotations

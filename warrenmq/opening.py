@@ -27,15 +27,16 @@ def open(  # noqa: A001  # the promised name
     """Start or recover the store in the folder `path`; made when it is not there.
 
     `settings` is a Settings or a mapping of its fields; None reads WARRENMQ_* variables and defaults.
-    `trace` is a folder for trace segments; None = no trace.  `runtime` schedules the actors; None = as the setting
-    `scheduler` says.
-    `vhost` is the one of the folder's virtual hosts that is served; `warrenmq recover` may have filled several.
-    With `shared` any number of processes of this machine may open the folder (docs/embedding.md): the first one owns it, with its
-    settings and trace, the others reach it over the socket warrenmq.sock in the folder, and one of them takes over when it ends.
-    Publishes that had no confirm then fail with Nacked, or with unconfirmed="repeat" are published again: such a message may be
-    there twice.
-    Raises DirectoryInUse when another broker has the folder and does not share it, SettingsError for a bad setting, ArgumentValueError for a `runtime` that has an open broker, OSError when
-    the folder cannot be used.  Damaged files never raise: their bad bytes go to quarantine/ and are reported.
+    `trace` is a folder for trace segments; None = no trace.  `runtime` schedules the actors; None = as the
+    setting `scheduler` says.
+    `vhost` is the one of the folder's virtual hosts that is served; `warrenmq recover` may have filled
+    several. With `shared` any number of processes of this machine may open the folder (docs/embedding.md):
+    the first one owns it, with its settings and trace, the others reach it over the socket warrenmq.sock in
+    the folder, and one of them takes over when it ends. Publishes that had no confirm then fail with Nacked,
+    or with unconfirmed="repeat" are published again: such a message may be there twice.
+    Raises DirectoryInUse when another broker has the folder and does not share it, SettingsError for a bad
+    setting, ArgumentValueError for a `runtime` that has an open broker, OSError when the folder cannot be
+    used.  Damaged files never raise: their bad bytes go to quarantine/ and are reported.
     """
     if text("unconfirmed", unconfirmed) not in ("fail", "repeat"):
         raise ArgumentValueError(f"unconfirmed is {shown(unconfirmed)}; use 'fail' or 'repeat'")

@@ -6,9 +6,9 @@
         with tracing.process(delivery):               # span "process jobs", a child of the publisher's, wherever that ran
             handle(delivery.body)
 
-It needs opentelemetry-api (the extra `otel`); which spans are kept, and where they go, is up to the program's SDK.  The headers
-are those of W3C trace context as other libraries for RabbitMQ write them (`traceparent`, `tracestate`), so a publisher with
-pika and a consumer here, or the other way round, are one trace.
+It needs opentelemetry-api (the extra `otel`); which spans are kept, and where they go, is up to the program's
+SDK.  The headers are those of W3C trace context as other libraries for RabbitMQ write them (`traceparent`,
+`tracestate`), so a publisher with pika and a consumer here, or the other way round, are one trace.
 
 Source: OpenTelemetry's semantic conventions for messaging spans, and for RabbitMQ.
 """
@@ -46,8 +46,8 @@ class Tracing:
                 properties: Properties | None = None, **options: Any) -> Confirm:  # fmt: skip
         """Publish to a queue, or to an exchange with a routing key, as their `publish` does; returns the Confirm.
 
-        `options` are the other keywords of `publish`.  The span ends when the message is sent, not when it is safe.  Raises what
-        `publish` raises, which the span records unless it is of the message's properties.
+        `options` are the other keywords of `publish`.  The span ends when the message is sent, not when it is
+        safe.  Raises what `publish` raises, which the span records unless it is of the message's properties.
         """
         exchange, key = (to.name, routing_key) if isinstance(to, Exchange) else ("", to.name)
         fields = {name: options.pop(name) for name in OF_PROPERTIES if name in options}

@@ -1,7 +1,8 @@
 """Regular expressions that users give, matched in a time that has a bound: policies, permissions, filters of names.
 
-Python's `re` tries all ways to divide a text among the repeats of a pattern: "(a+)+$" takes minutes for forty letters, and no
-other thread runs meanwhile.  RabbitMQ's PCRE gives up after some steps; `re` has no such limit.  So the ways are counted first:
+Python's `re` tries all ways to divide a text among the repeats of a pattern: "(a+)+$" takes minutes for forty
+letters, and no other thread runs meanwhile.  RabbitMQ's PCRE gives up after some steps; `re` has no such
+limit.  So the ways are counted first:
 
     few (".*", "^orders[.]", "a.*b")      `re` itself
     many ("(a+)+$", ".*a.*b.*c")          a program of single characters, where no step is taken twice at one position of the text
@@ -32,7 +33,9 @@ CANNOT_BE_MATCHED = (
 
 
 class Pattern:
-    """A compiled regular expression; ValueError, in one sentence, for a text that is invalid or that cannot be matched soon enough."""
+    """A compiled regular expression; ValueError, in one sentence, for a text that is invalid or that cannot
+    be matched soon enough.
+    """
 
     def __init__(self, pattern: str, flags: int = 0) -> None:
         self.pattern = pattern
@@ -60,7 +63,8 @@ def _anchored(nodes: Any) -> bool:
 
 
 def _ways(nodes: Any, *, last: bool = False) -> int:
-    """An upper bound of the ways to match the nodes from one position; of a repeat at the end (`last`) only the first is tried.
+    """An upper bound of the ways to match the nodes from one position; of a repeat at the end (`last`) only
+    the first is tried.
 
     >>> [Pattern(each).ways // LONGEST for each in ("abc", "a.*", "a.*b", "a?b", "a|bc", "(a+)+b")]
     [1, 1, 257, 2, 2, 4611686018427387904]

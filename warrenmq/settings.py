@@ -228,7 +228,9 @@ class Settings:
     """One sync for what many queues and stores want durable at the same time (docs/confirms.md#the-commit-log)."""
 
     scheduler: str = _setting("pool", Choice(("threads", "pool")))
-    """The scheduler of the actors: pool, a few threads for all, and those that wait; or threads, one each (docs/runtime.md)."""
+    """The scheduler of the actors: pool, a few threads for all, and those that wait; or threads, one each
+    (docs/runtime.md).
+    """
 
     msg_store_file_size_limit: int = _setting(16_777_216, Size(4_096, 1 << 40))
     """A message file that has reached this size is closed and the next one begun."""
@@ -291,7 +293,9 @@ class Settings:
     max_message_size: int = _setting(134_217_728, Size(0, 536_870_912))
     """Bytes of the largest message that may be published."""
     consumer_timeout: int = _setting(1_800_000, Integer(0, 366 * 24 * _HOUR))
-    """A channel is closed, and a consumer in Python cancelled, when a delivery waits longer than this for its ack; 0: never."""
+    """A channel is closed, and a consumer in Python cancelled, when a delivery waits longer than this for its
+    ack; 0: never.
+    """
     channel_tick_interval: int = _setting(60_000, Integer(100, 24 * _HOUR))
     """The interval at which a channel looks for such deliveries."""
     loopback_users: str = _setting("guest", Choice(("guest", "none")))
@@ -318,7 +322,8 @@ class Settings:
     def load(cls, *, file: str | os.PathLike[str] | None = None,
              environ: Mapping[str, str] | None = None, texts: Mapping[str, str] | None = None,
              **keywords: Any) -> Settings:  # fmt: skip
-        """Settings of a file, of variables, of `texts` (key and value as a person typed them) and of keywords; later ones win.
+        """Settings of a file, of variables, of `texts` (key and value as a person typed them) and of
+        keywords; later ones win.
 
         `environ` is the process's own unless it is given.  Raises SettingsError, which names the key as its source spells it,
         for what is unknown or wrong, OSError when the file cannot be read.

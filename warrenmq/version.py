@@ -1,4 +1,6 @@
-"""The version of this package, which pyproject.toml says: the one beside the package in a checkout, else the installed one."""
+"""The version of this package, which pyproject.toml says: the one beside the package in a checkout, else the
+installed one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The process that sets and clears alarms (rabbit_alarm): updates the table, the trace and the log, and notifies registered processes.
+"""The process that sets and clears alarms (rabbit_alarm): updates the table, the trace and the log, and
+notifies registered processes.
 
 The monitors ask it to set or clear; asking twice changes nothing, so a monitor asks again at its next look if this
 process was just being restarted.  Publishers of this program wait at the table (node/alarms.py); a process that wants

@@ -4,8 +4,8 @@ docs/reference/classic-queue.md#paging).
     queue --ReportRamDuration, every 5 s--> memory monitor --SetRamDurationTarget--> queue
                                                  ^ every 2.5 s: memory used of the limit (vm_memory_monitor), disk alarm
 
-A queue that reports gets the duration that is desired at present at once; between its reports it hears only of a shorter duration,
-so that memory that runs short is noticed sooner than memory that is there again.
+A queue that reports gets the duration that is desired at present at once; between its reports it hears only
+of a shorter duration, so that memory that runs short is noticed sooner than memory that is there again.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ class MemoryMonitor(Server):
         ratio = memory_ratio(*resources.memory_use)
         paging_ratio = resources.settings.vm_memory_high_watermark_paging_ratio
         if finite and ratio >= paging_ratio:
-            # Memory that was paged out is free here but still counted as used: without this, queues page until nothing is left.
+            # Memory that was paged out is free here but still counted as used: without this, queues page
+            # until nothing is left.
             resources.memory.release()
             ratio = memory_ratio(resources.memory.used(), resources.memory_use.limit)
         self._desired = desired = desired_duration(

@@ -2,7 +2,8 @@
 
     mail, calls, timers ──► QueueState (warrenmq/queue/state.py) ──► effects ──► consumers, publishers, stores, timers, monitors
 
-The decisions are in the state; here are recovery before the first message, timers, monitors, sends, and the end.  Promises outlive the process: publishers without an answer get a nack however it ends.
+The decisions are in the state; here are recovery before the first message, timers, monitors, sends, and the
+end.  Promises outlive the process: publishers without an answer get a nack however it ends.
 """
 
 from __future__ import annotations
@@ -293,7 +294,9 @@ class QueueProcess(Server):
             self._carry_out()
 
     def can_wait(self, kinds: AbstractSet[type]) -> bool:
-        """Acks can, unless they make room for further deliveries, and so can an empty mailbox, unless somebody waits for it."""
+        """Acks can, unless they make room for further deliveries, and so can an empty mailbox, unless
+        somebody waits for it.
+        """
         return kinds <= _ACKS and self._state.nobody_waits()
 
     def _catch_up(self) -> None:
@@ -391,7 +394,8 @@ class QueueProcess(Server):
                 raise
             return
         if self.actor_inbox.close_empty(ASLEEP):
-            # Noted first: however this ends, the queue can be woken.  The stores see the end by their monitors, and hold nothing to drop.
+            # Noted first: however this ends, the queue can be woken.  The stores see the end by their
+            # monitors, and hold nothing to drop.
             self.spec.falls_asleep(asleep)
             if self.spec.durable:
                 vq.terminate()
@@ -483,7 +487,8 @@ class QueueProcess(Server):
 
     def _rest(self) -> tuple[int, int | None] | None:
         """The messages of the queue, for a start that needs no process for them; None where it needs one."""
-        # at each start a queue claims the references that a store holds for it, so that a trace of that run has both ends of each
+        # at each start a queue claims the references that a store holds for it, so that a trace of that run
+        # has both ends of each
         return None if self._state.vq.uses_store else self._state.rest()
 
     def _save_terms(self, terms: Sequence[Terms], rest: tuple[int, int | None] | None) -> None:

@@ -1,8 +1,9 @@
 """Publishes delayed messages whose time has come, in the name of the queue that they waited in.
 
-Each is routed as the bindings are now: by the delayed exchange that it came to, or by the exchange that it names.  Its x-delay is
-negative from here on, so no exchange delays it again and its receiver sees how long it waited (rabbit_delayed_message:
-route, swap_delay_header).  A message that no queue gets is dropped, as in RabbitMQ.
+Each is routed as the bindings are now: by the delayed exchange that it came to, or by the exchange that it
+names.  Its x-delay is negative from here on, so no exchange delays it again and its receiver sees how long it
+waited (rabbit_delayed_message: route, swap_delay_header).  A message that no queue gets is dropped, as in
+RabbitMQ.
 
 Every queue answers each message.  The answers come in the threads of those queues: they are collected in a deque, and one
 Answered tells of all that are there.

@@ -1,7 +1,7 @@
 """One sender's way to the queues: message ids, encoded heads, and a Flow to each queue process (rabbit_queue_type:deliver).
 
-Each publisher has a MessageSender of its own: a thread of the application (warrenmq/broker/publisher.py), a channel of an AMQP
-client, a queue that dead-letters.  So no lock is taken on the way of a message.
+Each publisher has a MessageSender of its own: a thread of the application (warrenmq/broker/publisher.py), a
+channel of an AMQP client, a queue that dead-letters.  So no lock is taken on the way of a message.
 
 A Flow is one end of RabbitMQ's credit flow (credit_flow, `credit_flow_default_credit`): the sender may be
 `initial` messages ahead of the queue, which grants more as it handles them.  It counts with two numbers that
@@ -103,9 +103,10 @@ class MessageSender(Generic[F]):
     def __init__(self, runtime: Runtime, ids: MessageIds, flow: Callable[[Runtime, ActorRef[Any], int], F],
                  initial_credit: int, trace: ActorTrace | None, address: Callable[[str], ActorRef[Any]],
                  forward: Callable[[str, Publication, Promise], bool] | None = None) -> None:  # fmt: skip
-        """`address` finds a queue's process by the queue's name, or raises ActorDeadError, NotFound, Blocked or ResourceError; `flow` is the
-        kind of Flow that this sender counts with.  `forward` is of a sender whose `address` finds no queue that sleeps: it has
-        another process start it and publish to it; False if this sender is to publish itself.
+        """`address` finds a queue's process by the queue's name, or raises ActorDeadError, NotFound, Blocked
+        or ResourceError; `flow` is the kind of Flow that this sender counts with.  `forward` is of a sender
+        whose `address` finds no queue that sleeps: it has another process start it and publish to it; False
+        if this sender is to publish itself.
         """
         self.runtime = runtime
         self.trace = trace
@@ -133,9 +134,9 @@ class MessageSender(Generic[F]):
                     expiration: int | None = None, priority: int = 0, due: int = 0, queues: int = 0) -> Publication:  # fmt: skip
         """The publication that is sent to the queues: one object for all of them.
 
-        `properties` are bytes where an AMQP client sent them, which have been checked then; `expiration` (milliseconds)
-        and `priority` are what they say; `due` is for a queue of delayed messages; `queues` tells the trace how many the exchange
-        chose.  PreconditionFailed for properties that cannot be stored.
+        `properties` are bytes where an AMQP client sent them, which have been checked then; `expiration`
+        (milliseconds) and `priority` are what they say; `due` is for a queue of delayed messages; `queues`
+        tells the trace how many the exchange chose.  PreconditionFailed for properties that cannot be stored.
         """
         plain = self._plain_head(exchange, routing_keys)
         if properties is None:
@@ -214,7 +215,9 @@ class MessageSender(Generic[F]):
 
     def send_one(self, queue: str, exchange: str, routing_key: str, body: bytes, confirm: Promise, *,
                  persistent: bool) -> None:  # fmt: skip
-        """Cast a message without properties to one queue: with those before it, if it is alike and they are still on their way."""
+        """Cast a message without properties to one queue: with those before it, if it is alike and they are
+        still on their way.
+        """
         flow = self.flows.get(queue)
         if flow is None or flow.ref.actor_stopped.is_set():
             flow = self._connect(queue, confirm)
@@ -269,7 +272,9 @@ class MessageSender(Generic[F]):
         self.send((queue,), publication, confirm)
 
     def _connect(self, queue: str, confirm: Promise, publication: Publication | None = None) -> F | None:
-        """A new flow to the queue's process; None if it has none: `confirm` is answered then, or `publication` is forwarded."""
+        """A new flow to the queue's process; None if it has none: `confirm` is answered then, or
+        `publication` is forwarded.
+        """
         if (
             (forward := self._forward) is not None
             and publication is not None

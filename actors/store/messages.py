@@ -59,7 +59,9 @@ class Registered:
 
 
 CREDIT_BYTES = 1 << 14
-"""Bytes of bodies that a client may send for one credit: RabbitMQ's counts messages alone, and 4,000 of 1 MB are 4 GB in memory."""
+"""Bytes of bodies that a client may send for one credit: RabbitMQ's counts messages alone, and 4,000 of 1 MB
+are 4 GB in memory.
+"""
 
 
 @dataclass(slots=True)

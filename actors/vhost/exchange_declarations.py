@@ -11,8 +11,8 @@
 A binding is written if both ends are durable.  An auto-delete exchange goes with the last binding that leads away from
 it, together with the bindings that lead to it, which may take other exchanges along; the log has all of that in one frame.
 
-An exchange of type x-delayed-message has a queue in which messages wait (routing/delayed.py); it is made before the exchange, and
-goes with it, messages and all.
+An exchange of type x-delayed-message has a queue in which messages wait (routing/delayed.py); it is made
+before the exchange, and goes with it, messages and all.
 """
 
 from __future__ import annotations

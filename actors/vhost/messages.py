@@ -73,7 +73,9 @@ class DeleteExchange:
 
 @dataclass(slots=True)
 class EnsureDelayQueue:
-    """Call: have the queue in which messages wait that are published with a delay of their own (routing/delayed.py, LATER)."""
+    """Call: have the queue in which messages wait that are published with a delay of their own
+    (routing/delayed.py, LATER).
+    """
 
 
 @dataclass(slots=True)

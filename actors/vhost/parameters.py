@@ -1,7 +1,7 @@
 """Runtime parameters of a virtual host: setting and clearing policies and limits, and applying policies (rabbit_policy).
 
-A change is on disk before it is answered, and then holds for the queues and exchanges that are there: each queue whose arguments
-become others is told.
+A change is on disk before it is answered, and then holds for the queues and exchanges that are there: each
+queue whose arguments become others is told.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@
     delete               it is another connection's (405); if_unused and it has consumers, if_empty and it has messages (406); it
                          is not there (404, which RabbitMQ passes over)
 
-A declared queue has no process and no folder before it is used (`wake`), unless x-expires or delayed messages need one.  Durable
-queues that are declared at the same time are made durable by one sync (`settle`); none of them is there before.
+A declared queue has no process and no folder before it is used (`wake`), unless x-expires or delayed messages
+need one.  Durable queues that are declared at the same time are made durable by one sync (`settle`); none of
+them is there before.
 
 A queue declared without a name gets one of the broker's.  An exclusive queue is not durable, and goes when the
 connection does that declared it, which is monitored for that.
@@ -228,7 +229,9 @@ class QueueDeclarations:
                 del vhost.asleep[name]  # last: who does not find it here finds its process
 
     def make_room(self) -> None:
-        """Put queues to sleep while descriptors are short, the one first that has been awake for longest; one that stays awake goes behind the others."""
+        """Put queues to sleep while descriptors are short, the one first that has been awake for longest; one
+        that stays awake goes behind the others.
+        """
         for name in list(islice(self._vhost.awake, MAKE_ROOM)):
             if not self._disk.descriptors.are_short(self._others + FILES_OF_A_QUEUE * len(self._vhost.awake)):
                 return
@@ -368,7 +371,9 @@ class QueueDeclarations:
                 return
 
     def _undo_start(self, record: QueueRecord) -> None:
-        """Delete a queue to which nothing refers: a declaration for which there was no room or no thread, or a store of messages."""
+        """Delete a queue to which nothing refers: a declaration for which there was no room or no thread, or
+        a store of messages.
+        """
         with suppress(ActorDeadError):
             delete = Delete(if_unused=False, if_empty=False, commit=lambda: None)
             self._process.call(queue_name(record.name), delete, timeout=None)

@@ -1,8 +1,8 @@
 """The tables of a virtual host: what is declared, shared by its processes and the face.
 
-They outlive the processes of the vhost as ETS tables and Mnesia do.  One process changes them (actors/vhost/process.py), others
-look names up.  An exclusive queue belongs to a connection of an AMQP client, or to the embedded face, whose connections
-have no process: its owner is None.
+They outlive the processes of the vhost as ETS tables and Mnesia do.  One process changes them
+(actors/vhost/process.py), others look names up.  An exclusive queue belongs to a connection of an AMQP
+client, or to the embedded face, whose connections have no process: its owner is None.
 """
 
 from __future__ import annotations

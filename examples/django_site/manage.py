@@ -1,4 +1,5 @@
-"""A Django site that answers at once and works later: a job is on disk before the answer is sent, and none is made for what was rolled back.
+"""A Django site that answers at once and works later: a job is on disk before the answer is sent, and none is
+made for what was rolled back.
 
     python manage.py migrate --run-syncdb                             # in examples/django_site
     gunicorn -w 4 wsgi:application                                    # with --preload or without; runserver will do as well

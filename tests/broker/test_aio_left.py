@@ -1,4 +1,6 @@
-"""Consumers and gets of asyncio that nobody ends: a loop that is left, Ctrl-C, an event loop that is closed.  What no task got goes back."""
+"""Consumers and gets of asyncio that nobody ends: a loop that is left, Ctrl-C, an event loop that is closed.
+What no task got goes back.
+"""
 
 from __future__ import annotations
 

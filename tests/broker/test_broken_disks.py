@@ -1,4 +1,6 @@
-"""A disk that fails for good: the broker ends, and says which error of which file ended it; what it had confirmed is there when the disk is well."""
+"""A disk that fails for good: the broker ends, and says which error of which file ended it; what it had
+confirmed is there when the disk is well.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The garbage collector, with syncs that fail, processes that end and a power that fails, all in one life: nothing confirmed is lost, nothing comes back."""
+"""The garbage collector, with syncs that fail, processes that end and a power that fails, all in one life:
+nothing confirmed is lost, nothing comes back.
+"""
 
 from __future__ import annotations
 

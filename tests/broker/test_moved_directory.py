@@ -1,4 +1,6 @@
-"""The working folder changes, a symbolic link is set anew, or the data directory is moved, while a broker runs: nothing begins a second directory."""
+"""The working folder changes, a symbolic link is set anew, or the data directory is moved, while a broker
+runs: nothing begins a second directory.
+"""
 
 from __future__ import annotations
 

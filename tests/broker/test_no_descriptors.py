@@ -1,4 +1,6 @@
-"""No file can be opened at times: each publish is answered all the same, nothing confirmed is lost; more queues are used than have room for their files."""
+"""No file can be opened at times: each publish is answered all the same, nothing confirmed is lost; more
+queues are used than have room for their files.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Files that cannot be read: for a while everything waits and nothing is lost; a bad sector costs what is in it, which is told, and no process."""
+"""Files that cannot be read: for a while everything waits and nothing is lost; a bad sector costs what is in
+it, which is told, and no process.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Durable actors that pay each other, against a plain account of what was told, in simulation.
 
-Three accounts with a state and a relay without one get payments, failing messages and questions from clients that come and go, while actors,
-queues and stores are killed, addresses are taken over, the clock jumps, the disk is full for a while, and the process or the
-machine ends.  In the end everything has been handled, and
+Three accounts with a state and a relay without one get payments, failing messages and questions from clients
+that come and go, while actors, queues and stores are killed, addresses are taken over, the clock jumps, the
+disk is full for a while, and the process or the machine ends.  In the end everything has been handled, and
 
 - the effect of each confirmed tell is in the states once, and that of any other once or not at all; no money is lost, and none is made
 - what fails for ever has changed nothing, and is in the queue of the failed

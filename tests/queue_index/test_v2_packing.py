@@ -1,4 +1,6 @@
-"""The parts of the index of version 2 that are functions of values: packing entries, and which of them join, are kept or are read together."""
+"""The parts of the index of version 2 that are functions of values: packing entries, and which of them join,
+are kept or are read together.
+"""
 
 from __future__ import annotations
 

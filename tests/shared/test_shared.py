@@ -293,7 +293,9 @@ def test_asyncio_has_the_same(pair: Pair) -> None:
 
 
 def test_a_get_of_asyncio_leaves_the_queue_and_its_consumers_as_they_are(pair: Pair) -> None:
-    """Its consumer took an auto-delete queue with it, was refused beside an exclusive one, and had nothing of a queue with a single active one."""
+    """Its consumer took an auto-delete queue with it, was refused beside an exclusive one, and had nothing of
+    a queue with a single active one.
+    """
     attached = pair.attached
     alone = {"x-single-active-consumer": True}
     queues = [

@@ -142,7 +142,9 @@ PARTS = {
 
 
 def test_a_filter_takes_rows_away_and_never_makes_a_violation(spark):
-    """Each trace has a filter of its own, and all are checked at once, as brokers of their own; of the last nobody said how many actors it had."""
+    """Each trace has a filter of its own, and all are checked at once, as brokers of their own; of the last
+    nobody said how many actors it had.
+    """
     rng, parts, cut = random.Random(8), [], {"unsaid"}
     for number, stays in enumerate(PARTS.values()):
         chance = cache(lambda *_: rng.random() < 0.85)

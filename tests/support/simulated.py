@@ -41,7 +41,9 @@ EVERY_KIND = [
     )
     for version, gc, paging in product(QUEUE_VERSIONS, COLLECTORS, PAGINGS)
 ]  # fmt: skip
-"""Every combination of what a profile presets, half of them with a commit log.  One directory may be opened with any of them after any other."""
+"""Every combination of what a profile presets, half of them with a commit log.  One directory may be opened
+with any of them after any other.
+"""
 
 
 def take_all(queue: QueueHandle) -> list[bytes]:

@@ -6,11 +6,12 @@
         async for delivery in jobs.consume(prefetch=100):
             delivery.ack()
 
-Calls that may wait (open, declare, close) run in a worker thread; publishes, deliveries and, where this process owns the directory, `get`
-do not: confirms, messages and answers come back to the loop through `call_soon_threadsafe`.
+Calls that may wait (open, declare, close) run in a worker thread; publishes, deliveries and, where this
+process owns the directory, `get` do not: confirms, messages and answers come back to the loop through
+`call_soon_threadsafe`.
 
-A task may be cancelled anywhere: a broker that it was about to open is closed again, and a message that it was about to get goes back to its
-queue (with `no_ack` it is gone); a publish may have taken effect or not.
+A task may be cancelled anywhere: a broker that it was about to open is closed again, and a message that it
+was about to get goes back to its queue (with `no_ack` it is gone); a publish may have taken effect or not.
 """
 
 from __future__ import annotations

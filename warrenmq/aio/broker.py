@@ -193,8 +193,8 @@ class Broker:
                       timeout: float | None = None, **options: Unpack[MessageOptions]) -> None:  # noqa: ASYNC109  # fmt: skip
         """Publish, and return when it is confirmed; raises as `Confirm.result` does.
 
-        Waits while an alarm is set or a queue grants no credit; Blocked after `timeout` seconds of that.  Keywords are those of
-        `warrenmq.Broker.publish`, `delay` and `at` among them.
+        Waits while an alarm is set or a queue grants no credit; Blocked after `timeout` seconds of that.
+        Keywords are those of `warrenmq.Broker.publish`, `delay` and `at` among them.
         """
         exchange = name("exchange", exchange)
         publish = partial(self.sync.publish, exchange, routing_key, body, properties=properties, persistent=persistent,
@@ -298,8 +298,8 @@ class Queue(Named):
 
     def consume(self, prefetch: int = DEFAULT_PREFETCH, no_ack: bool = False, *,
                 exclusive: bool = False, priority: int = 0) -> Consumer:  # fmt: skip
-        """Async version of `warrenmq.QueueHandle.consume`: an async iterator over deliveries, and an async context manager; it
-        subscribes at the first use.
+        """Async version of `warrenmq.QueueHandle.consume`: an async iterator over deliveries, and an async
+        context manager; it subscribes at the first use.
         """
         return Consumer(self._broker.sync, self.name, consume_options(prefetch, no_ack, exclusive, priority))
 

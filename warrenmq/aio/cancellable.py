@@ -1,7 +1,8 @@
 """Calls in worker threads for tasks that may be cancelled: what such a call brings is given back.
 
-A thread cannot be interrupted.  When the task that waits for it is cancelled (`asyncio.timeout`, a TaskGroup), the call goes on, and what it returns
-reaches nobody: a message that was fetched would stay unacked, a broker that was opened would keep its directory.
+A thread cannot be interrupted.  When the task that waits for it is cancelled (`asyncio.timeout`, a
+TaskGroup), the call goes on, and what it returns reaches nobody: a message that was fetched would stay
+unacked, a broker that was opened would keep its directory.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ T = TypeVar("T")
 async def in_thread(call: Callable[[], T], give_back: Callable[[T], object]) -> T:
     """Call in a worker thread, as `asyncio.to_thread` does.
 
-    A task that is cancelled meanwhile ends at once; `give_back` is called with the result as soon as there is one, in a worker thread.
+    A task that is cancelled meanwhile ends at once; `give_back` is called with the result as soon as there is
+    one, in a worker thread.
     """
     errand = _Errand(call, give_back)
     try:

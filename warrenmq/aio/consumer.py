@@ -51,7 +51,8 @@ def requeue_all(deliveries: list[Delivery]) -> None:
 class Consumer:
     """Deliveries for `async for`; acks are ordinary methods of the delivery, they never wait.
 
-    A delivery stays with the synchronous consumer until a task asks for it, so that all others go back when this one is dropped.
+    A delivery stays with the synchronous consumer until a task asks for it, so that all others go back when
+    this one is dropped.
     """
 
     __reduce__ = of_this_process

@@ -25,12 +25,14 @@ def waker(call: Callable[[], object]) -> Callable[[], None]:
 class WakingChannel:
     """A channel that wakes its event loop; `put` is called in other threads.
 
-    The broker holds it, and must not hold the tasks that wait: those of a loop that was closed before they ended are collected with
-    what they took, as long as only the event knows of them.
+    The broker holds it, and must not hold the tasks that wait: those of a loop that was closed before they
+    ended are collected with what they took, as long as only the event knows of them.
     """
 
     def __init__(self, channel: Channel, news: asyncio.Event, abandoned: Callable[[], object]) -> None:
-        """`news` is set for whoever waits in the loop that runs now; once that is closed `abandoned` is called, in another thread."""
+        """`news` is set for whoever waits in the loop that runs now; once that is closed `abandoned` is
+        called, in another thread.
+        """
         self._channel = channel
         self._news = weakref.ref(news)
         self._loop = asyncio.get_running_loop()

@@ -37,7 +37,9 @@ log = Log("warrenmq.amqp")
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The registered names of one server's processes: an application may have a server for TCP and one for the directory's socket."""
+    """The registered names of one server's processes: an application may have a server for TCP and one for
+    the directory's socket.
+    """
 
     of: str = ""
     """Empty, or which server it is, as "local"."""

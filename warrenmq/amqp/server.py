@@ -3,8 +3,8 @@
     with warrenmq.open("data") as broker, warrenmq.amqp.serve(broker) as server:
         print(server.url)                       # amqp://127.0.0.1:5672
 
-It must be closed before its brokers: `close` stops accepting, sends every client connection.close (320 CONNECTION_FORCED), waits
-briefly for their close-ok, then stops the supervision tree and closes the sockets.
+It must be closed before its brokers: `close` stops accepting, sends every client connection.close (320
+CONNECTION_FORCED), waits briefly for their close-ok, then stops the supervision tree and closes the sockets.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ class AmqpServer:
                 )
         self._closing = False
         self._end = threading.RLock()
-        """Held by the thread that closes it; the others wait until it has removed its socket, whose name may be the next owner's then."""
+        """Held by the thread that closes it; the others wait until it has removed its socket, whose name may
+        be the next owner's then.
+        """
         self._down: str | None = None
         with ExitStack() as undo:
             self._io = AmqpIo(self._deliver)
@@ -101,7 +103,9 @@ class AmqpServer:
     def listen(
         self, host: str, port: int, tls: ssl.SSLContext | None = None, sock: socket.socket | None = None
     ) -> tuple[str, int]:
-        """Listen at one more address, or with a socket that is listening; returns the address.  CallerError when it cannot be used."""
+        """Listen at one more address, or with a socket that is listening; returns the address.  CallerError
+        when it cannot be used.
+        """
         with _cannot_listen(f"{host}:{port}"):
             found = self._io.listen(host, port, tls, self._accepted, self._read_limit(), sock)
         self.addresses.append(address := ("amqp" if tls is None else "amqps", *found))
@@ -201,7 +205,9 @@ class AmqpServer:
             remove(self._broker, name)
 
     def close(self, patience: float = CLOSE_OK_TIMEOUT) -> None:
-        """Stop serving; the brokers stay open.  Closing twice is no error, in two threads neither; in a forked child it does nothing."""
+        """Stop serving; the brokers stay open.  Closing twice is no error, in two threads neither; in a
+        forked child it does nothing.
+        """
         if self._runtime.has_ended:
             return
         with self._end:
@@ -283,10 +289,11 @@ def serve(
 ) -> AmqpServer:
     """Serve a broker, or one broker for each virtual host, to AMQP 0-9-1 clients.
 
-    Port 0 chooses a free one.  `users` are RabbitMQ's defaults unless given: guest, from this machine.  CallerError when
-    the address cannot be used or the broker is served already, BrokerClosed when it is closed.  With `sock`, a listening socket, host and port are those of it.  Several brokers must come from
-    `open_vhosts`.  `beside`, that of `serve_locally`, gets and loses the virtual hosts that this server does; it is to be closed after
-    this one.
+    Port 0 chooses a free one.  `users` are RabbitMQ's defaults unless given: guest, from this machine.
+    CallerError when the address cannot be used or the broker is served already, BrokerClosed when it is
+    closed.  With `sock`, a listening socket, host and port are those of it.  Several brokers must come from
+    `open_vhosts`.  `beside`, that of `serve_locally`, gets and loses the virtual hosts that this server does;
+    it is to be closed after this one.
     """
     brokers = (
         [broker.inside.local()] if isinstance(broker, Broker) else [each.inside.local() for each in broker]
@@ -297,8 +304,8 @@ def serve(
 def serve_locally(broker: Broker | Sequence[Broker]) -> AmqpServer:
     """Serve a broker, or one for each virtual host, to other processes of this machine over the socket in its directory.
 
-    The broker must own the directory as one that shares it (owner_lock.py).  A user who may open the directory may do everything.
-    CallerError when there can be no such socket.
+    The broker must own the directory as one that shares it (owner_lock.py).  A user who may open the
+    directory may do everything.  CallerError when there can be no such socket.
     """
     brokers = [broker] if isinstance(broker, Broker) else list(broker)
     return AmqpServer(brokers, "", 0, Users.default(), None, brokers[0].path)

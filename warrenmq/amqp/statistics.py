@@ -154,7 +154,9 @@ class ServerStatistics:
             return list(self._channels)
 
     def exchanges(self, known: Container[tuple[str, str]]) -> dict[tuple[str, str], tuple[int, int]]:
-        """The messages that came into each exchange, and went to queues; those that are not `known` any more are forgotten."""
+        """The messages that came into each exchange, and went to queues; those that are not `known` any more
+        are forgotten.
+        """
         with self._lock:
             for each in self._routed:
                 for exchange in [name for name in each if name not in known]:
@@ -206,7 +208,9 @@ class ConnectionInfo:
     bytes_received: int
     bytes_sent: int
     serial: int
-    """A number unique among the server's connections and channels, as names of attached processes' connections are equal; 0 before connection.open."""
+    """A number unique among the server's connections and channels, as names of attached processes'
+    connections are equal; 0 before connection.open.
+    """
 
 
 @dataclass(slots=True, frozen=True)

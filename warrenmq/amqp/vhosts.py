@@ -57,7 +57,9 @@ def open_beside(first: Broker, name: str) -> Broker:
 
 
 def remove(first: Broker, name: str) -> None:
-    """Delete the files of a virtual host whose broker is closed; its marker goes first, so that a crash leaves no half of it."""
+    """Delete the files of a virtual host whose broker is closed; its marker goes first, so that a crash
+    leaves no half of it.
+    """
     disk = RealDisk(first.settings.durability)
     folder = f"{first.path}/{VHOSTS}/{vhost_folder(name)}"
     for file in (".vhost", "definitions.log"):

@@ -81,8 +81,8 @@ class DelayedQueue(VariableQueue):
     def fetch_due(self, now: int, most: int) -> list[DueMessage]:
         """Fetch up to `most` due messages, earliest first; each is pending then.
 
-        A message whose body is damaged is left out, acked, and listed by `take_lost`.  After a MemoryError or an OSError all of them
-        are ready, as before.
+        A message whose body is damaged is left out, acked, and listed by `take_lost`.  After a MemoryError or
+        an OSError all of them are ready, as before.
         """
         keys: list[int] = []
         while len(keys) < most and (due := self.next_due) is not None and due <= now:

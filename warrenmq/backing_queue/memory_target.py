@@ -99,7 +99,9 @@ class MemoryTargetQueue(VariableQueue):
 
     @property
     def target_ram_count(self) -> float:
-        """The number of messages that may have their body in memory: the smaller of what the monitor and the own bound allow."""
+        """The number of messages that may have their body in memory: the smaller of what the monitor and the
+        own bound allow.
+        """
         count = self.ram_msg_count + len(self._pending)
         return min(self._target, paging.count_within(self._bound, count, self.memory_bytes))
 
@@ -331,7 +333,9 @@ class MemoryTargetQueue(VariableQueue):
         return seq, record, flags | IN_STORE, None
 
     def _push_betas_to_deltas(self, quota: int) -> None:
-        """Push betas to delta: from q3's rear down to the next segment, so that delta is read segment by segment; then from q2's front."""
+        """Push betas to delta: from q3's rear down to the next segment, so that delta is read segment by
+        segment; then from q2's front.
+        """
         q3, q2 = self.q3, self.q2
         if q3:
             limit = next_boundary(q3[0][SEQ_ID], self.index.segment_entry_count)

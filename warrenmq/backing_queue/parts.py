@@ -1,4 +1,6 @@
-"""The interface of a backing queue to its stores, its figures, its trace rows of paging, and how messages come back into a run."""
+"""The interface of a backing queue to its stores, its figures, its trace rows of paging, and how messages
+come back into a run.
+"""
 
 from __future__ import annotations
 

@@ -37,7 +37,8 @@ def moving_average(seconds: float, latest: float, current: float) -> float:
 
 
 def memory_limit(egress: float) -> int:
-    """The largest number of messages in the head of a queue that reads ahead (M): as many as its consumers take in two seconds.
+    """The largest number of messages in the head of a queue that reads ahead (M): as many as its consumers
+    take in two seconds.
 
     | messages out a second | M     |
     | --------------------- | ----- |

@@ -127,7 +127,9 @@ class VariableQueue(ABC):
     def recovered(
         self, low: int, count: int, next_seq_id: int, next_deliver_seq_id: int, lost: Sequence[int] = (), store_end: int = 0
     ) -> None:  # fmt: skip
-        """Take over the messages that the index found: all are on disk.  `lost` are the damaged ones; those from `store_end` on are in the index's own files."""
+        """Take over the messages that the index found: all are on disk.  `lost` are the damaged ones; those
+        from `store_end` on are in the index's own files.
+        """
         self._store_end = store_end
         self.lost += lost
         self.next_seq_id = self._transient_threshold = next_seq_id
@@ -573,7 +575,9 @@ class VariableQueue(ABC):
         return taken
 
     def _refill(self, most: int, wanted: Wanted) -> bool:  # noqa: ARG002  # of a behaviour with more than a head
-        """Refill a head that has run dry with the next messages, `most` of which are about to leave; False if there are none."""
+        """Refill a head that has run dry with the next messages, `most` of which are about to leave; False if
+        there are none.
+        """
         return False
 
     def _bodies_pending(self, apart: list[Message]) -> None:

@@ -1,8 +1,9 @@
 """One function a measure: it gets an empty folder on the disk to measure and returns plain numbers.
 
-Bodies have 1 KB (those of the garbage measures 16 KB), there is one durable queue, every message is persistent, and a rate counts only what was confirmed
-(or acknowledged).  Each measure wants a process of its own: a heap left by another one makes the cyclic collector
-slower, and peak memory is a number of the whole process.
+Bodies have 1 KB (those of the garbage measures 16 KB), there is one durable queue, every message is
+persistent, and a rate counts only what was confirmed (or acknowledged).  Each measure wants a process of its
+own: a heap left by another one makes the cyclic collector slower, and peak memory is a number of the whole
+process.
 
 Rates are messages a second, `_us` and `_ms` are times, `_mb` are megabytes of 10^6 bytes.
 """

@@ -1,8 +1,9 @@
 """The broker as an application sees it: declare, publish, consume, close.
 
-Broker, QueueHandle and Exchange check what they are given (arguments.py) and pass it on: to queue processes by a cast (publish,
-ack), to them or the vhost process by a call (everything that is not on a message's way).  All their names are for users but
-one, `Broker.inside`, by which other packages of warrenmq reach what runs behind them:
+Broker, QueueHandle and Exchange check what they are given (arguments.py) and pass it on: to queue processes
+by a cast (publish, ack), to them or the vhost process by a call (everything that is not on a message's way).
+All their names are for users but one, `Broker.inside`, by which other packages of warrenmq reach what runs
+behind them:
 
     Engine       the open directory and its supervision tree
     Client       calls to actors, each thread's publishing, acks
@@ -122,9 +123,10 @@ class Broker:
         ArgumentValueError: an argument is wrong; PreconditionFailed: the body is larger than max_message_size.
         Blocked: it would have waited longer than `timeout` seconds (0 = not at all); nothing was published.
 
-        Keywords: priority, headers, expiration, message_id, correlation_id, reply_to and content_type are fields of the
-        properties; with `delay` (seconds) or `at` (a datetime with a time zone) the message waits, on disk if it is persistent,
-        and is routed to `exchange` when its time has come; the Confirm then says that it waits (MessageOptions).
+        Keywords: priority, headers, expiration, message_id, correlation_id, reply_to and content_type are
+        fields of the properties; with `delay` (seconds) or `at` (a datetime with a time zone) the message
+        waits, on disk if it is persistent, and is routed to `exchange` when its time has come; the Confirm
+        then says that it waits (MessageOptions).
         """
         if not self._engine.is_open:
             self.check_open()
@@ -210,9 +212,10 @@ class Broker:
     def mark(self, text: str) -> None:
         """Give this place in the trace a name, of at most 255 bytes of UTF-8; without a trace it does nothing.
 
-        The row (MARK) is the calling thread's, behind what it has published and acked so far.  `warrenmq trace show` has it as
-        a sentence, the lens as a mark on its timeline.  A trace holds 1,024 different marks at least; more are numbered 0.
-        ArgumentTypeError: it is no str; ArgumentValueError: it is too long.
+        The row (MARK) is the calling thread's, behind what it has published and acked so far.  `warrenmq
+        trace show` has it as a sentence, the lens as a mark on its timeline.  A trace holds 1,024 different
+        marks at least; more are numbered 0.  ArgumentTypeError: it is no str; ArgumentValueError: it is too
+        long.
         """
         text = short_text("text", text)
         self.check_open()
@@ -242,11 +245,12 @@ class Broker:
         """Declare an exchange of type "direct", "fanout", "topic", "headers" or "x-delayed-message"; a durable one is on
         disk when this returns.
 
-        An auto-delete exchange goes when the last binding goes that leads away from it.  An internal exchange refuses
-        publishes; its messages come through bindings of other exchanges to it.  Argument "alternate-exchange" names the
-        exchange for messages that match nothing, and "x-delayed-type" the type by which a delayed exchange routes when the
-        milliseconds of a message's header x-delay are over.  Raises PreconditionFailed when an exchange of this name exists with other
-        properties, AccessRefused for names that begin with "amq." and are not there, CommandInvalid for another type.
+        An auto-delete exchange goes when the last binding goes that leads away from it.  An internal exchange
+        refuses publishes; its messages come through bindings of other exchanges to it.  Argument
+        "alternate-exchange" names the exchange for messages that match nothing, and "x-delayed-type" the type
+        by which a delayed exchange routes when the milliseconds of a message's header x-delay are over.
+        Raises PreconditionFailed when an exchange of this name exists with other properties, AccessRefused
+        for names that begin with "amq." and are not there, CommandInvalid for another type.
         """
         spec = ExchangeSpec(short_text("name", name), short_text("type", type), flag("durable", durable),
                             flag("auto_delete", auto_delete), flag("internal", internal), check.table("arguments", arguments))  # fmt: skip
@@ -296,7 +300,9 @@ class Broker:
         return int(self._calls.call_queue(check.name("name", name), Purge())[0])
 
     def queue(self, name: str) -> QueueHandle:
-        """A queue that exists (AMQP's passive declare); NotFound when it does not, ResourceLocked when it is exclusive to another connection."""
+        """A queue that exists (AMQP's passive declare); NotFound when it does not, ResourceLocked when it is
+        exclusive to another connection.
+        """
         self.check_open()
         plain = check.name("name", name)
         self.inside.vhost.check_exclusive_access(self.inside.vhost.existing_queue(plain), None)
@@ -314,8 +320,8 @@ class Broker:
         """Set a policy (`rabbitmqctl set_policy`) for all queues or exchanges in whose names `pattern`, a regular
         expression, is found, those to come as well; on disk when this returns.
 
-        `definition` has the keys of docs/operating.md, as {"max-length": 1000}; with `operator` it sets bounds for what policies
-        and declarations say.  PreconditionFailed for a key or a value that is wrong.
+        `definition` has the keys of docs/operating.md, as {"max-length": 1000}; with `operator` it sets
+        bounds for what policies and declarations say.  PreconditionFailed for a key or a value that is wrong.
         """
         self._set_policy(Policy(
             short_text("name", name), text("pattern", pattern), check.table("definition", definition),
@@ -333,7 +339,9 @@ class Broker:
         self._calls.call_named(VHOST_PROCESS, ClearParameter(OPERATOR_POLICY if operator else POLICY, name))
 
     def policies(self) -> list[Policy]:
-        """All policies and operator policies, the highest priority first; one with `refused` holds for nothing, for that reason."""
+        """All policies and operator policies, the highest priority first; one with `refused` holds for
+        nothing, for that reason.
+        """
         self.check_open()
         return list(self.inside.vhost.policies)
 
@@ -386,11 +394,13 @@ class Broker:
         return self._engine.trace_path
 
     def close(self, timeout: float | None = 60.0) -> tuple[str, ...]:
-        """Stop cleanly: outstanding confirms are waited for (`timeout` seconds), everything is on disk, consumers
-        end, the directory is free.  Closing twice is no error, in two threads neither.  In a forked child, and while the interpreter ends, it does nothing.
+        """Stop cleanly: outstanding confirms are waited for (`timeout` seconds), everything is on disk,
+        consumers end, the directory is free.  Closing twice is no error, in two threads neither.  In a forked
+        child, and while the interpreter ends, it does nothing.
 
-        Returns what could not be written because the disk is full, a sentence for each queue (they are in the log, too), after a
-        few seconds at the most; publishers of these messages get Nacked.  Empty after a clean stop.
+        Returns what could not be written because the disk is full, a sentence for each queue (they are in the
+        log, too), after a few seconds at the most; publishers of these messages get Nacked.  Empty after a
+        clean stop.
         """
         timeout = seconds("timeout", timeout)
         if self.runtime.has_ended:
@@ -501,8 +511,8 @@ class QueueHandle(Named):
     def get(self, timeout: float | None = None, *, no_ack: bool = False) -> Delivery | None:
         """One message, or None: at once when `timeout` is None or 0, else when none came within `timeout` s.
 
-        It goes back to the queue, and settling it has no effect any more, after `consumer_timeout`; at once if a signal's handler
-        interrupts the call.
+        It goes back to the queue, and settling it has no effect any more, after `consumer_timeout`; at once
+        if a signal's handler interrupts the call.
         """
         request = self._getter.request(timeout, no_ack)
         client = self._broker.inside.client
@@ -533,10 +543,11 @@ class QueueHandle(Named):
                      dead_letter: str | QueueHandle | Exchange | None = None) -> RetryPolicy:  # fmt: skip
         """Say what `Delivery.retry` does with this queue's messages, from now until the broker is closed.
 
-        A message is delivered `max_attempts` times; `backoff` is the seconds until the next time: a number, a list with one for
-        each attempt, or a function of the number of attempts (broker/retry.py has `exponential`).  After the last one it goes
-        to `dead_letter`, a queue's name, a QueueHandle or an Exchange; None rejects it, for the queue's own dead-letter exchange.
-        NotFound: there is no such queue or exchange.
+        A message is delivered `max_attempts` times; `backoff` is the seconds until the next time: a number, a
+        list with one for each attempt, or a function of the number of attempts (broker/retry.py has
+        `exponential`).  After the last one it goes to `dead_letter`, a queue's name, a QueueHandle or an
+        Exchange; None rejects it, for the queue's own dead-letter exchange.  NotFound: there is no such queue
+        or exchange.
         """
         self._broker.check_open()
         policy = RetryPolicy.of(max_attempts, backoff, dead_letter, exchange=is_a(dead_letter, Exchange))

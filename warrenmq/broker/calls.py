@@ -49,7 +49,9 @@ class ActorCalls:
         self._trace = trace
 
     def address(self, queue: str) -> ActorRef[Any]:
-        """A queue's process, which is started if the queue sleeps; waits while it is being restarted.  NotFound, BrokerClosed."""
+        """A queue's process, which is started if the queue sleeps; waits while it is being restarted.
+        NotFound, BrokerClosed.
+        """
         name = queue_name(queue)
         waited = 0.0
         while True:
@@ -91,8 +93,8 @@ class ActorCalls:
                     self._runtime.event().wait(RESTART_POLL)  # it is falling asleep
 
     def ask_queue(self, queue: str, request: Any, box: Channel) -> tuple[From, ActorRef[Any]] | None:
-        """Send a request to a queue's process, which comes back as well and whose answer goes into `box`; None, and nothing was sent, where that may have to wait:
-        the queue sleeps, or is being restarted.
+        """Send a request to a queue's process, which comes back as well and whose answer goes into `box`;
+        None, and nothing was sent, where that may have to wait: the queue sleeps, or is being restarted.
         """
         self._check_open()
         if queue in self._vhost.asleep:
@@ -109,8 +111,8 @@ class ActorCalls:
             self._runtime.cast(self._runtime.whereis(queue_name(queue)), GiveUp(request))
 
     def minds_consumers(self, queue: str, timeout: float) -> bool:  # noqa: ARG002  # a process of this one answers at once
-        """True if a consumer that comes and goes makes a difference: an auto-delete queue goes with it, and one with a single active
-        consumer has nothing for it.
+        """True if a consumer that comes and goes makes a difference: an auto-delete queue goes with it, and
+        one with a single active consumer has nothing for it.
         """
         record = self._vhost.existing_queue(queue)
         return record.auto_delete or bool(record.arguments.get("x-single-active-consumer"))
@@ -143,7 +145,8 @@ class ActorCalls:
 
 
 class FaceCalls(ActorCalls):
-    """The calls of the application's threads, to which the exclusive queues of connections, other processes among them, are locked.
+    """The calls of the application's threads, to which the exclusive queues of connections, other processes
+    among them, are locked.
 
     A channel looks after its own (amqp/channel/access.py).
     """

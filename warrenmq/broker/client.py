@@ -122,7 +122,9 @@ class Client:
         )  # fmt: skip
 
     def ack_one(self, ref: ActorRef[Any], acks: OpenAcks, tag: int) -> Transacted | None:
-        """Cast the ack of one delivery to its queue, together with others that it receives at the same time; returns as `settle`."""
+        """Cast the ack of one delivery to its queue, together with others that it receives at the same time;
+        returns as `settle`.
+        """
         if (pending := self.publishing.own.pending) is not None:
             pending.settle(ref, Ack(acks.consumer, tag))
             return pending

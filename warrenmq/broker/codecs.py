@@ -1,4 +1,6 @@
-"""The codecs of warrenmq.Queue: items as the bytes that are stored, and back.  Pickle is none of them: reading one runs code."""
+"""The codecs of warrenmq.Queue: items as the bytes that are stored, and back.  Pickle is none of them:
+reading one runs code.
+"""
 
 from __future__ import annotations
 

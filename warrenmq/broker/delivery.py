@@ -1,7 +1,8 @@
 """Delivery: a message that a queue handed out, and the ways to settle it.
 
-Acks are casts, from any thread, to the incarnation of the queue process that the message came from: its Subscription.  When that
-process dies, the message comes again and acks of the old delivery are void, as in RabbitMQ.
+Acks are casts, from any thread, to the incarnation of the queue process that the message came from: its
+Subscription.  When that process dies, the message comes again and acks of the old delivery are void, as in
+RabbitMQ.
 """
 
 from __future__ import annotations
@@ -46,12 +47,16 @@ class Subscription:
         self.settled_up_to = 0
         """The largest tag of an ack, nack or reject with multiple."""
         self.lapsed: PreconditionFailed | ForkedProcess | None = None
-        """The error of each settle from now on: the deliveries went back to the queue (consumer_timeout), or belong to the parent process."""
+        """The error of each settle from now on: the deliveries went back to the queue (consumer_timeout), or
+        belong to the parent process.
+        """
         self._acks = OpenAcks(consumer_id)
         self._copies: dict[int, None] = {}
         """Tags of deliveries whose copies (`retry`) are not known to be safe."""
         self._behind: dict[int, Ack | Reject] = {}
-        """By tag, settlements of several that these are among: sent behind theirs, or a copy that fails would have lost its original."""
+        """By tag, settlements of several that these are among: sent behind theirs, or a copy that fails would
+        have lost its original.
+        """
 
     def ack_one(self, tag: int) -> Transacted | None:
         """Send the ack of one delivery; returns and raises as `settle` does."""

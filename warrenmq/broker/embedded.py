@@ -26,11 +26,12 @@ def open(  # noqa: A001  # the promised name
     """Start or recover the store in the folder `path`; made when it is not there.
 
     `settings` is a Settings or a mapping of its fields; None reads WARRENMQ_* variables and defaults.
-    `trace` is a folder for trace segments; None = no trace.  `runtime` schedules the actors; None = as the setting
-    `scheduler` says.
-    `vhost` is the one of the folder's virtual hosts that is served; `warrenmq recover` may have filled several.
-    Raises DirectoryInUse when another broker has the folder, SettingsError for a bad setting, ArgumentValueError for a `runtime` that has an open broker, OSError when the
-    folder cannot be used.  Damaged files never raise: their bad bytes go to quarantine/ and are reported.
+    `trace` is a folder for trace segments; None = no trace.  `runtime` schedules the actors; None = as the
+    setting `scheduler` says.
+    `vhost` is the one of the folder's virtual hosts that is served; `warrenmq recover` may have filled
+    several.  Raises DirectoryInUse when another broker has the folder, SettingsError for a bad setting,
+    ArgumentValueError for a `runtime` that has an open broker, OSError when the folder cannot be used.
+    Damaged files never raise: their bad bytes go to quarantine/ and are reported.
     """
     data = place_of("path", path)
     trace_to = None if trace is None else place_of("trace", trace)

@@ -118,7 +118,9 @@ class Engine:
             self._down = "it is in another process"
 
     def drain(self, timeout: float | None) -> None:
-        """Wait until each queue has answered all publishes, `timeout` seconds a queue; no delayed message is released any more."""
+        """Wait until each queue has answered all publishes, `timeout` seconds a queue; no delayed message is
+        released any more.
+        """
         for name in [*self.vhost.stores(), *self.vhost.router.queues]:
             with suppress(Error, ActorDeadError, Timeout):
                 self.runtime.call(queue_name(name), Drain(), timeout)

@@ -1,4 +1,5 @@
-"""The keywords of a publish that say something of the message: properties one by one, and a time before which it must not come.
+"""The keywords of a publish that say something of the message: properties one by one, and a time before which
+it must not come.
 
     priority=5, headers={...}, expiration="60000", message_id=, correlation_id=, reply_to=, content_type=
     delay=30                   seconds, or a timedelta: delivered not before

@@ -45,8 +45,8 @@ _write_alarm_blocked, _write_alarm_unblocked = writer(AlarmBlocked), writer(Alar
 _write_credit_blocked, _write_credit_unblocked = writer(CreditBlocked), writer(CreditUnblocked)
 
 BATCHES_AHEAD = 2
-"""Times the initial credit that may be sent in batches when there is none: with the credit alone, which one batch uses up, the queue
-would sync for each batch.
+"""Times the initial credit that may be sent in batches when there is none: with the credit alone, which one
+batch uses up, the queue would sync for each batch.
 """
 BYTES_AHEAD = 1 << 21
 """The same in bytes, for bodies of the size of the batch at hand."""
@@ -64,8 +64,8 @@ def wait_for_alarms(alarms: Alarms, runtime: Runtime, exchange: str, routing_key
                     left: Callable[[], float | None], check_open: Callable[[], None]) -> None:  # fmt: skip
     """Wait until no resource alarm is set; meanwhile the thread counts as a blocked publisher.
 
-    `left` returns the seconds that it may still wait, None = without a limit; Blocked once they are over.  `check_open` raises
-    BrokerClosed.
+    `left` returns the seconds that it may still wait, None = without a limit; Blocked once they are over.
+    `check_open` raises BrokerClosed.
     """
     who = BlockedPublisher(threading.current_thread().name, exchange, routing_key, runtime.wall_ns())
     news = runtime.channel()
@@ -101,8 +101,8 @@ class WaitingFlow(Flow):
             waiting.set()
 
     def wait_for_credit(self, deadline: int | None = None, ahead: int = 0) -> None:
-        """Wait until there is credit, or fewer than `ahead` messages lack it, the queue's process is dead, or `deadline` (monotonic,
-        ns) has passed; trace both ends of the wait.
+        """Wait until there is credit, or fewer than `ahead` messages lack it, the queue's process is dead, or
+        `deadline` (monotonic, ns) has passed; trace both ends of the wait.
         """
         if (trace := self._trace) is None:
             self._wait(deadline, ahead)
@@ -271,8 +271,8 @@ class Publishing:
 
     def publish_later(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
                       persistent: bool, due: int) -> Confirm:  # fmt: skip
-        """Publish messages that are routed to `exchange` at a time, `due` (microseconds since 1970); until then they wait in the queue
-        LATER, which must be there.
+        """Publish messages that are routed to `exchange` at a time, `due` (microseconds since 1970); until
+        then they wait in the queue LATER, which must be there.
 
         Raises what `publish` would if it were published now.
         """
@@ -295,8 +295,8 @@ class Publishing:
 
     def publish_copy(self, queues: tuple[str, ...], message: StoredMessage, properties: Properties | bytes, *,
                      persistent: bool, due: int = 0) -> Confirm:  # fmt: skip
-        """Publish a message as it was, with other properties, to queues that have been chosen; with `due` it is LATER alone, without it
-        these are dead letters, which do not expire.
+        """Publish a message as it was, with other properties, to queues that have been chosen; with `due` it
+        is LATER alone, without it these are dead letters, which do not expire.
         """
         confirm = Confirm(self._runtime, len(queues))
         if not queues:
@@ -350,8 +350,8 @@ class Publishing:
                  started: Collection[str] = ()) -> str | None:  # fmt: skip
         """The first queue that a publish would wait for.
 
-        It does not wait for the processes of those that were `started` for it: where descriptors are short, starting one puts another
-        to sleep, and `publish` starts each when it comes to it.
+        It does not wait for the processes of those that were `started` for it: where descriptors are short,
+        starting one puts another to sleep, and `publish` starts each when it comes to it.
         """
         headers = None if properties is None else properties.headers
         cc, bcc = header_routes(headers)
@@ -429,7 +429,8 @@ class Pending:
     def commit(self, repeats: Callable[[Exception], bool] | None = None) -> None:
         """Send everything, and wait for the confirms; raises what the first one that failed failed with.
 
-        Where `repeats(error)` says so, a message that was not taken over is sent once more instead.  What cannot be sent, as its exchange is gone or the broker was closed, is rolled back with all behind it.
+        Where `repeats(error)` says so, a message that was not taken over is sent once more instead.  What
+        cannot be sent, as its exchange is gone or the broker was closed, is rolled back with all behind it.
         """
         sent = 0
         try:
@@ -453,7 +454,9 @@ class Pending:
                     answer = publish()
 
     def roll_back(self, sent: int = 0) -> None:
-        """Send nothing behind the first `sent` steps; what was published there is nacked, and deliveries may be settled again."""
+        """Send nothing behind the first `sent` steps; what was published there is nacked, and deliveries may
+        be settled again.
+        """
         for step, undo in reversed(self._undo):
             if step > sent:
                 undo()

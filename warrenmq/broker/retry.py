@@ -1,4 +1,5 @@
-"""Retries: a message that could not be dealt with comes to its queue again later, so often and at such times as a policy says.
+"""Retries: a message that could not be dealt with comes to its queue again later, so often and at such times
+as a policy says.
 
     jobs.retry_policy(max_attempts=5, backoff=exponential(1, longest=60), dead_letter="failed")
     for delivery in jobs.consume():
@@ -9,9 +10,10 @@
         else:
             delivery.ack()
 
-The copy that comes again waits as every delayed message does (routing/delayed.py), and keeps exchange, routing key and
-properties.  How often it failed is counted where RabbitMQ counts deaths, in the header x-death, under this queue and the reason
-rejected.  The original is acked when the copy is safe: a crash in between makes the message come twice.
+The copy that comes again waits as every delayed message does (routing/delayed.py), and keeps exchange,
+routing key and properties.  How often it failed is counted where RabbitMQ counts deaths, in the header
+x-death, under this queue and the reason rejected.  The original is acked when the copy is safe: a crash in
+between makes the message come twice.
 """
 
 from __future__ import annotations

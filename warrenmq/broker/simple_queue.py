@@ -53,8 +53,9 @@ ON_ITS_WAY = 1.0
 """Seconds that a get without blocking waits for an item that is known to be there."""
 
 LOOK_AGAIN = 0.1
-"""Seconds that a get asks the queue itself, before it looks whether the consumer has an item again; and for which a put that has to wait
-puts off the handlers of signals."""
+"""Seconds that a get asks the queue itself, before it looks whether the consumer has an item again; and for
+which a put that has to wait puts off the handlers of signals.
+"""
 
 
 def _patience(block: object, timeout: object) -> float | None:
@@ -126,8 +127,8 @@ class Queue:
             **options: Unpack[MessageOptions]) -> None:  # fmt: skip
         """Add an item; it is on disk when this returns.  Raises Nacked if it could not be stored.
 
-        With `delay` (seconds) or `at` (a datetime with a time zone) it can be got from then on; the other keywords are those of
-        `warrenmq.Broker.publish`.
+        With `delay` (seconds) or `at` (a datetime with a time zone) it can be got from then on; the other
+        keywords are those of `warrenmq.Broker.publish`.
 
         The queue has no size limit, but nothing is put while a memory or disk alarm is set (docs/alarms.md): this waits,
         or raises queue.Full, at once without `block`, else after `timeout` seconds.
@@ -147,7 +148,9 @@ class Queue:
         self._publish([self._codec.encode(item) for item in items], None, options)
 
     def _publish(self, bodies: list[bytes], timeout: float | None, options: MessageOptions) -> None:
-        """Send items, and wait until they are on disk; queue.Full if an alarm keeps them back for longer than `timeout`, or anything else does."""
+        """Send items, and wait until they are on disk; queue.Full if an alarm keeps them back for longer than
+        `timeout`, or anything else does.
+        """
         end = math.inf if timeout is None else monotonic() + timeout
         sent: list[Confirm] = []
         while not sent:
@@ -209,8 +212,8 @@ class Queue:
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """The oldest item; waits for one, or raises queue.Empty: at once without `block`, else after `timeout` s.
 
-        ArgumentValueError for an item that the codec cannot read, since another one wrote it: the thread holds it as if it had been
-        returned, so `task_done` drops it and `nack` puts it back.
+        ArgumentValueError for an item that the codec cannot read, since another one wrote it: the thread
+        holds it as if it had been returned, so `task_done` drops it and `nack` puts it back.
         """
         self._broker.check_open()
         patience, mine = _patience(block, timeout), self._mine.items
@@ -249,7 +252,9 @@ class Queue:
         return delivery.body
 
     def _next(self, timeout: float | None) -> Delivery | None:
-        """The next delivery.  While threads hold so many items that the consumer gets no more, they are asked for one by one."""
+        """The next delivery.  While threads hold so many items that the consumer gets no more, they are asked
+        for one by one.
+        """
         while self._in_hands >= MOST_AHEAD:
             wait = LOOK_AGAIN if timeout is None else min(timeout, LOOK_AGAIN)
             if (delivery := self._consumer.get(0.0) or self._queue.get(wait)) is not None:

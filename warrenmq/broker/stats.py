@@ -114,7 +114,9 @@ def alarm_stats(resources: Resources) -> tuple[AlarmStats, ...]:
 
 @dataclass(frozen=True, slots=True)
 class DamageStats:
-    """A place at which a start, or a read, since the broker was opened found damage, or something that it does not understand."""
+    """A place at which a start, or a read, since the broker was opened found damage, or something that it
+    does not understand.
+    """
 
     file: str
     """Relative to the data directory."""
@@ -158,7 +160,9 @@ class Stats:
     delayed: tuple[DelayStats, ...] = ()
     """Messages that wait for their time, those of `delay` and `at` first."""
     syncs: int = 0
-    """Files and folders that the process of the broker has made durable (fdatasync), since it was started, for all its brokers."""
+    """Files and folders that the process of the broker has made durable (fdatasync), since it was started,
+    for all its brokers.
+    """
 
     def as_dict(self) -> dict[str, Any]:
         """Convert to dicts, lists, numbers and strings, for JSON; a number without a limit (target_ram_count) is None."""

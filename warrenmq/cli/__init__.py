@@ -112,7 +112,8 @@ def parser(known: dict[str, Verb]) -> argparse.ArgumentParser:
 def verbs(only: str = "") -> dict[str, Verb]:
     """The verbs by name, in alphabetical order: hash_password.py is hash-password.
 
-    Of one that is called `only` the others are left out: their modules and parsers would take a third of the time that a short command takes.
+    Of one that is called `only` the others are left out: their modules and parsers would take a third of the
+    time that a short command takes.
     """
     modules = {
         module.name.replace("_", "-"): module.name

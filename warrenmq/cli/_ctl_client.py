@@ -38,7 +38,9 @@ class Api:
         self.user = user
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """The body of the answer, decoded.  NotFound, AccessRefused, CallerError for what the server refuses or does not answer."""
+        """The body of the answer, decoded.  NotFound, AccessRefused, CallerError for what the server refuses
+        or does not answer.
+        """
         where = f"{self._host}:{self._port}"
         if self._secure:
             context = ssl.create_default_context()

@@ -1,4 +1,6 @@
-"""The commands of `warrenmq ctl`, as data: rabbitmqctl's names, arguments and columns, and what each asks of the management API."""
+"""The commands of `warrenmq ctl`, as data: rabbitmqctl's names, arguments and columns, and what each asks of
+the management API.
+"""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@
 Every item is published until it is confirmed and consumed until it is acked.  archive-b holds every third of its
 bundles back until the end, so that the store's files fill with garbage in between and have to be collected.
 
-It reports to the parent on stdout, one JSON object a line.  Consumed item numbers (8 bytes each) are appended to a file before
-the ack, so that the parent can check them after a SIGKILL as well.
+It reports to the parent on stdout, one JSON object a line.  Consumed item numbers (8 bytes each) are appended
+to a file before the ack, so that the parent can check them after a SIGKILL as well.
 """
 
 from __future__ import annotations

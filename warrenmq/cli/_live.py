@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def owners_looks(directory: str, *, files: bool = False) -> Iterator[list[OwnerConnection]]:
-    """Connect to a directory's owner as shared.looking.looks does; empty with `files`, and without the extra that it needs."""
+    """Connect to a directory's owner as shared.looking.looks does; empty with `files`, and without the extra
+    that it needs.
+    """
     try:
         from warrenmq.shared.looking import looks
     except ModuleNotFoundError:

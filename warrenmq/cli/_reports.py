@@ -24,9 +24,11 @@ _SUDDEN = {int(Reason.KILLED): "was killed", int(Reason.CRASH): "crashed"}
 
 
 def write_report_and_lens(replayed: Replayed, report: str, trace: Any) -> Marked | None:
-    """Write REPORT.html and, of a local trace, the way to the lens from each kill; returns what is marked in REPORT.lens.html.
+    """Write REPORT.html and, of a local trace, the way to the lens from each kill; returns what is marked in
+    REPORT.lens.html.
 
-    That page is written beside the report; of a trace that is too long for it the report says the commands.  A trace of a later version has neither.
+    That page is written beside the report; of a trace that is too long for it the report says the commands.
+    A trace of a later version has neither.
     """
     from warrenmq.lens.saved import save
     from warrenmq.replay import write_report

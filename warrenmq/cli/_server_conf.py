@@ -7,7 +7,8 @@ Each key is one of these, or the file is refused with a sentence that names it:
     without effect here            tcp_listen_options.backlog, ...              _WITHOUT_EFFECT: told in one warning
     of what is not there           auth_backends.1, cluster_formation.*, ...    _REFUSED: refused, with the reason
 
-A listener that names a port alone is on the address of --host, 127.0.0.1 unless said otherwise, where RabbitMQ listens on all.
+A listener that names a port alone is on the address of --host, 127.0.0.1 unless said otherwise, where
+RabbitMQ listens on all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The process's standard streams, for as long as a command runs: a failed write to stdout is one error, one to stderr is ignored.
+"""The process's standard streams, for as long as a command runs: a failed write to stdout is one error, one
+to stderr is ignored.
 
 stdout   a write that fails raises OutputLost, once; nothing more is written, also not when the interpreter ends
 stderr   a write that fails is dropped: a log on a full disk must not end the actor that writes to it

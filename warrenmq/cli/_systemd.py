@@ -19,8 +19,8 @@ NAMES = ("amqp", "amqps", "management")
 
 
 def inherited(environ: MutableMapping[str, str]) -> dict[str, list[socket.socket]]:
-    """The listening sockets that systemd opened for this process, by name; the variables are taken out, so that no child takes them
-    for its own.  CallerError for a descriptor that is no listening TCP socket.
+    """The listening sockets that systemd opened for this process, by name; the variables are taken out, so
+    that no child takes them for its own.  CallerError for a descriptor that is no listening TCP socket.
     """
     pid, count = environ.pop("LISTEN_PID", ""), environ.pop("LISTEN_FDS", "")
     names = environ.pop("LISTEN_FDNAMES", "").split(":")

@@ -51,7 +51,9 @@ class Sample:
 
 
 def samples(where: str) -> list[Sample]:
-    """OwnerConnection at a directory, or at http(s)://USER:PASSWORD@HOST:PORT; none if nobody serves the directory.  CallerError of an API."""
+    """OwnerConnection at a directory, or at http(s)://USER:PASSWORD@HOST:PORT; none if nobody serves the
+    directory.  CallerError of an API.
+    """
     if "://" in where:
         return _of_api(Api(where))
     try:

@@ -131,7 +131,8 @@ def _cell(row: dict[str, Any], column: str, renamed: dict[str, str]) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value as a cell: lists as rabbitmqctl prints them, tables as JSON, nothing as nothing; no tab and no line break in it.
+    """A value as a cell: lists as rabbitmqctl prints them, tables as JSON, nothing as nothing; no tab and no
+    line break in it.
 
     | value          | cell       |
     | -------------- | ---------- |

@@ -152,7 +152,9 @@ class Children:
         """stderr of the broker processes: their supervisors' reports of the kills."""
 
     def first_life(self, progress: _Progress) -> int:
-        """Run a broker until half of the input is confirmed, then SIGKILL it; returns how many items were confirmed by then."""
+        """Run a broker until half of the input is confirmed, then SIGKILL it; returns how many items were
+        confirmed by then.
+        """
         kills = [("0.15", "lines-1"), ("0.3", "store")]
         with self._started(0, kills) as child:
             confirmed = 0

@@ -1,4 +1,6 @@
-"""`warrenmq recover SOURCE --to DIR or amqp://...`: move a stopped broker's messages into a warrenmq directory or a running broker."""
+"""`warrenmq recover SOURCE --to DIR or amqp://...`: move a stopped broker's messages into a warrenmq
+directory or a running broker.
+"""
 
 from __future__ import annotations
 

@@ -194,10 +194,12 @@ def _default_user(users: type[Users], conf: ServerConf) -> Users:
 def _listeners(
     args: argparse.Namespace, conf: ServerConf, sockets: dict[str, list[socket.socket]]
 ) -> list[tuple[str, int, ssl.SSLContext | None, socket.socket | None]]:
-    """The listeners: systemd's sockets, else those of --port and the file, else the default port; CallerError if none is left.
+    """The listeners: systemd's sockets, else those of --port and the file, else the default port; CallerError
+    if none is left.
 
-    --port says where the file's plain listeners are, were there none: it wins over `listeners.tcp = none`.  It is the port for
-    TLS instead if there is a certificate and nobody asked for a plain listener: with --tls-cert, and beside `listeners.tcp = none`.
+    --port says where the file's plain listeners are, were there none: it wins over `listeners.tcp = none`.
+    It is the port for TLS instead if there is a certificate and nobody asked for a plain listener: with
+    --tls-cert, and beside `listeners.tcp = none`.
     """
     of_file = conf.tls
     tls = tls_context(

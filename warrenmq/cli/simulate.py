@@ -157,7 +157,9 @@ def _many(plan: Plan, workers: Workers, table: Any) -> int:
 
 
 class _Reporter:
-    """Says on stderr how far a fleet is: on a terminal in a line that is written over, elsewhere in a line from time to time."""
+    """Says on stderr how far a fleet is: on a terminal in a line that is written over, elsewhere in a line
+    from time to time.
+    """
 
     def __init__(self, runs: int) -> None:
         self._runs = runs

@@ -1,8 +1,8 @@
 """Read a commit log after a crash or a clean close: the writes that its data files may lack.
 
-Two files take turns, and each record says which is the oldest that is still needed.  So what counts is every record from that
-one to the newest, in whichever file it stands.  The newest may be torn: no caller was told that it is durable.  One that is missing
-before it was durable once: that is damage.
+Two files take turns, and each record says which is the oldest that is still needed.  So what counts is every
+record from that one to the newest, in whichever file it stands.  The newest may be torn: no caller was told
+that it is durable.  One that is missing before it was durable once: that is damage.
 
 The note beside the log (note.py) names a record that was durable.  What the log's newest record says against it:
 

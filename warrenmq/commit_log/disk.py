@@ -35,7 +35,9 @@ from warrenmq.commit_log.record import encoded, pack_writes
 from warrenmq.seams.disk import Disk, DiskAbove, File, FileDeleted, NoRoomToSync, Waiter, write_in_turn
 
 LARGE = 128 << 10
-"""Bytes since the last sync with which a file is synced by itself: to write them twice costs a busy queue more than a second sync."""
+"""Bytes since the last sync with which a file is synced by itself: to write them twice costs a busy queue
+more than a second sync.
+"""
 EXTENSIONS = (".qi", ".qs", ".jif", ".rdq")
 """The files that are logged: those that a confirm waits for."""
 

@@ -17,9 +17,10 @@ said so; one that raises leaves it open.  An actor that comes alone writes and s
 Assumptions.  Committed bytes stand in the files already (not synced).  No file's name is deleted and given to another
 without a Forget between them (disk.py sees to that).
 
-After a failed sync it is unknown what is in the log: all files are synced by themselves, and the log begins anew behind what
-failed.  If a sync of one of the files fails, whoever does it, every later commit fails as well: what the log promised is only in the log, and the next
-start reads it.  A file that cannot be opened for want of descriptors is synced later: the log files take more meanwhile.
+After a failed sync it is unknown what is in the log: all files are synced by themselves, and the log begins
+anew behind what failed.  If a sync of one of the files fails, whoever does it, every later commit fails as
+well: what the log promised is only in the log, and the next start reads it.  A file that cannot be opened for
+want of descriptors is synced later: the log files take more meanwhile.
 """
 
 from __future__ import annotations
@@ -71,8 +72,10 @@ class LogSeams(Protocol):
 FILE_SIZE = 32 << 20
 """Bytes of each of the two files at the most."""
 _FULL, _FULL_PER_FILE = 1 << 20, 64 << 10
-"""Bytes with which a file is full, and bytes for each file that its records name, if that is more: each of those costs a sync of its own
-before the file is used again, so that a log of many files that took no more than one of few would sync them with every message."""
+"""Bytes with which a file is full, and bytes for each file that its records name, if that is more: each of
+those costs a sync of its own before the file is used again, so that a log of many files that took no more
+than one of few would sync them with every message.
+"""
 _RESERVE = 4 * SECTOR
 """Bytes at the end of a file for the records without entries: of a change-over, of the close, and of the start after it."""
 _FIRST_GROWTH, _LAST_GROWTH = 64 << 10, 1 << 20
@@ -412,7 +415,9 @@ class CommitLog:
         return True
 
     def _give_room_back(self) -> None:
-        """Give back what the log files do not need after a checkpoint, if the disk has so little room that a start may not find enough."""
+        """Give back what the log files do not need after a checkpoint, if the disk has so little room that a
+        start may not find enough.
+        """
         if self._disk.free_space(self._root) < _ROOM_TO_START:
             file, other = self._files
             other.cut(0)
@@ -444,7 +449,9 @@ class CommitLog:
         return min(max(_FULL, _FULL_PER_FILE * len(file.ranges)), self._most - _RESERVE)
 
     def _change_over_for(self, size: int) -> None:
-        """Switch to the other log file for a record of this size; without descriptors for that, go on in this one as long as it has room."""
+        """Switch to the other log file for a record of this size; without descriptors for that, go on in this
+        one as long as it has room.
+        """
         try:
             self._change_over()
         except OSError as error:
@@ -528,7 +535,9 @@ class CommitLog:
             self._failed = error
 
     def cannot_sync(self, error: OSError, paths: Iterable[str]) -> None:
-        """One of these files could not be synced outside the log: if the sync failed, what a replay would write is only in the log."""
+        """One of these files could not be synced outside the log: if the sync failed, what a replay would
+        write is only in the log.
+        """
         if isinstance(error, SyncFailed) and any(map(self.names, paths)):
             self._failed = error
 
@@ -555,7 +564,9 @@ class CommitLog:
     # -- the end
 
     def close(self) -> None:
-        """Sync every file and write the clean mark; after an OSError the next start replays.  A closed log rejects commits."""
+        """Sync every file and write the clean mark; after an OSError the next start replays.  A closed log
+        rejects commits.
+        """
         with self._turn:
             try:
                 if self._files and self._failed is None:

@@ -1,10 +1,13 @@
 """The note beside the commit log: which record of it was written last.
 
-    warrenmq.committed    | "WQln" | crc32 of the rest | id of the log (u64) | number (u64) | flags (u32) |    big-endian; flags as in record.py
+    warrenmq.committed    | "WQln" | crc32 of the rest | id of the log (u64) | number (u64) | flags (u32) |
 
-It is overwritten behind the sync of each record, without a sync of its own: a kill leaves the newest note, a power cut perhaps an
-older one, and neither one of a record that was not safe.  So a log that ends before the record of its note is an older copy, another
-one's, or damaged: replayed, it would write old bytes over newer ones.  A directory of an earlier version has no note.
+All numbers are big-endian, and the flags are as in record.py.
+
+It is overwritten behind the sync of each record, without a sync of its own: a kill leaves the newest note, a
+power cut perhaps an older one, and neither one of a record that was not safe.  So a log that ends before the
+record of its note is an older copy, another one's, or damaged: replayed, it would write old bytes over newer
+ones.  A directory of an earlier version has no note.
 """
 
 from __future__ import annotations

@@ -13,13 +13,14 @@ made it returns.  The log is a run of frames (definition_frames.py), each a vers
     no parameter           component, name
     folders                names of queues that had a folder when this was written
 
-Opening writes the log anew with nothing but the state, and so does a change when the log has grown to twice that.  Frames that make
-no sense are copied to the quarantine and skipped.  One that a power cut tore at the log's end takes no trust from those before it: its
-change was not answered.
+Opening writes the log anew with nothing but the state, and so does a change when the log has grown to twice
+that.  Frames that make no sense are copied to the quarantine and skipped.  One that a power cut tore at the
+log's end takes no trust from those before it: its change was not answered.
 
-A "gone" frame is more than a change: it proves that the queue's folder may go (queue_folders.py), which an interrupted
-deletion left behind.  So it stays in the log until the folder is gone for certain (`settle`).  It proves nothing of the queue that is
-declared under that name next, which has the next generation, in its folder as well: so the log may be cut between the two.
+A "gone" frame is more than a change: it proves that the queue's folder may go (queue_folders.py), which an
+interrupted deletion left behind.  So it stays in the log until the folder is gone for certain (`settle`).  It
+proves nothing of the queue that is declared under that name next, which has the next generation, in its
+folder as well: so the log may be cut between the two.
 
 A deleted queue or exchange takes its bindings along.  Transient queues and exchanges are not for this file.
 """
@@ -109,7 +110,9 @@ class Declared:
         self.gone: dict[str, int] = {}
         """Queues that were deleted and not declared again -> their generation."""
         self.with_folder: set[str] = set()
-        """Queues that are known to have had a folder: if it is not there, it is lost.  A queue gets its folder when it is first used."""
+        """Queues that are known to have had a folder: if it is not there, it is lost.  A queue gets its
+        folder when it is first used.
+        """
 
     def deletes(self, queue: str, declared: QueueRecord | None) -> bool:
         """True if the log says that a queue was deleted; `declared` is what its folder says of it."""
@@ -191,7 +194,9 @@ class Definitions(Declared):
         """True if the log proves that its deletions were meant, and not followed by a declaration that is lost."""
         self._file = disk.open(path)
         self._in_doubt = False
-        """A power cut may bring back another log: the one before a replacement that failed halfway, or one whose sync failed."""
+        """A power cut may bring back another log: the one before a replacement that failed halfway, or one
+        whose sync failed.
+        """
 
     @classmethod
     def open(cls, disk: Disk, path: str, quarantine: str) -> Definitions:
@@ -296,7 +301,9 @@ class Definitions(Declared):
             self._file = self._disk.open(self._path)
 
     def _load(self, quarantine: str) -> bool:
-        """Read the log and write it anew: shorter, and safe even if its writer could not sync it.  False if it lost more than its end."""
+        """Read the log and write it anew: shorter, and safe even if its writer could not sync it.  False if
+        it lost more than its end.
+        """
         data = self._disk.read(self._path) if self._disk.exists(self._path) else b""
         damage = self.replay(data)
         self.damage += [CorruptFile(self._path, each.offset, each.reason) for each in damage]

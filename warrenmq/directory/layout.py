@@ -146,8 +146,9 @@ class DataDirectory:
         """Own the directory, which is made when it is not there; raises DirectoryInUse.
 
         `shares`: its socket will be served to other processes (owner_lock.py).
-        PreconditionFailed for a RabbitMQ's, which is left as it is.  Writes that a crash left in the commit log are in the files
-        afterwards.  Without a `runtime` the directory goes on without a log, whatever the settings say.
+        PreconditionFailed for a RabbitMQ's, which is left as it is.  Writes that a crash left in the commit
+        log are in the files afterwards.  Without a `runtime` the directory goes on without a log, whatever
+        the settings say.
         """
         refuse_rabbitmqs(disk, path)
         disk.mkdir(path)
@@ -225,10 +226,12 @@ class DataDirectory:
             self.disk.replace(f"{self.path}/{_LAST_TRACED}", f"{last} untraced\n".encode())
 
     def last_traced(self) -> tuple[str, bool]:
-        """The name of the last run that was traced, "" if there was none, and whether the directory was open without a trace since.
+        """The name of the last run that was traced, "" if there was none, and whether the directory was open
+        without a trace since.
 
-        A directory that was restored from a backup counts boots that a trace has already; by this name a reader notices.  And boots
-        that are missing from a trace changed nothing if none of them was untraced: they were killed as they began.
+        A directory that was restored from a backup counts boots that a trace has already; by this name a
+        reader notices.  And boots that are missing from a trace changed nothing if none of them was untraced:
+        they were killed as they began.
         """
         path = f"{self.path}/{_LAST_TRACED}"
         if not self.disk.exists(path):

@@ -2,13 +2,15 @@
 
     recovery.terms    | crc32 of the rest (u32) | msgpack [version, next_seq_id, next_deliver_seq_id, segments, files, asleep] |
 
-`segments` is a list of [number, unacked], None for an index of version 1 (RabbitMQ's v2_index_state).  `files` is a list of
-[name, size, checksum] of the index's files as the stop left them; the checksum (CRC-32) is None but for .qi files, whose
-entries have none of their own.  With it a file that was cut, changed or removed meanwhile is noticed, and the terms are not
-believed.  `asleep` is [messages, bytes or None] of a queue that need not be opened at the next start, None of another.  Each may be
-missing at the end: terms of older versions are believed without.
+`segments` is a list of [number, unacked], None for an index of version 1 (RabbitMQ's v2_index_state).
+`files` is a list of [name, size, checksum] of the index's files as the stop left them; the checksum (CRC-32)
+is None but for .qi files, whose entries have none of their own.  With it a file that was cut, changed or
+removed meanwhile is noticed, and the terms are not believed.  `asleep` is [messages, bytes or None] of a
+queue that need not be opened at the next start, None of another.  Each may be missing at the end: terms of
+older versions are believed without.
 
-A start removes them, durably, before the queue writes anything (vhost/last_stops.py).  Terms that cannot be read count as missing.
+A start removes them, durably, before the queue writes anything (vhost/last_stops.py).  Terms that cannot be
+read count as missing.
 
 Source: rabbit_recovery_terms, docs/reference/classic-queue.md#start-and-recovery and #init-and-terminate.
 """
@@ -41,8 +43,9 @@ class Terms(NamedTuple):
     files: tuple[tuple[str, int, int | None], ...] = ()
     """Name, bytes and checksum, if it has one, of each file of the index; empty when they were not listed."""
     asleep: tuple[int, int | None] | None = None
-    """Messages of the queue, of all its priorities, and the bytes of their bodies if they were counted; None when the next start must open
-    it, be it for messages that expire."""
+    """Messages of the queue, of all its priorities, and the bytes of their bodies if they were counted; None
+    when the next start must open it, be it for messages that expire.
+    """
 
 
 def save_terms(disk: Disk, directory: str, terms: Terms) -> None:

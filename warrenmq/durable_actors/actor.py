@@ -26,10 +26,10 @@ For each message, in this order:
     the snapshot          comes again, likewise
     the ack               comes again, and is not handled: its id is in the snapshot
 
-on_receive raises: nothing of it is sent, the state is what it was before, and the message is retried by the policy, at last
-dead-lettered; the actor lives on.  A message that cannot be decoded is dead-lettered at once.  An actor that is killed, or falls
-in on_start, is its supervisor's business: what it held goes back to the queue.  When the broker is closed, or the queue deleted, the
-actor stops.
+on_receive raises: nothing of it is sent, the state is what it was before, and the message is retried by the
+policy, at last dead-lettered; the actor lives on.  A message that cannot be decoded is dead-lettered at once.
+An actor that is killed, or falls in on_start, is its supervisor's business: what it held goes back to the
+queue.  When the broker is closed, or the queue deleted, the actor stops.
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ class DurableActor(ThreadingActor):
         return None
 
     def on_receive(self, message: Any) -> Any:
-        """Handle one message; what it returns is the answer to an ask.  It may be called twice for one message, if there is no
-        state to remember it by.
+        """Handle one message; what it returns is the answer to an ask.  It may be called twice for one
+        message, if there is no state to remember it by.
         """
         raise NotImplementedError(
             f"{type(self).__name__} does not say what it does with {type(message).__name__}"
@@ -217,7 +217,9 @@ class DurableActor(ThreadingActor):
 
     @property
     def _comes_again(self) -> bool:
-        """True if the messages at hand come again: to a successor, when the directory is opened the next time, or from another process of the queue."""
+        """True if the messages at hand come again: to a successor, when the directory is opened the next
+        time, or from another process of the queue.
+        """
         ownership = self._ownership
         is_gone = ownership.is_over or not self.actor_ref.is_alive()
         return is_gone or not self._local.is_open or ownership.are_void
@@ -263,7 +265,9 @@ class DurableActor(ThreadingActor):
         return True
 
     def _received(self, message: Any, properties: Properties) -> Answer | None:
-        """Call `on_receive`, send what it told, and add its state to the snapshot; returns the answer, None if nobody asked."""
+        """Call `on_receive`, send what it told, and add its state to the snapshot; returns the answer, None
+        if nobody asked.
+        """
         client, answer = self.broker.inside.client, None
         began = self.broker.runtime.monotonic_ns()
         token = handling.set(Handling(properties.message_id, self._make_safe))
@@ -276,7 +280,8 @@ class DurableActor(ThreadingActor):
                 if properties.reply_to:
                     answer = self._codec.encode(value)
                 told = client.publishing.own.pending
-                # what others learn of the message does not outlive it; an answer that only reads the state tells nothing of it
+                # what others learn of the message does not outlive it; an answer that only reads the state
+                # tells nothing of it
                 if (told and not told.is_empty) or (answer is not None and state != self._snapshot.state):
                     self._make_safe()
         finally:
@@ -326,7 +331,8 @@ class DurableActor(ThreadingActor):
             return
 
     def _waited(self, write: Write, refusal: Exception, began: int | None = None) -> bool:
-        """Wait until a write that was refused is to be tried again; False if it is not, or if the messages at hand come again.
+        """Wait until a write that was refused is to be tried again; False if it is not, or if the messages at
+        hand come again.
 
         `began` is the time of its first try.
         """
@@ -362,7 +368,9 @@ class DurableActor(ThreadingActor):
     # -- doors
 
     def _tell(self, message: Any) -> None:
-        """ActorRef.tell: a persistent publish; returns when it is on disk, or in a durable actor at once.  Pykka's own stop as ever."""
+        """ActorRef.tell: a persistent publish; returns when it is on disk, or in a durable actor at once.
+        Pykka's own stop as ever.
+        """
         if _is_of_pykka(message):
             self._tell_of_pykka(message)
             return

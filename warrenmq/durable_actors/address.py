@@ -40,7 +40,9 @@ class Handling:
     told: int = 0
 
     def next_id(self, address: str) -> str | None:
-        """The id of the next message told: the same when the message is handled again after a crash, so that receivers see duplicates."""
+        """The id of the next message told: the same when the message is handled again after a crash, so that
+        receivers see duplicates.
+        """
         if self.message_id is None:
             return None
         self.told += 1
@@ -61,7 +63,8 @@ class DurableRef:
 
     def tell(self, message: Any, *, delay: float | timedelta | None = None, at: datetime | None = None,
              message_id: str | None = None) -> Confirm:  # fmt: skip
-        """Send a message; it is on disk when the Confirm says so, and handled once the actor runs, not before `delay` or `at`.
+        """Send a message; it is on disk when the Confirm says so, and handled once the actor runs, not before
+        `delay` or `at`.
 
         `message_id` says which messages are one and the same: an actor with a state handles the second of two not at all.
         Inside on_receive of a durable actor it is sent when that returns, and not at all if it raises.

@@ -75,7 +75,9 @@ class Codec:
                 raise ArgumentValueError(f"two messages are called {each.__name__}; rename one")
 
     def encode(self, value: Any) -> tuple[bytes, str | None]:
-        """Encode a value; returns the bytes and its dataclass's name, if it is one.  ArgumentTypeError for values that would not decode equal."""
+        """Encode a value; returns the bytes and its dataclass's name, if it is one.  ArgumentTypeError for
+        values that would not decode equal.
+        """
         name = None
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             name = type(value).__name__

@@ -1,7 +1,7 @@
 """The ownership of a durable actor's address: of the incarnations of an actor one at a time takes and settles its messages.
 
-A successor ends it for its predecessor, which may still be running: from then on that one writes and acks nothing, and what it held
-comes again, in front of what came later.
+A successor ends it for its predecessor, which may still be running: from then on that one writes and acks
+nothing, and what it held comes again, in front of what came later.
 """
 
 from __future__ import annotations

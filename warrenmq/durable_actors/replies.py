@@ -1,4 +1,6 @@
-"""The answers to the asks of a process: a queue of its own, which is gone when the process is; the questions are handled all the same."""
+"""The answers to the asks of a process: a queue of its own, which is gone when the process is; the questions
+are handled all the same.
+"""
 
 from __future__ import annotations
 

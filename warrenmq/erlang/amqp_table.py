@@ -26,8 +26,9 @@ because names may be empty or occur twice, and an array a list of [letter, value
     x       binary                          {"b64": ...}
     F A     table, array                    list; {"b64": its contents} where it is nested MAX_DEPTH deep
 
-RabbitMQ sets no limit to nesting.  A value that is nested deeper than any reader looks is checked here, and kept as the bytes that it
-came in, so that no reader, printer or comparison behind this needs a stack as deep as a client likes.
+RabbitMQ sets no limit to nesting.  A value that is nested deeper than any reader looks is checked here, and
+kept as the bytes that it came in, so that no reader, printer or comparison behind this needs a stack as deep
+as a client likes.
 
 Wrong bytes and terms are BadTable, never another exception.
 """

@@ -1,4 +1,5 @@
-"""Reads the definitions of a RabbitMQ node (virtual hosts, durable queues, exchanges, bindings, policies) from Mnesia's files.
+"""Reads the definitions of a RabbitMQ node (virtual hosts, durable queues, exchanges, bindings, policies)
+from Mnesia's files.
 
     rabbit_durable_queue      {amqqueue, Resource, Durable, AutoDelete, ExclusiveOwner, Arguments, Pid, ...}
     rabbit_durable_exchange   {exchange, Resource, Type, Durable, AutoDelete, Internal, Arguments, ...}

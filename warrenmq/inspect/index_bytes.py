@@ -5,8 +5,9 @@
         for field in each.fields:
             print(field.offset, field.name, field.data, field.says)
 
-The places come from the readers that a start uses (queue_index/v1/reader.py, queue_index/v2/reader.py), and the fields from the structs of
-the formats' own modules.  Only what lies on the disk is seen: entries in a buffer are not there yet.
+The places come from the readers that a start uses (queue_index/v1/reader.py, queue_index/v2/reader.py), and
+the fields from the structs of the formats' own modules.  Only what lies on the disk is seen: entries in a
+buffer are not there yet.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The entries of an index of version 2, N.qi and N.qs, read without changing anything.
 
-queue_index/v2/reader.py reads the files, as for a start; here their entries get the places of their messages, and their damage is
-noted.  RabbitMQ deletes a segment whose header is damaged, and crashes over a torn last entry.
+queue_index/v2/reader.py reads the files, as for a start; here their entries get the places of their messages,
+and their damage is noted.  RabbitMQ deletes a segment whose header is damaged, and crashes over a torn last
+entry.
 """
 
 from __future__ import annotations

@@ -128,7 +128,9 @@ class VhostInspection:
                 yield entry
 
     def _has_expired(self, queue: QueueFolder, entry: Entry) -> bool:
-        """True if the entry has expired; never in a queue of delayed messages, whose index has due times instead of expiries."""
+        """True if the entry has expired; never in a queue of delayed messages, whose index has due times
+        instead of expiries.
+        """
         return 0 < entry.expiry <= self._now_us and not is_store(queue.name or "")
 
     def rows(self, queue: QueueFolder) -> Iterator[Row]:

@@ -67,7 +67,9 @@ class QueueFolder:
     """None if it cannot be seen on the disk."""
     arguments: dict[str, Any] = field(default_factory=dict)
     undeclared: QueueName | None = None
-    """The queue's name as its folder has it, if definitions.log does not declare it though it should; a start declares it again."""
+    """The queue's name as its folder has it, if definitions.log does not declare it though it should; a start
+    declares it again.
+    """
 
 
 @dataclass(slots=True)

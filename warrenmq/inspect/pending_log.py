@@ -1,7 +1,8 @@
 """The writes of a commit log that a directory's files lack, for read-only readers.
 
-After a crash a start writes the log to the files before it reads them.  Here the same is done in memory, a file at a time.  While
-a broker runs its files are whole as the system shows them, and the log has nothing to add.
+After a crash a start writes the log to the files before it reads them.  Here the same is done in memory, a
+file at a time.  While a broker runs its files are whole as the system shows them, and the log has nothing to
+add.
 """
 
 from __future__ import annotations

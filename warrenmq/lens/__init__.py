@@ -30,9 +30,10 @@ class Traced(Protocol):
 def app(broker: Traced, *, hosts: Iterable[str] | None = None) -> Starlette:
     """Build an ASGI application with the read-only page of a running broker; serve it at the root or mount it at a path.
 
-    It answers requests for this machine only (127.0.0.1, localhost, ::1), or for the names in `hosts`; who may see it is for the application
-    around it to say.  The rows are read from the broker's trace by a thread that ends with the process.  CallerError for a broker that
-    writes no trace to a folder.  Needs warrenmq[web].
+    It answers requests for this machine only (127.0.0.1, localhost, ::1), or for the names in `hosts`; who
+    may see it is for the application around it to say.  The rows are read from the broker's trace by a thread
+    that ends with the process.  CallerError for a broker that writes no trace to a folder.  Needs
+    warrenmq[web].
     """
     from warrenmq.lens.server import HERE, site
     from warrenmq.lens.sources import Follower

@@ -9,12 +9,13 @@
     drive.link()                    # a text that makes the same run again: Drive.of_link(link)
     drive.fork(120)                 # another run, which has come to row 120 in the same way
 
-The actors are the real ones, in `warrenmq.runtime.Simulation`.  A run is its script, seed, profile and choices: the commands, and the
-turns between them.  So the same link gives the same trace, to the byte.  Turns end wherever an actor waits, casts, or is about to use
-the disk: a power cut between two turns may fall between two disk operations.
+The actors are the real ones, in `warrenmq.runtime.Simulation`.  A run is its script, seed, profile and
+choices: the commands, and the turns between them.  So the same link gives the same trace, to the byte.  Turns
+end wherever an actor waits, casts, or is about to use the disk: a power cut between two turns may fall
+between two disk operations.
 
-Commands are JSON objects, and so are the answers (drive_commands.py lists them); a server passes them on.  All calls of one Drive
-must come from the thread that made it.
+Commands are JSON objects, and so are the answers (drive_commands.py lists them); a server passes them on.
+All calls of one Drive must come from the thread that made it.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ class Drive:
     ) -> None:
         """`script` is "empty" or a lesson; its own seed and profile count where none are given.
 
-        `choices` are taken at once; the first may be ["stop", {"row": n}], which ends the script there.  CallerError: unknown script or
-        profile, or a choice that makes no sense.
+        `choices` are taken at once; the first may be ["stop", {"row": n}], which ends the script there.
+        CallerError: unknown script or profile, or a choice that makes no sense.
         """
         stop = _stop_of(choices)
         chosen = script_of(script)
@@ -91,8 +92,8 @@ class Drive:
     def do(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Carry out a command; CallerError, in one sentence, for one that makes no sense.
 
-        The answer has `rows`, how many the trace has now; `can_run`, the actors whose turn may come; `open`; and `result`, or `error`
-        if the broker refused what was asked for.
+        The answer has `rows`, how many the trace has now; `can_run`, the actors whose turn may come; `open`;
+        and `result`, or `error` if the broker refused what was asked for.
         """
         arguments = dict(command)
         name = arguments.pop("do", None)
@@ -110,7 +111,9 @@ class Drive:
         return {**answer, **self.now()}
 
     def now(self) -> dict[str, Any]:
-        """A summary of the run as JSON: rows so far, actors that can run, whether the broker is open, and the virtual time in seconds."""
+        """A summary of the run as JSON: rows so far, actors that can run, whether the broker is open, and the
+        virtual time in seconds.
+        """
         return {
             "rows": self.machine.rows,
             "can_run": self.machine.sim.can_run(),
@@ -205,7 +208,9 @@ class Drive:
         return _run_of(link)[0]
 
     def fork(self, row: int) -> Self:
-        """Start another run that repeats this one up to the turn that writes this row; CallerError if there is no such row."""
+        """Start another run that repeats this one up to the turn that writes this row; CallerError if there
+        is no such row.
+        """
         if not 0 < row <= self.machine.rows:
             raise CallerError(f"there is no row {row}; the run has rows 1 to {self.machine.rows}.")
         stop = row if row < self.script_rows else _stop_of(self.choices)

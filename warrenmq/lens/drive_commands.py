@@ -19,8 +19,9 @@
     bit_flip   path, offset, bit                 one bit of a file rots; without a path the seed chooses
     memory     used                              bytes that the machine has in use (the watermark is a share of 16 GiB)
 
-`publish`, `declare` and the like are done by a task of the application, which takes turns as actors do.  A command gives turns, as the seed
-has it, until its task is done; with "hold": true it gives none, and the reader chooses each.
+`publish`, `declare` and the like are done by a task of the application, which takes turns as actors do.  A
+command gives turns, as the seed has it, until its task is done; with "hold": true it gives none, and the
+reader chooses each.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ class Commands:
         finish: Callable[[Callable[[], bool]], bool],
         turn: Callable[[], None],
     ) -> None:
-        """`finish(is_done)` runs turns until a task is done and records them as choices; `turn` runs one that is not recorded."""
+        """`finish(is_done)` runs turns until a task is done and records them as choices; `turn` runs one that
+        is not recorded.
+        """
         self._machine = machine
         self._finish = finish
         self._turn = turn
@@ -100,7 +103,9 @@ class Commands:
     def carry_out(
         self, name: str, arguments: Mapping[str, Any], accepted: Callable[[], None], *, finish: bool = True
     ) -> dict[str, Any]:
-        """Carry out a command; returns {"result": ...} or {"error": ...}, {} with `hold`.  `accepted` is called once the command is valid."""
+        """Carry out a command; returns {"result": ...} or {"error": ...}, {} with `hold`.  `accepted` is
+        called once the command is valid.
+        """
         given = dict(arguments)
         hold = given.pop("hold", False)
         types = COMMANDS.get(name)

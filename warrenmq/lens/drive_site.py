@@ -198,7 +198,9 @@ class Driven:
         return None if run is None else run.feed.tape()
 
     def disk_at(self, profile: str, row: int) -> tuple[RecordReader, int]:
-        """A reader of the disk as it was at the end of the turn that wrote a row, and the number of rows at that time; CallerError if there is no such row."""
+        """A reader of the disk as it was at the end of the turn that wrote a row, and the number of rows at
+        that time; CallerError if there is no such row.
+        """
         if profile not in self._runs:
             raise CallerError("there is no such run.")
         drive = self._runs[profile].drive

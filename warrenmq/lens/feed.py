@@ -1,7 +1,7 @@
 """A feed: the packed rows of a trace, or the last rows of a live one, for any number of pages.
 
-A page asks for the tape, and then for what came since.  The rows are packed in generations: each begins with the state before it, and a feed that
-grows keeps the last two, so its memory is bounded.
+A page asks for the tape, and then for what came since.  The rows are packed in generations: each begins with
+the state before it, and a feed that grows keeps the last two, so its memory is bounded.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ class Feed:
         return self._last
 
     def add(self, rows: Iterable[tuple[int, Row]]) -> None:
-        """Fold rows in order and pack them for pages.  The lock is released between slices, so that readers do not wait for all."""
+        """Fold rows in order and pack them for pages.  The lock is released between slices, so that readers
+        do not wait for all.
+        """
         coming = iter(rows)
         while slice_ := list(islice(coming, _SLICE)):
             with self._lock:

@@ -12,11 +12,12 @@
     folding.number                         # of the row, from 1
     folding.tables                         # the state now, a dict for each name in tables.NAMES
 
-A Step has the changes (table, key, new, old), the caption (captions.render), the message, what travels, the mark and the cause;
-tables.py describes all of it and every table.  Rows are numbered from 1, run by run in the order of their times, as in `warrenmq trace show`.
+A Step has the changes (table, key, new, old), the caption (captions.render), the message, what travels, the
+mark and the cause; tables.py describes all of it and every table.  Rows are numbered from 1, run by run in
+the order of their times, as in `warrenmq trace show`.
 
-A reader that keeps the changes can go both ways without knowing what a broker is: tables.apply and tables.undo, and static/tape.js in
-the page.  `at` goes back by way of checkpoints.
+A reader that keeps the changes can go both ways without knowing what a broker is: tables.apply and
+tables.undo, and static/tape.js in the page.  `at` goes back by way of checkpoints.
 
 Rows may also begin anywhere: what was there before is then not known, and only what was told since is shown.
 """

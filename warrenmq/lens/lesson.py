@@ -4,7 +4,8 @@
     lesson.title, lesson.steps
     played = play(lesson)                      # the scenario runs; each step has its row, each question its answer
 
-A folder NN-name holds scenario.py, which is run, and lesson.md, whose form is in lesson_text.py; docs/lessons.md says how to write one.
+A folder NN-name holds scenario.py, which is run, and lesson.md, whose form is in lesson_text.py;
+docs/lessons.md says how to write one.
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ def _names(folder: str) -> list[str]:
 
 
 def find_lesson(wanted: str) -> Lesson:
-    """Find a lesson by its number ("4"), its name ("flying-counter", "04-flying-counter") or its folder; CallerError if there is none."""
+    """Find a lesson by its number ("4"), its name ("flying-counter", "04-flying-counter") or its folder;
+    CallerError if there is none.
+    """
     if (name := _own_name(wanted)) is not None:
         return load(os.path.join(folder_of_lessons(), name))
     if os.path.isdir(wanted):

@@ -2,8 +2,9 @@
 
     export(lessons(), "site/")     index.html, a page and a lens of each lesson, one style sheet
 
-A page reads well alone, on paper, too.  Where the window is wide enough the lens stands beside the text, and each step's link moves it to the
-step's row and points at what the step looks at; it is a frame that the links aim at, so that takes no script.
+A page reads well alone, on paper, too.  Where the window is wide enough the lens stands beside the text, and
+each step's link moves it to the step's row and points at what the step looks at; it is a frame that the links
+aim at, so that takes no script.
 """
 
 from __future__ import annotations
@@ -94,7 +95,9 @@ def page(
     following: Lesson | None = None,
     drive: str = "",
 ) -> str:
-    """Render the page of a lesson; `lens`, `home` and `drive` are links: to the lens, to the list of lessons and to the drive ("" = none)."""
+    """Render the page of a lesson; `lens`, `home` and `drive` are links: to the lens, to the list of lessons
+    and to the drive ("" = none).
+    """
     lesson, fold = played.lesson, Fold(trace)
     steps = dict(enumerate(fold.steps(), 1))
     rows = list(rows_in_order(trace))

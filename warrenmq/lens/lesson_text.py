@@ -15,8 +15,8 @@
     - Nothing. `APPEND = 0`
     = What the reader learns from the right answer.
 
-A step is at a mark that the scenario wrote, never at a row.  A question is about the rows from there to the next step's mark; each
-answer ends with the condition (predict.py) under which it is right.
+A step is at a mark that the scenario wrote, never at a row.  A question is about the rows from there to the
+next step's mark; each answer ends with the condition (predict.py) under which it is right.
 """
 
 from __future__ import annotations

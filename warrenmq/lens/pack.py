@@ -1,8 +1,9 @@
 """Pack steps for the page: small, and decoded by some forty lines of JavaScript (static/tape.js).
 
-Most rows of a trace have one of some hundred shapes: the same event with the same caption, the same kinds of changes, and
-only other numbers.  So a segment of rows is the shape of each row, and for each shape its numbers column by column, each as the
-difference to the one before.  Words and shapes are numbered when they come first, and each segment brings those that are new.
+Most rows of a trace have one of some hundred shapes: the same event with the same caption, the same kinds of
+changes, and only other numbers.  So a segment of rows is the shape of each row, and for each shape its
+numbers column by column, each as the difference to the one before.  Words and shapes are numbered when they
+come first, and each segment brings those that are new.
 
     {"n": rows, "t": time of the first, "dt": [...], "actors": [...], "shapes": [shape of each row],
      "words": [new words], "new": [new shapes], "columns": {shape: [[differences], ...]}}
@@ -14,8 +15,8 @@ A shape is [run, event, fillers, mark, move, changes]:
     changes   [table, key, fields, kinds] for each: key is 0 for a number, else the parts of the key between its numbers; fields is
               -1 = the row is gone, 0 = one value, else a mask of the fields that are new, all of them if there was no row before
 
-and its columns, from left to right: message, rows since the cause (0 = none), fillers, the move's numbers, and for each change the
-numbers of the key and the new fields.
+and its columns, from left to right: message, rows since the cause (0 = none), fillers, the move's numbers,
+and for each change the numbers of the key and the new fields.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """A bound of processor time for a scenario, which is arbitrary Python: it may fail, or never end.
 
-Its loop may wait for something that never happens, in virtual time, turn by turn, or without any call of ours.  So a thread beside it looks
-at the clock of its processor time, which stands still where the machine is busy with something else, and has Python raise TookTooLong in it.
-It raises it again later: an actor's loop, in which it may come, ends all actors of the process for it (Pykka's rule) and goes on.
-An exception that has been raised is always received: taken back, it would leave CPython 3.11 with a sign of it for ever, at which every thread that
-is traced (a debugger, coverage) spins.
+Its loop may wait for something that never happens, in virtual time, turn by turn, or without any call of
+ours.  So a thread beside it looks at the clock of its processor time, which stands still where the machine is
+busy with something else, and has Python raise TookTooLong in it.  It raises it again later: an actor's loop,
+in which it may come, ends all actors of the process for it (Pykka's rule) and goes on.  An exception that has
+been raised is always received: taken back, it would leave CPython 3.11 with a sign of it for ever, at which
+every thread that is traced (a debugger, coverage) spins.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def run_code(where: str, code: Callable[[], T]) -> T:
 
 @contextmanager
 def _patience(seconds: float) -> Iterator[None]:
-    """Raise TookTooLong in the block once it has taken so many seconds of its thread's processor time; it cannot end a call that blocks in C."""
+    """Raise TookTooLong in the block once it has taken so many seconds of its thread's processor time; it
+    cannot end a call that blocks in C.
+    """
     me = ctypes.c_ulong(threading.get_ident())
     clock = _processor_time()
     until, over = clock() + seconds, threading.Event()

@@ -42,7 +42,9 @@ class RecordReader:
             raise CallerError(f"{directory} holds no message store; name the data directory of the broker.")
 
     def read(self, store: str, file: int, offset: int, size: int) -> dict[str, Any]:
-        """Read a record: {"offset", "size", "data": bytes as numbers, "hidden": body bytes left out}, or {"error": a sentence}."""
+        """Read a record: {"offset", "size", "data": bytes as numbers, "hidden": body bytes left out}, or
+        {"error": a sentence}.
+        """
         path = os.path.join(self._stores.get(store, ""), f"{file}.rdq")
         shown = min(size, MOST) if self._bodies else min(size, FRAME)
         try:

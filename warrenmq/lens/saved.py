@@ -1,7 +1,8 @@
 """Save a trace as one HTML file that opens offline, without this package and without a network.
 
-The rows are packed (pack.py), compressed, and decoded by the browser (DecompressionStream).  Script and style are in the file, and the page's
-policy allows nothing but them, by their hashes; no request leaves it.  The same trace gives the same file.
+The rows are packed (pack.py), compressed, and decoded by the browser (DecompressionStream).  Script and style
+are in the file, and the page's policy allows nothing but them, by their hashes; no request leaves it.  The
+same trace gives the same file.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ def one_script() -> str:
 
 
 def packed(trace: Trace, title: str, marked: Marked | None = None) -> str:
-    """The packed lines of a trace: the header, then one per segment; `marked` has the violated rules for the strip, and is filled."""
+    """The packed lines of a trace: the header, then one per segment; `marked` has the violated rules for the
+    strip, and is filled.
+    """
     folding, chapters, marked = Folding(trace.catalog.runs), Chapters(), marked or Marked()
 
     def steps() -> Iterator[tuple[int, int, Row, Step]]:

@@ -1,7 +1,7 @@
 """The fold's working state: the picture's tables, and bookkeeping that is not shown.
 
-The notes of a run are let go with it, and those that a long run could grow without end are bounded (`LatestRows`), so the memory of a fold
-depends on what the broker holds and not on how many rows there are.
+The notes of a run are let go with it, and those that a long run could grow without end are bounded
+(`LatestRows`), so the memory of a fold depends on what the broker holds and not on how many rows there are.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ def entry_key(queue: str, seq: int) -> str:
 class LatestRows:
     """The last row of each kind for a message, file or queue, from which the causes of later rows are taken.
 
-    Only the latest are kept: at least _LATEST_ROWS, at most twice as many.  That is far more than lie between a row and its cause, and little
-    beside the tables: with ten times as many, no row of 1.3 million had another cause, and a fold took four times the memory.
+    Only the latest are kept: at least _LATEST_ROWS, at most twice as many.  That is far more than lie between
+    a row and its cause, and little beside the tables: with ten times as many, no row of 1.3 million had
+    another cause, and a fold took four times the memory.
     """
 
     def __init__(self) -> None:
@@ -113,7 +114,9 @@ class QueueNotes:
     closed: bool = False
     """True once it has said that everything is on disk."""
     written_to: int = 0
-    """Publishes below this sequence id were written before their rows: a full buffer is written in the middle of taking them in."""
+    """Publishes below this sequence id were written before their rows: a full buffer is written in the middle
+    of taking them in.
+    """
 
     def copied(self) -> QueueNotes:
         """Notes that go their own way from here."""
@@ -167,8 +170,10 @@ class Scene:
         self.changes: list[Change] = []
         """The changes of the step being built; so are move, mark, about and cause."""
         self.move: tuple[str, ...] | None = None
-        """(from, to) or (from, by way of, to).  Anchors: pub, con, exchange/<name>, box/<actor>, queue/<name>, entry/<name>/<seq>, rec/<store>/<file>/<offset>,
-        file/<store>/<file>, flying/<store>/<message>/<queue>, cache/<store>/<message>."""
+        """(from, to) or (from, by way of, to).  Anchors: pub, con, exchange/<name>, box/<actor>,
+        queue/<name>, entry/<name>/<seq>, rec/<store>/<file>/<offset>, file/<store>/<file>,
+        flying/<store>/<message>/<queue>, cache/<store>/<message>.
+        """
         self.mark = 0
         """The kind of thing that the row is, for colours and chapters (tables.py); 0 for nothing special."""
         self.about = 0
@@ -312,7 +317,8 @@ class Scene:
     def new_run(self, run: int) -> None:
         """Begin a run: clear what was in memory; what was on disk stays, marked asleep, until recovery finds it.
 
-        Of another broker, one of another directory or virtual host, nothing stays: its queues and messages have the same names.
+        Of another broker, one of another directory or virtual host, nothing stays: its queues and messages
+        have the same names.
         """
         scope = self.runs[run].scope
         if self.run >= 0:

@@ -35,7 +35,9 @@ class Script:
     limits: Mapping[str, Any] = field(default_factory=lambda: SMALL)
 
     def run(self, machine: SimulatedMachine, row: int | None = None) -> Broker | None:
-        """Run the scenario, or its part up to a row; returns the broker that is open then.  CallerError, in one sentence, if it fails or does not end."""
+        """Run the scenario, or its part up to a row; returns the broker that is open then.  CallerError, in
+        one sentence, if it fails or does not end.
+        """
         run_code(
             self.where, lambda: self.begin(machine) if row is None else machine.run_to_row(row, self.begin)
         )

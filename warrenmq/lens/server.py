@@ -3,8 +3,9 @@
     app = site(feed)                       # GET / the page, /tape its rows, /events what comes, /static/... its modules
     run_site(app, port=0, said=print)      # until Ctrl-C
 
-Only this machine may ask: the `Host` must be a name of it, and so must the `Origin` where a browser sends one, so that no page of the web can
-reach it by a name that it points here.  Each answer has a policy under which no other script runs and no request leaves the page.
+Only this machine may ask: the `Host` must be a name of it, and so must the `Origin` where a browser sends
+one, so that no page of the web can reach it by a name that it points here.  Each answer has a policy under
+which no other script runs and no request leaves the page.
 """
 
 from __future__ import annotations
@@ -211,7 +212,9 @@ class Site:
     """A running server of the lens; `close` ends it."""
 
     def __init__(self, app: ASGIApp, *, port: int = 0, said: Callable[[str], Any] = lambda _: None) -> None:
-        """Listen on a loopback port; 0 = any free one.  CallerError if the port is in use.  `said` gets the address once it serves."""
+        """Listen on a loopback port; 0 = any free one.  CallerError if the port is in use.  `said` gets the
+        address once it serves.
+        """
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -60,7 +60,9 @@ def recorded(trace: Trace, title: str, at: int = 0) -> Feed:
 
 
 def row_of(trace: Trace, actor: str, seq: int) -> int:
-    """The number of the row that a finding names by its actor and the actor's own number of it; CallerError if there is none."""
+    """The number of the row that a finding names by its actor and the actor's own number of it; CallerError
+    if there is none.
+    """
     for chunk in trace.catalog.chunks:
         if (
             chunk.seq_first <= seq < chunk.seq_end

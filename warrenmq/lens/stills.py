@@ -2,8 +2,9 @@
 
     parts(tables, ("stores", "flying"))     one figure for each part of the picture that a step looks at
 
-Forms say what colours say: solid = synced, tinted = handed to the system, dashed = in the write buffer, hatched = garbage.  Everything that a
-trace may name is escaped, and isolated (<bdi>), so that no name of a queue can change the page.
+Forms say what colours say: solid = synced, tinted = handed to the system, dashed = in the write buffer,
+hatched = garbage.  Everything that a trace may name is escaped, and isolated (<bdi>), so that no name of a
+queue can change the page.
 """
 
 from __future__ import annotations

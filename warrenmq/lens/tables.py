@@ -1,7 +1,7 @@
 """The picture's state: flat tables of short tuples, and the changes between two rows.
 
-A value is replaced, never changed in place, so applying each `new` goes forwards and applying each `old` in reverse order goes
-back; neither needs to know what a broker is.
+A value is replaced, never changed in place, so applying each `new` goes forwards and applying each `old` in
+reverse order goes back; neither needs to know what a broker is.
 
 | table | key | value |
 | --- | --- | --- |
@@ -18,7 +18,7 @@ back; neither needs to know what a broker is.
 | queue | name | (actor, next sequence id, confirmed, bytes of index written, of these synced, version of the index: 0 = not known yet) |
 | ram | name | (target or -1, messages in memory, bytes in memory): the memory monitor's last word |
 | journal | name | (records since the last flush to segment files, segment files written so far): of an index of version 1 |
-| entry | "name/seq" | (message, "ready", "unacked", "acked", "dropped" or "asleep", State, index: 0 memory 1 written 2 synced, body: 0 embedded 1 persistent store 2 transient store, bytes of an embedded body: on average of those that were published together, 0 = not known) |
+| entry | "name/seq" | (message, "ready", "unacked", "acked", "dropped" or "asleep", State, index, body, bytes of an embedded body) |
 | consumer | number | (queue, prefetch count, 1 = takes without acks) |
 | wait | "actor/granter" | (actor, granter): no credit left; granter 0 = an alarm is set |
 | alarm | "memory" or "disk" | (measured, limit) |
@@ -30,8 +30,12 @@ back; neither needs to know what a broker is.
 | gc | "p" | (file, destination, bytes to copy, bytes copied) |
 | cost | name | number |
 
-p and t are the persistent and the transient store.  "asleep" is what lies on disk, and no process has opened yet.  An entry of a queue
-with priorities has the key "name/priority.seq".  A message is shown by its number, m1, m2, ... (`Scene.message`).
+An entry's index is 0 in memory, 1 written, 2 synced; its body 0 embedded, 1 in the persistent store, 2 in the
+transient one.  The bytes of an embedded body are on average those that were published together, 0 = not known.
+
+p and t are the persistent and the transient store.  "asleep" is what lies on disk, and no process has opened
+yet.  An entry of a queue with priorities has the key "name/priority.seq".  A message is shown by its number,
+m1, m2, ... (`Scene.message`).
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     for line in lines(fold.at(1_200)):
         print(line)
 
-They say what the page draws, part by part; names from outside are shown without signs that would change the line.  Of what there are many,
-the first ones are told, and how many more there are.
+They say what the page draws, part by part; names from outside are shown without signs that would change the
+line.  Of what there are many, the first ones are told, and how many more there are.
 """
 
 from __future__ import annotations

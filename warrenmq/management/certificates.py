@@ -1,8 +1,8 @@
 """The health check of certificates: which listeners' expire soon (rabbit_mgmt_wm_health_check_certificate_expiration).
 
-A listener shows its certificate in a TLS handshake with itself in memory, so it is the one that clients get, wherever it was loaded from.
-The authorities that it trusts count, too.  Python's ssl decodes only certificates that it has verified, so the end of
-validity is read from the DER bytes here (RFC 5280, 4.1).
+A listener shows its certificate in a TLS handshake with itself in memory, so it is the one that clients get,
+wherever it was loaded from.  The authorities that it trusts count, too.  Python's ssl decodes only
+certificates that it has verified, so the end of validity is read from the DER bytes here (RFC 5280, 4.1).
 """
 
 from __future__ import annotations

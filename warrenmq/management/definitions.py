@@ -1,7 +1,9 @@
-"""Definitions of the HTTP API: export and import of users, virtual hosts, policies, queues, exchanges and bindings (rabbit_definitions).
+"""Definitions of the HTTP API: export and import of users, virtual hosts, policies, queues, exchanges and
+bindings (rabbit_definitions).
 
-Import adds to what is there: users, permissions and parameters are replaced, a queue or an exchange that is there in another form
-is an error.  All of a file is read before the first change.  `Parsed.left` names what this server does not apply.
+Import adds to what is there: users, permissions and parameters are replaced, a queue or an exchange that is
+there in another form is an error.  All of a file is read before the first change.  `Parsed.left` names what
+this server does not apply.
 """
 
 from __future__ import annotations
@@ -159,7 +161,9 @@ def apply(broker: Broker, of: OfVhost) -> list[str]:
 def import_file(
     brokers: Iterable[Broker], path: str, definitions: Any, *, quorum_as_classic: bool = False
 ) -> None:
-    """Apply a definitions file at the start of a server; one warning lists what was not applied.  ValueError if it is malformed."""
+    """Apply a definitions file at the start of a server; one warning lists what was not applied.  ValueError
+    if it is malformed.
+    """
     parsed = parse(definitions, quorum_as_classic=quorum_as_classic)
     left = parsed.left
     by_name = {broker.inside.vhost.name: broker for broker in brokers}

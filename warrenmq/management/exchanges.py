@@ -1,7 +1,7 @@
 """Exchanges and bindings of the HTTP API (rabbit_mgmt_wm_exchange, _bindings, _binding).
 
-A binding's properties_key is its routing key, encoded as in a query ("~" is %7E), and behind "~" a fingerprint of its arguments if
-it has any; a binding with neither is "~".
+A binding's properties_key is its routing key, encoded as in a query ("~" is %7E), and behind "~" a
+fingerprint of its arguments if it has any; a binding with neither is "~".
 """
 
 from __future__ import annotations

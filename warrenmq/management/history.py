@@ -35,7 +35,9 @@ class Span(NamedTuple):
 
 
 def span_of(query: Mapping[str, str], kind: str) -> Span | None:
-    """The span that a query asks for with KIND_age and KIND_incr; None if it does not.  HttpError 400 if it makes no sense."""
+    """The span that a query asks for with KIND_age and KIND_incr; None if it does not.  HttpError 400 if it
+    makes no sense.
+    """
     age, every = query.get(f"{kind}_age"), query.get(f"{kind}_incr")
     if age is None or every is None:
         return None

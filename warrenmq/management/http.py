@@ -193,7 +193,8 @@ def reply_of(value: Any, request: Request) -> Reply:
 
 
 def paged(rows: list[dict[str, Any]], query: Mapping[str, str]) -> Any:
-    """Filter, sort and paginate a list by name, use_regex, sort, sort_reverse, columns, page and page_size (rabbit_mgmt_util).
+    """Filter, sort and paginate a list by name, use_regex, sort, sort_reverse, columns, page and page_size
+    (rabbit_mgmt_util).
 
     HttpError 400 for a page that is no number or out of range, and for a name that is no pattern.
     """

@@ -3,8 +3,8 @@
     /metrics               sums over all queues, channels and connections
     /metrics/per-object    the metrics of queues for each queue
 
-It needs no password, as RabbitMQ's.  Figures that this server does not count are left out, rather than said to be 0: dead letters by
-reason, reductions, Raft, the Erlang machine.
+It needs no password, as RabbitMQ's.  Figures that this server does not count are left out, rather than said
+to be 0: dead letters by reason, reductions, Raft, the Erlang machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Policies, operator policies, parameters and limits of virtual hosts of the HTTP API (rabbit_mgmt_wm_policy and its like)."""
+"""Policies, operator policies, parameters and limits of virtual hosts of the HTTP API (rabbit_mgmt_wm_policy
+and its like).
+"""
 
 from __future__ import annotations
 

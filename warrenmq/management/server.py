@@ -159,8 +159,8 @@ def manage(
 ) -> ManagementServer:
     """Serve the management API of an AMQP server; port 0 chooses a free one.  CallerError when the address cannot be used.
 
-    With `sock`, a listening socket, host and port are those of it.  `site` is that of another listener of the same server, which is
-    to be closed after this one.
+    With `sock`, a listening socket, host and port are those of it.  `site` is that of another listener of the
+    same server, which is to be closed after this one.
     """
     return ManagementServer(server, host, port, sock, tls, site)
 

@@ -53,7 +53,9 @@ class Compacted:
 
 
 def compact(path: str, disk: Disk | None = None) -> Compacted:
-    """Rewrite the stores of a directory without their garbage; PreconditionFailed, DirectoryInUse when it must not be done."""
+    """Rewrite the stores of a directory without their garbage; PreconditionFailed, DirectoryInUse when it
+    must not be done.
+    """
     path = os.path.abspath(path)
     disk = disk or RealDisk()
     node = node_of(path)

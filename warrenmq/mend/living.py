@@ -35,7 +35,8 @@ def node_of(path: str) -> str:
 
 @contextmanager
 def held(node: str, disk: Disk, *, changes: bool) -> Iterator[bool]:
-    """Hold a directory whose broker does not run; yields whether it is a broker's of ours.  DirectoryInUse, PreconditionFailed.
+    """Hold a directory whose broker does not run; yields whether it is a broker's of ours.  DirectoryInUse,
+    PreconditionFailed.
 
     If it is to be changed, what its log holds is in its files then; who only reads applies the log while reading.
     """
@@ -51,7 +52,9 @@ def held(node: str, disk: Disk, *, changes: bool) -> Iterator[bool]:
 
 
 def make_safe(disk: Disk, node: str) -> None:
-    """Sync what is found in a directory before it is relied on: a broker, or a verb, may have been killed between a rename and its sync."""
+    """Sync what is found in a directory before it is relied on: a broker, or a verb, may have been killed
+    between a rename and its sync.
+    """
     disk.sync_many([*_to_make_safe(disk, node)])
 
 

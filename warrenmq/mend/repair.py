@@ -54,7 +54,9 @@ class Repaired:
 
 
 def repair(path: str, *, dry_run: bool, disk: Disk | None = None) -> Repaired:
-    """Mend a directory.  Raises DirectoryInUse or PreconditionFailed if its broker runs, CallerError if it is not a data directory."""
+    """Mend a directory.  Raises DirectoryInUse or PreconditionFailed if its broker runs, CallerError if it is
+    not a data directory.
+    """
     path = os.path.abspath(path)
     disk = disk or RealDisk()
     node = node_of(path)

@@ -72,7 +72,9 @@ class StoreFiles:
             changes.remove(f"{self._folder}/{name}", "what only it had is in the message file now; removed")
 
     def _only_in_temporaries(self) -> dict[str, tuple[str, list[_Kept]]]:
-        """Find records that only an .rdt file has whole: by the message file that they belong to, the .rdt file and those records."""
+        """Find records that only an .rdt file has whole: by the message file that they belong to, the .rdt
+        file and those records.
+        """
         if not self._temporaries:
             return {}
         whole = {kept.msg_id for name in self._files for kept in self._records(name)[0]}

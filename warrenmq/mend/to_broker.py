@@ -59,7 +59,9 @@ def recover_to_broker(
     ledgers: str | None = None,
     progress: Callable[[str], object] = lambda _: None,
 ) -> Report:
-    """Publish the messages of `source` to the broker at `url`; `now_us` decides which have expired, `progress` gets each queue's name."""
+    """Publish the messages of `source` to the broker at `url`; `now_us` decides which have expired,
+    `progress` gets each queue's name.
+    """
     source = os.path.abspath(source)
     ledgers = os.path.abspath(ledgers or source + LEDGER)
     node = node_of(source)

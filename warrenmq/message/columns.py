@@ -36,6 +36,8 @@ def xored(*columns: bytes | bytearray) -> bytes:
 
 
 def set_field(rows: bytearray, row: int, at: int, width: int, numbers: bytes) -> None:
-    """Set a field of every row, `row` bytes long: its `width` bytes at `at` become the low ones of the numbers of a column."""
+    """Set a field of every row, `row` bytes long: its `width` bytes at `at` become the low ones of the
+    numbers of a column.
+    """
     for i in range(width):
         rows[at + i :: row] = numbers[WIDTH - width + i :: WIDTH]

@@ -132,8 +132,8 @@ def alike_checksums(head: bytes, bodies: Sequence[bytes]) -> bytes:
 
 
 def checksum_of(messages: Iterable[tuple[int, bytes, bool]]) -> int:
-    """The checksum of messages for a trace (PUBLISH in trace/events/), from (sequence id, record or stored message, True if it
-    is the latter); 0 if one of them was stored without.
+    """The checksum of messages for a trace (PUBLISH in trace/events/), from (sequence id, record or stored
+    message, True if it is the latter); 0 if one of them was stored without.
     """
     total = 0
     for seq_id, payload, in_store in messages:

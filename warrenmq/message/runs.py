@@ -74,8 +74,8 @@ def publication_runs(complete: Sequence[tuple[int, int, int, object]]) -> Iterat
 
 
 def message_runs(messages: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
-    """(first, count, message) of each run of consecutive sequence ids whose message ids are consecutive, too, or not known (0);
-    from pairs (sequence id, message id).
+    """(first, count, message) of each run of consecutive sequence ids whose message ids are consecutive, too,
+    or not known (0); from pairs (sequence id, message id).
     """
     for _, run in groupby(enumerate(messages), _line):
         ((_, (first, message)), *others) = run

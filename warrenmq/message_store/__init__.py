@@ -1,4 +1,5 @@
-"""The message store without its processes, which are in actors/store: tables, files and decisions, as values (docs/message-store.md).
+"""The message store without its processes, which are in actors/store: tables, files and decisions, as values
+(docs/message-store.md).
 
 In the order of reading:
 

@@ -3,7 +3,8 @@
 The tables of decisions are data: WRITE_TABLE and REMOVE_TABLE stand here once, the functions below them look them up, and
 their test walks them.  `MsgStoreState._write` follows WRITE_TABLE too, with its commonest row inlined.
 
-The keys of the tables are IntEnums, whose hash is C's: a look-up takes 0.1 us instead of 0.5.  A row is for some masks (how far the client's operations still count), some numbers of references that the message has, and
+The keys of the tables are IntEnums, whose hash is C's: a look-up takes 0.1 us instead of 0.5.  A row is for
+some masks (how far the client's operations still count), some numbers of references that the message has, and
 some states of the file in which its record lies.
 
 Source: docs/reference/message-store.md#the-end-of-a-client, #write-action and #remove-action.

@@ -102,7 +102,9 @@ def _load(disk: Disk, directory: str) -> tuple[MessageIndex, FileSummary, OwnerR
 
 
 def saved_sizes(clean: bytes, summary: bytes) -> dict[str, int]:
-    """The bytes of each message file when the store was stopped, from two dumps; `UnusableDump` if they cannot be believed."""
+    """The bytes of each message file when the store was stopped, from two dumps; `UnusableDump` if they
+    cannot be believed.
+    """
     try:
         (version, checksum, _), _ = _unpack(CLEAN, clean)
         rows, found = _unpack(SUMMARY, summary)

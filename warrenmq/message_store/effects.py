@@ -11,7 +11,9 @@ from warrenmq.message_store.tables import Client, StoreTables
 
 @dataclass(slots=True)
 class Confirm:
-    """Tell a client about its messages: `written` = safe, `ignored` = will never need to be, `too long` = cannot be written for now."""
+    """Tell a client about its messages: `written` = safe, `ignored` = will never need to be, `too long` =
+    cannot be written for now.
+    """
 
     client: Client
     msg_ids: list[bytes]

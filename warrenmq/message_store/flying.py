@@ -24,8 +24,8 @@ last two rows need one message twice in one queue.  RabbitMQ processes a remove 
 
 An ignored write must still be confirmed (`ignored`), and its cache row be dropped.
 
-Concurrency: one lock, taken once a batch (in a traced store once a message).  Clients send under it, the store handles under it, so a value is never
-acted on when it is no longer true.
+Concurrency: one lock, taken once a batch (in a traced store once a message).  Clients send under it, the
+store handles under it, so a value is never acted on when it is no longer true.
 """
 
 from __future__ import annotations

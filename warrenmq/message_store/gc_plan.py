@@ -80,7 +80,8 @@ def find_files_to_combine(files: FileSummary, file_size_limit: int) -> tuple[int
 
 
 def find_files_to_reclaim(files: FileSummary, file_size_limit: int) -> tuple[int, ...] | None:
-    """The files to combine at the end of an interval: the one with the most garbage, if most of it is garbage, and a neighbour.
+    """The files to combine at the end of an interval: the one with the most garbage, if most of it is
+    garbage, and a neighbour.
 
     | its neighbours                                          | then                          |
     | ------------------------------------------------------- | ----------------------------- |

@@ -35,7 +35,9 @@ class LostReferences:
         self._waiting = {*recovered.owners.owners()} if recovered.clean else set[str]()
 
     def claimed(self, owner: str, holds: Sequence[bytes]) -> list[CorruptFile]:
-        """An owner registers: set aside the messages that it held at the stop and holds no more; returns the damage to report."""
+        """An owner registers: set aside the messages that it held at the stop and holds no more; returns the
+        damage to report.
+        """
         if owner not in self._waiting:
             return []
         self._waiting.discard(owner)

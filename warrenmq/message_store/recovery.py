@@ -258,9 +258,10 @@ class _Reader:
     def _set_aside_misnamed(self, missed: list[bytes]) -> None:
         """Tell records whose message id has a flipped bit, and keep their bytes: queues miss the message that it was.
 
-        Most messages that are missed were not on disk yet when the process ended, and most records that no queue refers to are
-        garbage; the checksum, which is bound to the message id, says which record is neither.  The id that it has now may be
-        that of another message, as most ids differ from others by one bit.
+        Most messages that are missed were not on disk yet when the process ended, and most records that no
+        queue refers to are garbage; the checksum, which is bound to the message id, says which record is
+        neither.  The id that it has now may be that of another message, as most ids differ from others by one
+        bit.
         """
         near = (each for msg_id in missed for each in _one_bit_off(msg_id))
         for msg_id in dict.fromkeys(each for each in near if each in self._unclaimed or each in self._bad):
@@ -271,7 +272,8 @@ class _Reader:
                 self._tell_damaged(*self._bad[msg_id])
 
     def _tell_missed_in_between(self, missed: set[bytes]) -> None:
-        """Tell the messages that a queue misses though a later one of it is there, and what was appended before that must be safe.
+        """Tell the messages that a queue misses though a later one of it is there, and what was appended
+        before that must be safe.
 
         A queue's messages are appended in its order, and their references given up when their acks are safe.
         """
@@ -282,8 +284,8 @@ class _Reader:
                 self._damage.append(CorruptFile(self._directory, 0, why))
 
     def _had_all_before(self, msg_id: bytes) -> bool:
-        """True if the store holds a message of ours with everything that was appended before: a file is synced when it is left,
-        and the last one shows a hole where a power cut tore what was in front.
+        """True if the store holds a message of ours with everything that was appended before: a file is
+        synced when it is left, and the last one shows a hole where a power cut tore what was in front.
         """
         if msg_id not in self._entries or msg_id in self._foreign:
             return False
@@ -307,7 +309,8 @@ class _Reader:
         keep_record(self._disk, self._quarantine, self._kind, number, error.offset, record)
 
     def _is_cut_off(self, file: File, number: int, offset: int) -> bool:
-        """True if the end of the last file is the beginning of a record and perhaps zeros, as a killed process or a power cut leaves of a write.
+        """True if the end of the last file is the beginning of a record and perhaps zeros, as a killed
+        process or a power cut leaves of a write.
 
         It was never synced, so nobody was promised the message.  A record whose size has a flipped bit ends in a marker.
         """
@@ -321,8 +324,8 @@ class _Reader:
         return msg_id in self._refs and whole > len(came) and not came.endswith(rdq.MARKER)
 
     def _is_unfinished_copy(self, file: File, number: int, offset: int, length: int) -> bool:
-        """True if damage begins with the head of a message that has its place further behind in the same file, or had it: what
-        was acked since then has no reference any more.
+        """True if damage begins with the head of a message that has its place further behind in the same
+        file, or had it: what was acked since then has no reference any more.
 
         How many of the zeros that its size begins with were counted as damage is not known.
         """

@@ -37,7 +37,9 @@ class StoreTables:
         self.longest = disk.longest
         """Tells how many bytes a file may have."""
         self.disk_full = False
-        """Writes wait for room, or for descriptors; written by the store alone, clients look at it before they take messages in."""
+        """Writes wait for room, or for descriptors; written by the store alone, clients look at it before
+        they take messages in.
+        """
         self.lack = FULL
         """The want that writes wait for, as words of a sentence."""
 

@@ -19,9 +19,10 @@ A file is synced when it stops being the current one, whether or not a confirm w
 safe, and its next write is confirmed at once.
 
 A full disk (`is_full`) stops nothing but appending: the buffer is kept, nothing is confirmed, and `retry` is
-tried until there is space.  A want of file descriptors does the same, unless it is for the next file: then this one takes more, since queues
-that wait for its confirms keep the descriptors that they have.  Every other error, and every other error of a sync, is raised: after a failed sync the kernel may have dropped what it should have saved, and only a restart that reads the files
-again can know.
+tried until there is space.  A want of file descriptors does the same, unless it is for the next file: then
+this one takes more, since queues that wait for its confirms keep the descriptors that they have.  Every other
+error, and every other error of a sync, is raised: after a failed sync the kernel may have dropped what it
+should have saved, and only a restart that reads the files again can know.
 """
 
 from __future__ import annotations
@@ -74,7 +75,9 @@ class StoreWriter:
         self._waiting: dict[bytes, Client] = {}
         self.file = CurrentFile(disk, directory, tables.files.current, trace)
         self._full = 0
-        """The reason why a new file is to be begun (a flag of ROLL), for which there was no room or descriptor; 0 = there is none."""
+        """The reason why a new file is to be begun (a flag of ROLL), for which there was no room or
+        descriptor; 0 = there is none.
+        """
         self._too_long = False
         """True while writes wait for a file to be allowed to grow further."""
         self.left: list[int] = []

@@ -12,7 +12,9 @@ from warrenmq.settings import Settings
 
 
 class Measured(NamedTuple):
-    """The last measurement of a resource, in bytes; None = not known.  Replaced as a whole, so that no reader sees half of it new."""
+    """The last measurement of a resource, in bytes; None = not known.  Replaced as a whole, so that no reader
+    sees half of it new.
+    """
 
     bytes: int | None = None
     """In use, of memory; free, of the disk."""

@@ -6,8 +6,9 @@ embedded face has no channels, so here the queue looks, at each of its embedded 
 that it holds goes back, and its iterator raises PreconditionFailed.  A message that was fetched with `get` and not settled
 goes back alone.  (Consumers of AMQP clients are their channel's business.)
 
-Unlike in RabbitMQ the time counts from when the application was handed the message.  A message that waits in this process
-for the application to ask for it is not late: a consumer with a prefetch of 250 that works on each message for ten seconds is alive.
+Unlike in RabbitMQ the time counts from when the application was handed the message.  A message that waits in
+this process for the application to ask for it is not late: a consumer with a prefetch of 250 that works on
+each message for ten seconds is alive.
 
 No delivery is stamped with a time: at each look the queue notes which tags had been handed out by then.
 """

@@ -1,7 +1,7 @@
 """Asleep: what is remembered of a queue that has no process, because it was not used yet or has not been for long.
 
-Its files, messages included, are as after a clean stop, and its declaration is in the definitions; what is here answers requests that
-only look.  For all others the vhost process starts a process for it (`Wake`).
+Its files, messages included, are as after a clean stop, and its declaration is in the definitions; what is
+here answers requests that only look.  For all others the vhost process starts a process for it (`Wake`).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The state that a queue keeps of a channel and of each of its consumers (the records cr and consumer of rabbit_queue_consumers),
-and whose turn it is.
+"""The state that a queue keeps of a channel and of each of its consumers (the records cr and consumer of
+rabbit_queue_consumers), and whose turn it is.
 
 A consumer may be sent a message while
 
@@ -58,7 +58,9 @@ class ChannelRecord:
         return self.suspended or self.unsent >= self.unsent_limit
 
     def claim(self, most: int, *, ack_required: bool) -> int:
-        """The number of messages, `most` at the most, that the channel has room for; they count as on their way from now on."""
+        """The number of messages, `most` at the most, that the channel has room for; they count as on their
+        way from now on.
+        """
         granted = min(most, self.unsent_limit - self.unsent)
         if self.suspended or granted <= 0:
             return 0
@@ -69,7 +71,9 @@ class ChannelRecord:
         return granted
 
     def give_back(self, count: int, *, ack_required: bool) -> list[ActorRef[Any]]:
-        """Return the claim on messages that were not there after all; returns the queues that the limiter has room for again."""
+        """Return the claim on messages that were not there after all; returns the queues that the limiter has
+        room for again.
+        """
         self.unsent -= count
         return self.limiter.ack(count) if self.limiter is not None and ack_required else []
 
@@ -157,7 +161,9 @@ class Consumer:
         return granted
 
     def give_back(self, count: int) -> list[ActorRef[Any]]:
-        """Return the claim on messages that were not there after all; returns the queues that the channel's limiter has room for again."""
+        """Return the claim on messages that were not there after all; returns the queues that the channel's
+        limiter has room for again.
+        """
         self.claimed -= count
         self.unsent -= count
         return self.channel.give_back(count, ack_required=not self.no_ack)
@@ -203,8 +209,9 @@ class Consumer:
 class ConsumerTurns:
     """The order of turns: consumers with room, by priority, round robin in each (priority_queue in rabbit_queue_consumers).
 
-    One message a turn: a consumer that had one goes to the back of its round.  A lower priority has a turn only when no consumer above has
-    room.  A consumer without room leaves the round for its channel's `blocked`, and later joins at the back.
+    One message a turn: a consumer that had one goes to the back of its round.  A lower priority has a turn
+    only when no consumer above has room.  A consumer without room leaves the round for its channel's
+    `blocked`, and later joins at the back.
 
     ====================================  ==============================
     messages 0 to 5, and consumers        dealt

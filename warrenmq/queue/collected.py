@@ -1,10 +1,12 @@
-"""Mailbox messages that batch: senders append single publishes and acks until the queue takes them, so a run costs one message.
+"""Mailbox messages that batch: senders append single publishes and acks until the queue takes them, so a run
+costs one message.
 
     sender   add, then send unless it is on its way
     queue    clear `on_its_way`, then take what was added
 
-An addition after the take finds `on_its_way` False and sends the message again, so nothing is left behind, and no lock is needed: a
-deque's `append` and `popleft` are atomic.  A message that is sent again may turn out empty.
+An addition after the take finds `on_its_way` False and sends the message again, so nothing is left behind,
+and no lock is needed: a deque's `append` and `popleft` are atomic.  A message that is sent again may turn out
+empty.
 
 A publish may be added as long as nobody sent the queue anything since the message was sent (`Inbox.newest`); its order among
 all that the queue receives is that of a publish sent alone.  Acks name what they settle, so their order does not matter.

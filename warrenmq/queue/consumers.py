@@ -189,7 +189,9 @@ class QueueConsumers:
             self._room(consumer)
 
     def settle(self, consumer_id: int, tag: int, *, multiple: bool) -> list[int]:
-        """Remove the deliveries that an ack or reject names; returns their sequence ids, none for unknown consumers and tags."""
+        """Remove the deliveries that an ack or reject names; returns their sequence ids, none for unknown
+        consumers and tags.
+        """
         consumer = self._members.get(consumer_id)
         if consumer is None:
             return []
@@ -274,7 +276,9 @@ class QueueConsumers:
         return False
 
     def give_up(self, request: Get) -> dict[int, int]:
-        """Forget a get whose answer nobody will see; returns the sequence id of the message that it took -> its getter, if that is still unacked."""
+        """Forget a get whose answer nobody will see; returns the sequence id of the message that it took ->
+        its getter, if that is still unacked.
+        """
         for sender, _, waiting in self.getters:
             if waiting is request:
                 self.stop_waiting(sender)

@@ -1,7 +1,8 @@
 """Drain: waiting for a queue's outstanding confirms, when the broker is being closed.
 
-A drain waits for what was published before it: publishers who go on until the broker is closed do not hold it up.
-A full disk keeps them back for as long as it is full, so a drain does not wait then: messages without a confirm are not on the disk.
+A drain waits for what was published before it: publishers who go on until the broker is closed do not hold it
+up. A full disk keeps them back for as long as it is full, so a drain does not wait then: messages without a
+confirm are not on the disk.
 """
 
 from __future__ import annotations

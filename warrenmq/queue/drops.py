@@ -56,7 +56,9 @@ class QueueDrops:
         self.damaged = 0
 
     def drop_head(self, count: int, reason: str, now: int = 0) -> None:
-        """Drop `count` messages at the front, MOST_DROPPED_AT_ONCE at most; `now` is the time at which they were found to have expired."""
+        """Drop `count` messages at the front, MOST_DROPPED_AT_ONCE at most; `now` is the time at which they
+        were found to have expired.
+        """
         flag = _FLAGS[reason]
         if self._has_exchange():
             fetched = self._vq.fetch(count, ack_required=True)
@@ -71,8 +73,8 @@ class QueueDrops:
     def reject(self, seqs: list[int]) -> list[tuple[list[int], int]]:
         """Drop delivered messages that were rejected; returns those that left the queue, with the flags of their DROP rows.
 
-        A message whose body is damaged by now is dropped without being dead-lettered.  After a MemoryError or an OSError, of bodies that
-        cannot be read for now, nothing has changed.
+        A message whose body is damaged by now is dropped without being dead-lettered.  After a MemoryError or
+        an OSError, of bodies that cannot be read for now, nothing has changed.
         """
         fetched = self._vq.unacked_messages(seqs) if (dead_letters := self._has_exchange()) else []
         self._index_sync.unsynced = True
@@ -85,7 +87,9 @@ class QueueDrops:
         return [(self._vq.ack(whole), DROP_REJECTED | DEAD_LETTERED), (self._vq.ack(damaged), DROP_REJECTED)]
 
     def came_back_too_often(self, seqs: list[int]) -> None:
-        """Drop delivered messages that were to be requeued; the trace says already that they were.  Errors are those of `reject`."""
+        """Drop delivered messages that were to be requeued; the trace says already that they were.  Errors
+        are those of `reject`.
+        """
         flag = DROP_DELIVERY_LIMIT
         if self._has_exchange():
             self._send_on(self._vq.unacked_messages(seqs), DELIVERY_LIMIT)

@@ -7,7 +7,8 @@
     Answered        every queue that a message went to has it safe: it is acked here; or a queue refused it, or died: it
                     is released again after RETRY seconds, to that queue
 
-So a confirmed message is in one place or in two, never in none: a crash between the release and its ack makes it arrive twice.
+So a confirmed message is in one place or in two, never in none: a crash between the release and its ack makes
+it arrive twice.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ class Delays(ExpiryAndLimits):
         self.ttl = 0  # every message has a time
         self.released: dict[int, int] = {}
         self._due_before: dict[int, int] = {}
-        """The same of messages that wait to be sent once more: the clock may be set back meanwhile, and they are due all the same."""
+        """The same of messages that wait to be sent once more: the clock may be set back meanwhile, and they
+        are due all the same.
+        """
         self.is_stopping = False
 
     def expiries(self, publications: Sequence[Publication]) -> list[int]:

@@ -5,9 +5,10 @@
     requeue         as publish, but before consumers are asked
     DropExpired     the timer: the head's time to live is over
 
-A message expires only at the front: behind one that has not expired it waits.  With priorities the front is that of the
-highest one that has messages.  Expiry is a point in (wall clock) time, which is stored with the message, so it goes
-on while the broker is down.  While a vhost is being recovered nothing is dropped: dead letters need their bindings (VhostRecovered).
+A message expires only at the front: behind one that has not expired it waits.  With priorities the front is
+that of the highest one that has messages.  Expiry is a point in (wall clock) time, which is stored with the
+message, so it goes on while the broker is down.  While a vhost is being recovered nothing is dropped: dead
+letters need their bindings (VhostRecovered).
 
 Source: rabbit_amqqueue_process (fetch, requeue_and_run, maybe_drop_head, drop_expired_msgs);
 docs/reference/classic-queue.md#arguments-and-limits.
@@ -110,7 +111,9 @@ class ExpiryAndLimits:
         return found
 
     def trim(self) -> None:
-        """Drop expired messages and those beyond the limits, and start the timer of the next expiry; call it after delivery."""
+        """Drop expired messages and those beyond the limits, and start the timer of the next expiry; call it
+        after delivery.
+        """
         self._arrived = None
         if self._go_ahead:
             self._as_far_as_readable(self._trim)

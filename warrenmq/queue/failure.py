@@ -1,4 +1,5 @@
-"""The properties of a message that a consumer gives back for later, or for good: as they were, and x-death counts one more rejection.
+"""The properties of a message that a consumer gives back for later, or for good: as they were, and x-death
+counts one more rejection.
 
 A dead letter loses its expiration, which x-death keeps, or it would expire among the dead letters (rabbit_dead_letter).
 """

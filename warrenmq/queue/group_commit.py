@@ -1,16 +1,17 @@
 """Group commit: before a sync, the queue lets those go on who are about to send it more.
 
-A queue that has run out of mail is about to sync.  Under one interpreter lock, the thread that syncs has just confirmed, or delivered to,
-the threads whose next messages would belong into this sync: a publisher that keeps many on their way, publishers that wait for
-each confirm, a consumer whose ack follows.  They have not run since.  So the thread gives way, once, and what they send meanwhile is
-handled before the sync.
+A queue that has run out of mail is about to sync.  Under one interpreter lock, the thread that syncs has just
+confirmed, or delivered to, the threads whose next messages would belong into this sync: a publisher that
+keeps many on their way, publishers that wait for each confirm, a consumer whose ack follows.  They have not
+run since.  So the thread gives way, once, and what they send meanwhile is handled before the sync.
 
     without a pause                              with one
     A's first message comes, sync                A's first message comes, pause, the others of A and B's, sync
     the others come meanwhile, sync
 
-There is no pause where it gains nothing: for a lone publisher that waits for its confirm, without fsync (durability), where a sync
-costs next to nothing (tmpfs), and after a pause in vain, for twice as many rounds each time.
+There is no pause where it gains nothing: for a lone publisher that waits for its confirm, without fsync
+(durability), where a sync costs next to nothing (tmpfs), and after a pause in vain, for twice as many rounds
+each time.
 
 RabbitMQ has no counterpart; PostgreSQL's commit_delay and MariaDB's binlog_commit_wait_usec are such pauses, of fixed times.
 """
@@ -59,8 +60,8 @@ class GroupCommit:
             self._skip_next = 1
 
     def synced(self, took: int | None, delivered: int, *, several: bool) -> None:
-        """A sync of so many nanoseconds has ended the round, and confirmed one publish or `several`; None: there was nothing to sync,
-        since all was acked before it was written.
+        """A sync of so many nanoseconds has ended the round, and confirmed one publish or `several`; None:
+        there was nothing to sync, since all was acked before it was written.
         """
         if took is not None:
             self._is_worth_it = self._syncs and took >= WORTH_NS

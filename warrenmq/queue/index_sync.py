@@ -31,7 +31,9 @@ from warrenmq.trace.events import Trigger
 DISK_RETRY = 1.0
 """Seconds between attempts to write while the disk is full, or to read while it fails."""
 IDLE_MOMENTS = 4
-"""Moments in each `queue_sync_interval` at which Idle comes, so that queues which are left alone one after another share a sync."""
+"""Moments in each `queue_sync_interval` at which Idle comes, so that queues which are left alone one after
+another share a sync.
+"""
 SHORTAGE_RETRY = 0.1
 """Seconds between attempts while descriptors are short."""
 
@@ -103,7 +105,9 @@ class IndexSync:
             self._effects.append(StartTimer((due - now) / 1e9, Idle()))
 
     def begin(self, trigger: Trigger, waiter: Waiter) -> bool:
-        """Begin a `sync` that has to be called when the waiter is told; False, and nothing was begun, where that cannot be."""
+        """Begin a `sync` that has to be called when the waiter is told; False, and nothing was begun, where
+        that cannot be.
+        """
         if self.disk_full:
             return False
         began = self._monotonic_ns()
@@ -117,7 +121,8 @@ class IndexSync:
         return True
 
     def sync(self, trigger: Trigger) -> int | None:
-        """Sync the index, which covers everything so far; returns the nanoseconds that it took, None if nothing had to be written.
+        """Sync the index, which covers everything so far; returns the nanoseconds that it took, None if
+        nothing had to be written.
 
         An OSError is for `failed`.
         """
@@ -135,11 +140,15 @@ class IndexSync:
         return took
 
     def lets_bodies_go(self) -> bool:
-        """True if stores may remove the bodies of acked messages: the acks are safe, or the disk is full, where that makes room, and noted."""
+        """True if stores may remove the bodies of acked messages: the acks are safe, or the disk is full,
+        where that makes room, and noted.
+        """
         return self.unsafe_acks.note() if self.disk_full else not self._index.needs_sync
 
     def failed(self, error: OSError) -> None:
-        """A write failed: to lack room or descriptors is a state to wait in, every other failure of the disk is raised again."""
+        """A write failed: to lack room or descriptors is a state to wait in, every other failure of the disk
+        is raised again.
+        """
         full, lack = is_full(error), lack_of(error)
         if lack is None:
             raise error

@@ -40,7 +40,8 @@ class Limiter:
         return self._prefetch_count
 
     def reserve(self, queue: ActorRef[Any], most: int, *, ack_required: bool) -> int:
-        """The number of messages, `most` at the most, that a queue may deliver; if not all, a Resume follows when there is room again.
+        """The number of messages, `most` at the most, that a queue may deliver; if not all, a Resume follows
+        when there is room again.
 
         Deliveries without ack are not counted, but they stop with the rest (rabbit_limiter:can_send).
 
@@ -67,7 +68,9 @@ class Limiter:
             return granted
 
     def limit(self, prefetch_count: int) -> list[ActorRef[Any]]:
-        """Set another limit, 0 = none; returns the queues to resume.  A limit below the deliveries on their way makes the queues pause."""
+        """Set another limit, 0 = none; returns the queues to resume.  A limit below the deliveries on their
+        way makes the queues pause.
+        """
         with self._lock:
             self._prefetch_count = prefetch_count
             return self._to_resume()
@@ -79,7 +82,9 @@ class Limiter:
             return self._to_resume()
 
     def _to_resume(self) -> list[ActorRef[Any]]:
-        """The queues to resume when there is room: those that were refused, the one served last at the end, so that none starves."""
+        """The queues to resume when there is room: those that were refused, the one served last at the end,
+        so that none starves.
+        """
         if not self._refused or 0 < self._prefetch_count <= self._volume:
             return []
         refused = list(self._refused)

@@ -79,7 +79,9 @@ def fitting(limits: Limits, ready: int, ready_bytes: int, sizes: Iterable[int]) 
 
 
 def expired(front: Iterable[Message], now: int) -> int:
-    """The number of messages at the front that have expired; a message behind one that has not waits (microseconds since 1970)."""
+    """The number of messages at the front that have expired; a message behind one that has not waits
+    (microseconds since 1970).
+    """
     return sum(1 for _ in takewhile(lambda message: _is_over(message, now), front))
 
 
@@ -98,7 +100,9 @@ def sizes_of(front: Iterable[Message]) -> Iterable[int]:
 
 
 def expiries(ttl: int | None, expirations: Sequence[int | None], now: int) -> list[int]:
-    """The expiries of messages that arrive now: by the smaller of the queue's and their own time (milliseconds); 0 = never."""
+    """The expiries of messages that arrive now: by the smaller of the queue's and their own time
+    (milliseconds); 0 = never.
+    """
     found = []
     for own in expirations:
         time = ttl if own is None else own if ttl is None else min(ttl, own)

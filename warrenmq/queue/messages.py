@@ -94,8 +94,8 @@ class Ack:
 
 @dataclass(slots=True)
 class AckUpTo(Ack):
-    """Consumer -> queue: ack this delivery and all up to it.  Priority 0: what it settles depends on the rejects before it, which it must
-    not overtake.
+    """Consumer -> queue: ack this delivery and all up to it.  Priority 0: what it settles depends on the
+    rejects before it, which it must not overtake.
     """
 
     multiple: ClassVar[bool] = True
@@ -142,8 +142,8 @@ class Resume:
 
 @dataclass(slots=True)
 class MsgsOnDisk:
-    """Store -> queue: bodies are on disk (`written`), or will never be needed (`ignored`), or cannot be written under a limit of the
-    system (`too long`: these and all others).
+    """Store -> queue: bodies are on disk (`written`), or will never be needed (`ignored`), or cannot be
+    written under a limit of the system (`too long`: these and all others).
     """
 
     msg_ids: list[bytes]
@@ -166,7 +166,9 @@ class Holder(Protocol):
 
 
 class AckDeadline(NamedTuple):
-    """The time that a delivery may wait for its ack (consumer_timeout), and the interval of checks (ack_timeout.py); in seconds."""
+    """The time that a delivery may wait for its ack (consumer_timeout), and the interval of checks
+    (ack_timeout.py); in seconds.
+    """
 
     seconds: float
     look_every: float
@@ -188,7 +190,9 @@ class Consume:
     no_ack: bool
     exclusive: bool
     channel: ActorRef[Any] | None = None
-    """The consumer's channel, which the queue monitors: its death gives back what the consumer holds.  None for the embedded face."""
+    """The consumer's channel, which the queue monitors: its death gives back what the consumer holds.  None
+    for the embedded face.
+    """
     consumer_tag: str = ""
     priority: int = 0
     """Higher ones are served first (x-priority)."""
@@ -236,7 +240,8 @@ class Get:
 
 @dataclass(slots=True)
 class GiveUp:
-    """Cast, by a caller that an exception interrupted while it waited: it will not see the answer, and what the request took goes back.
+    """Cast, by a caller that an exception interrupted while it waited: it will not see the answer, and what
+    the request took goes back.
 
     With `no_ack` a message that was taken is gone.
     """
@@ -330,7 +335,9 @@ class ConsumerInfo:
 
 @dataclass(slots=True)
 class Stat:
-    """Call or cast, for a declare of a queue that is there: the reply is a Declared.  It is a use of the queue (x-expires)."""
+    """Call or cast, for a declare of a queue that is there: the reply is a Declared.  It is a use of the
+    queue (x-expires).
+    """
 
 
 class Declared(NamedTuple):
@@ -366,7 +373,9 @@ class Forwarded:
 
 @dataclass(slots=True)
 class VhostRecovered:
-    """Vhost -> queue: all is recovered, bindings, too; expired and surplus messages may be dropped now (the barrier's `go`)."""
+    """Vhost -> queue: all is recovered, bindings, too; expired and surplus messages may be dropped now (the
+    barrier's `go`).
+    """
 
 
 @dataclass(slots=True, frozen=True)
@@ -478,7 +487,8 @@ class LookIdle:
 
 @dataclass(slots=True)
 class MakeRoom:
-    """Descriptors are short.  Vhost -> queue, a call: sleep now if nobody needs the process; answered (False) only if it goes on.
+    """Descriptors are short.  Vhost -> queue, a call: sleep now if nobody needs the process; answered (False)
+    only if it goes on.
 
     Queue -> vhost, a cast: have others sleep.
     """

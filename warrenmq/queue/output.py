@@ -83,7 +83,8 @@ class QueueOutput:
             self._drops.note_lost()
 
     def _hand_out(self, dealt: list[tuple[Consumer, int]]) -> bool:
-        """Fetch the messages that were dealt, and deliver them; False if there were fewer: some have expired, or bodies were lost.
+        """Fetch the messages that were dealt, and deliver them; False if there were fewer: some have expired,
+        or bodies were lost.
 
         Messages that cannot be read for now stay ready.
         Each consumer gets them in as few pieces as keep the order of the queue in every channel.

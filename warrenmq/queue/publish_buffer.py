@@ -163,7 +163,9 @@ class PublishBuffer:
         return True
 
     def take_in(self) -> bool:
-        """Pass what was collected to the backing queue, or refuse it; returns True if it has to be synced, sooner or later."""
+        """Pass what was collected to the backing queue, or refuse it; returns True if it has to be synced,
+        sooner or later.
+        """
         if not self._room.takes(self._size):
             full = f"{self._room.lack}, queue {self._queue!r} takes no messages until there is room"
             self._effects.append(AskForRoom())
@@ -284,7 +286,9 @@ class PublishBuffer:
                 self._deferred.clear()
 
     def nack_all(self, why: str) -> list[tuple[int, int]]:
-        """The queue process is dead: nack what was collected, and what was about to be; returns it as (first message, how many)."""
+        """The queue process is dead: nack what was collected, and what was about to be; returns it as (first
+        message, how many).
+        """
         collected = [*self._publishes]
         if (unlike := self._unlike) is not None and not any(each is unlike for each in collected):
             collected.append(unlike)

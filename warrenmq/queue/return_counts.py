@@ -7,8 +7,9 @@
     | sequence id (u64)  | count     | CRC-32    |
     +--------------------+-----------+-----------+
 
-It is appended to without a sync, so that a message that comes back waits for no disk: a crash of the process loses nothing of it, a power
-cut perhaps the last counts, which then are lower than they were.  A record whose check sum is wrong counts for nothing.
+It is appended to without a sync, so that a message that comes back waits for no disk: a crash of the process
+loses nothing of it, a power cut perhaps the last counts, which then are lower than they were.  A record whose
+check sum is wrong counts for nothing.
 """
 
 from __future__ import annotations

@@ -7,8 +7,9 @@
     2       1, 2 times      it is ready again, and has the header x-delivery-count when it is delivered
     2       3 times         dead-lettered, for the reason delivery_limit, or dropped
 
-A durable queue keeps the counts for its next start (return_counts.py), as RabbitMQ's quorum queues do in their log.  Messages that were
-delivered and not settled when the owner's process died did not come back: nobody knows which of it the application had begun with.
+A durable queue keeps the counts for its next start (return_counts.py), as RabbitMQ's quorum queues do in
+their log.  Messages that were delivered and not settled when the owner's process died did not come back:
+nobody knows which of it the application had begun with.
 """
 
 from __future__ import annotations

@@ -28,7 +28,9 @@ class StoreRoom(Protocol):
 
 @dataclass(slots=True, frozen=True)
 class QueueSetting:
-    """The values and objects that a queue is made with; `arguments` are those at its start, as a policy may change them later."""
+    """The values and objects that a queue is made with; `arguments` are those at its start, as a policy may
+    change them later.
+    """
 
     name: str
     vhost: str

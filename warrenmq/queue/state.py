@@ -8,8 +8,9 @@
                      └──► what expired, is too much or was rejected ──► DeadLetter
 
 A call changes the state and leaves `effects`, what is to be sent and started; the process around it
-(actors/queue/process.py) carries these out.  No threads and no process here; the files, the stores' ends and the clocks are given from outside, so
-a test may put plain objects in their place.  queue/messages.py has all messages that can arrive.
+(actors/queue/process.py) carries these out.  No threads and no process here; the files, the stores' ends and
+the clocks are given from outside, so a test may put plain objects in their place.  queue/messages.py has all
+messages that can arrive.
 
 Deliveries wait while only publishes and acks arrive, because many at a time are cheaper; before any other message is handled
 each consumer is sent what it has room for (assert_invariant).  A confirm waits for the sync.
@@ -179,7 +180,8 @@ class QueueState:
         return Asleep(self.figures(), vq.next_seq_id, self.drops.damaged)
 
     def rest(self) -> tuple[int, int | None] | None:
-        """Messages that its files will hold after a stop, and the bytes of their bodies if they are counted; None if a process is needed.
+        """Messages that its files will hold after a stop, and the bytes of their bodies if they are counted;
+        None if a process is needed.
 
         It is for what happens by itself, and for a queue that takes long to open.
         """
@@ -252,7 +254,9 @@ class QueueState:
                 raise TypeError(message)
 
     def _apply(self, arguments: QueueArguments) -> None:
-        """Go by other limits from now on; a time to live holds for messages that come, a length for those that are there, too."""
+        """Go by other limits from now on; a time to live holds for messages that come, a length for those
+        that are there, too.
+        """
         self.output.deliver()  # messages that consumers can take do not count towards the limits
         if self.rows is not None:
             self.rows.limits(arguments)
@@ -388,13 +392,17 @@ class QueueState:
 
     @property
     def sync_trigger(self) -> Trigger | None:
-        """The reason for which `make_safe` syncs: confirms, or what nobody waits for has waited long enough; None if it does not."""
+        """The reason for which `make_safe` syncs: confirms, or what nobody waits for has waited long enough;
+        None if it does not.
+        """
         if self.unconfirmed.unsynced:
             return Trigger.MAILBOX_EMPTY
         return Trigger.TIMER if self.index_sync.due else None
 
     def begin_sync(self, waiter: Waiter) -> bool:
-        """Begin the sync of `make_safe`, which has to be called when the waiter is told; False, and nothing was begun, where there is none or that cannot be."""
+        """Begin the sync of `make_safe`, which has to be called when the waiter is told; False, and nothing
+        was begun, where there is none or that cannot be.
+        """
         trigger = self.sync_trigger
         return trigger is not None and self.index_sync.begin(trigger, waiter)
 
@@ -489,7 +497,9 @@ class QueueState:
             self.effects.append(_CAST_STORE)
 
     def _nack_what_waits(self) -> None:
-        """A limit of the system keeps what was taken in from being written, perhaps for good: its publishers wait no longer."""
+        """A limit of the system keeps what was taken in from being written, perhaps for good: its publishers
+        wait no longer.
+        """
         if not (given_up := self.unconfirmed.give_up()):
             return
         if self.rows is not None:
@@ -505,7 +515,8 @@ class QueueState:
         self._confirm(self.unconfirmed.index_synced())
 
     def nack_all(self, why: str) -> list[tuple[int, int]]:
-        """The process is dead: nack what was not confirmed; called once, from any thread.  Returns it as (first message, how many).
+        """The process is dead: nack what was not confirmed; called once, from any thread.  Returns it as
+        (first message, how many).
 
         Collected publishes come first: the process may be about to take them in.
         """

@@ -85,7 +85,8 @@ class QueueTrace:
         *,
         clean: bool,
     ) -> None:
-        """The messages that recovery found (`live`: Index.live_messages; `lost`: damaged ones beside them), and the queue's limits.
+        """The messages that recovery found (`live`: Index.live_messages; `lost`: damaged ones beside them),
+        and the queue's limits.
 
         QUEUE_RECOVERED comes after all runs.  A damaged message counts as recovered, and is dropped right after that.
         """
@@ -119,8 +120,8 @@ class QueueTrace:
     def published(self, first: int, count: int, msg: int, sender: int, send: int, sends: int, t: int,
                   durable: bool, in_store: bool, size: int, *, answered: bool,
                   taken: Callable[[int, int], Iterable[tuple[int, bytes, bool]]]) -> None:  # fmt: skip
-        """Write a PUBLISH row, which is also the receive row of `sends` Publishes, the last one sent at `t`; `size` is that of all bodies, `taken(first, count)` gives
-        the messages as stored.
+        """Write a PUBLISH row, which is also the receive row of `sends` Publishes, the last one sent at `t`;
+        `size` is that of all bodies, `taken(first, count)` gives the messages as stored.
         """
         self._trace.observe(t)
         flag = (

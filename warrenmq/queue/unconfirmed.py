@@ -18,7 +18,8 @@ from typing import Protocol, TypeAlias
 
 
 class Promise(Protocol):
-    """A publisher's confirm (actors/sending/confirms.py); each queue that the publish went to calls confirm, nack or fail, once.
+    """A publisher's confirm (actors/sending/confirms.py); each queue that the publish went to calls confirm,
+    nack or fail, once.
 
     A queue that takes some of the messages and refuses others calls `parts` instead, and then one of these of each part.
     """
@@ -116,7 +117,8 @@ class Outstanding:
 
 
 class Unconfirmed:
-    """The outstanding confirms of one queue.  `nack_all` may be called from any thread, once, when its owner is dead; the rest only by the owner.
+    """The outstanding confirms of one queue.  `nack_all` may be called from any thread, once, when its owner
+    is dead; the rest only by the owner.
 
     unsynced    publications since the last index sync, in order
     _bodies     message id -> the publication that waits for this body
@@ -163,7 +165,9 @@ class Unconfirmed:
         return complete
 
     def on_disk(self, msg_ids: Iterable[bytes]) -> list[Publication]:
-        """The store has synced these bodies, or will never need them; unknown ids are ignored.  Returns the complete publications."""
+        """The store has synced these bodies, or will never need them; unknown ids are ignored.  Returns the
+        complete publications.
+        """
         complete: list[Publication] = []
         for msg_id in msg_ids:
             if (parts := self._bodies.pop(msg_id, None)) is not None:

@@ -1,9 +1,10 @@
 """The interface of a queue index, which both versions have.
 
-A record is 16 bytes of message id, expiry, size, embedded size and the embedded stored message (queue_index/record.py).  Version
-1 keeps it as it is; version 2 cuts it into an index entry and a body and puts it together again, and a body's message
-id is on no disk: a record that was read back from a .qs file has sixteen zeros there.  The id of a
-message that is not in a store is not needed; traces name it by its queue and sequence id.
+A record is 16 bytes of message id, expiry, size, embedded size and the embedded stored message
+(queue_index/record.py).  Version 1 keeps it as it is; version 2 cuts it into an index entry and a body and
+puts it together again, and a body's message id is on no disk: a record that was read back from a .qs file has
+sixteen zeros there.  The id of a message that is not in a store is not needed; traces name it by its queue
+and sequence id.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class Walked(NamedTuple):
     versions: frozenset[int]
     """The versions of which there are files."""
     store_messages: dict[int, bytes]
-    """Sequence id -> message id, in their order, of the messages that a store must keep for this queue; it may hold an id twice."""
+    """Sequence id -> message id, in their order, of the messages that a store must keep for this queue; it
+    may hold an id twice.
+    """
     version_1: WalkedV1
     version_2: WalkedV2
 
@@ -61,7 +64,9 @@ class Opening:
 
 
 class QueueFiles(Protocol):
-    """The files of a queue's index, or of all its indexes if it has priorities: the part of them that the queue process uses."""
+    """The files of a queue's index, or of all its indexes if it has priorities: the part of them that the
+    queue process uses.
+    """
 
     @property
     def share(self) -> int:
@@ -71,8 +76,8 @@ class QueueFiles(Protocol):
         """Look how long a file may be, for `share`."""
 
     def live_messages(self) -> Iterator[tuple[int, int]]:
-        """Sequence id, ascending, and the low 64 bits of the message id of each message that is not acked; 0 = the files do not
-        say, as those of version 2 do not of a body that they hold.
+        """Sequence id, ascending, and the low 64 bits of the message id of each message that is not acked; 0
+        = the files do not say, as those of version 2 do not of a body that they hold.
         """
 
     def live_runs(self) -> Iterator[tuple[int, int]]:
@@ -87,7 +92,9 @@ class QueueFiles(Protocol):
         """True if some action is not safe yet."""
 
     def to_sync(self, trigger: Trigger) -> Sequence[File]:
-        """Hand what is buffered to the operating system; returns the files that a sync comes to, none if they are not all open."""
+        """Hand what is buffered to the operating system; returns the files that a sync comes to, none if they
+        are not all open.
+        """
 
     def sync(self, trigger: Trigger) -> Synced:
         """Return when every action up to here is safe."""
@@ -144,8 +151,9 @@ class Index(QueueFiles, Protocol):
         """Read entries whose bodies are not needed: records may end behind their header."""
 
     def read_alike(self, start: int, end: int, *, bodies: bool = True) -> list[bytes]:
-        """Records of the persistent messages from `start` on, with consecutive sequence ids below `end`, as far as they are alike
-        and can be read together; `read` has the rest, which may be all.  Without `bodies` they are as `read_headers` has them.
+        """Records of the persistent messages from `start` on, with consecutive sequence ids below `end`, as
+        far as they are alike and can be read together; `read` has the rest, which may be all.  Without
+        `bodies` they are as `read_headers` has them.
         """
 
     def tune_read(self, start: int, end: int) -> int:

@@ -10,15 +10,16 @@ is moved, in order and in runs:
     2  acked in the old version, and synced; old segments go as they become empty
     3  when nothing is left, the old version's files are removed
 
-A crash between 1 and 2 leaves messages in both versions; the next opening sees that they have the same sequence ids.  It
-may go either way, but when files of both are there, everything goes to version 2 first: its entries can be written
-again, while a message that a version 1 segment has as acked would stay so.  Messages keep their order, sequence ids, and whether they are
-persistent; message ids are kept for bodies in a store, as a .qs file has no place for others.
+A crash between 1 and 2 leaves messages in both versions; the next opening sees that they have the same
+sequence ids.  It may go either way, but when files of both are there, everything goes to version 2 first: its
+entries can be written again, while a message that a version 1 segment has as acked would stay so.  Messages
+keep their order, sequence ids, and whether they are persistent; message ids are kept for bodies in a store,
+as a .qs file has no place for others.
 
-Source: rabbit_variable_queue:convert_from_v1_to_v2 and back, docs/reference/classic-queue.md#recovery-of-version-2
-and #where-a-body-goes.  A remnant of
-version 1 is recognised by k.idx or journal.jif; RabbitMQ looked only for the first until 3.12, and lost messages that were in the
-journal alone (744e66e42a).
+Source: rabbit_variable_queue:convert_from_v1_to_v2 and back,
+docs/reference/classic-queue.md#recovery-of-version-2 and #where-a-body-goes.  A remnant of version 1 is
+recognised by k.idx or journal.jif; RabbitMQ looked only for the first until 3.12, and lost messages that were
+in the journal alone (744e66e42a).
 """
 
 from __future__ import annotations

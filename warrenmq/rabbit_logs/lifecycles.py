@@ -15,9 +15,10 @@ could be another one), or "none" (published before the log begins, dead-lettered
 A log that is younger at its publishes than at its deliveries (two logs, or two nodes' channels) may tell a delivery first: a
 publish takes a delivery without one that is at most CLOCK_DIFFERENCE older, if there are several logs or a `message_id`.
 
-Properties that RabbitMQ adds on the way (ADDED) are not looked at.  Lives are kept until the end of the log, because a message may be
-delivered again as long as no record says that it was acked; beyond `limit` of them, the lives with the oldest last record are
-given out, and a later record of one looks like another message (`forgotten` counts them).
+Properties that RabbitMQ adds on the way (ADDED) are not looked at.  Lives are kept until the end of the log,
+because a message may be delivered again as long as no record says that it was acked; beyond `limit` of them,
+the lives with the oldest last record are given out, and a later record of one looks like another message
+(`forgotten` counts them).
 """
 
 from __future__ import annotations

@@ -27,9 +27,10 @@ No record says how long its body is: it ends where the next record begins, and a
     | what begins a record, and is not a whole one                       | damage: the end of the body           |
     | a whole record                                                     | the next record                       |
 
-So a body that is a copy of a young record cannot be told from a record; the JSON format has no such limits.  Versions since the
-end of 2022 print bodies as text (~ts): letters up to U+00FF take one byte whatever they took in the message, and records
-with other letters never reach the file, nor do the up to 99 that would have been written with them.
+So a body that is a copy of a young record cannot be told from a record; the JSON format has no such limits.
+Versions since the end of 2022 print bodies as text (~ts): letters up to U+00FF take one byte whatever they
+took in the message, and records with other letters never reach the file, nor do the up to 99 that would have
+been written with them.
 """
 
 from __future__ import annotations

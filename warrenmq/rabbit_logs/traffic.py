@@ -3,8 +3,9 @@
 Everything is counted as it is read: a histogram of delays (classes 6 % wide, as in latency.py) and a time line of at most
 SLICES slices for each queue, whose slices double when the log is longer.
 
-Waiting messages are those that were published within the log and not delivered yet.  A log does not say what expired, was dropped, purged
-or dead-lettered, nor what was there before it began: those stay among the waiting, and are never among them.
+Waiting messages are those that were published within the log and not delivered yet.  A log does not say what
+expired, was dropped, purged or dead-lettered, nor what was there before it began: those stay among the
+waiting, and are never among them.
 """
 
 from __future__ import annotations

@@ -51,10 +51,12 @@ __all__ = [
 def read(
     spark: SparkSession, *paths: Paths, columns: Sequence[str] | None = None, only: Conditions | None = None
 ) -> DataFrame:
-    """The rows of traces, with names (docs/replay.md); NotATrace when there are none.  A path may be a list of them, and have a pattern.
+    """The rows of traces, with names (docs/replay.md); NotATrace when there are none.  A path may be a list
+    of them, and have a pattern.
 
-    Some `columns`, and rows that fulfil conditions, are read sooner than all: only={"actor": "queue:jobs", "t": (0, 10**9)}.  Name them
-    here: Spark tells a Python data source of no `select`, so `explain()` shows all columns in the scan of rows that were filtered or cached.
+    Some `columns`, and rows that fulfil conditions, are read sooner than all: only={"actor": "queue:jobs",
+    "t": (0, 10**9)}.  Name them here: Spark tells a Python data source of no `select`, so `explain()` shows
+    all columns in the scan of rows that were filtered or cached.
     """
     require_pyspark()
     from warrenmq.replay.spark import frames as spark_frames
@@ -63,7 +65,9 @@ def read(
 
 
 def read_tracing(spark: SparkSession, *paths: Paths) -> DataFrame:
-    """The life of each message, from logs of RabbitMQ's tracing plugin (columns: rabbit_logs/spark.py); paths are as for `read`."""
+    """The life of each message, from logs of RabbitMQ's tracing plugin (columns: rabbit_logs/spark.py); paths
+    are as for `read`.
+    """
     require_pyspark()
     from warrenmq.rabbit_logs import spark as spark_tracing
     from warrenmq.replay.spark.workers import require_workers
@@ -76,8 +80,9 @@ def read_tracing(spark: SparkSession, *paths: Paths) -> DataFrame:
 def check(rows: DataFrame, *, rules: Sequence[Rule | SqlRule] = ()) -> DataFrame:
     """Run the jobs of a check of what `read` gave, or a part of it, and return the violations as a DataFrame.
 
-    Empty = every invariant holds as far as rows tell; `verdicts` says which were exercised.  `rules` are rules of your own (docs/rules.md):
-    machines run in the same jobs as ours, queries add to the plan and run when the DataFrame does.
+    Empty = every invariant holds as far as rows tell; `verdicts` says which were exercised.  `rules` are
+    rules of your own (docs/rules.md): machines run in the same jobs as ours, queries add to the plan and run
+    when the DataFrame does.
     """
     require_pyspark()
     from warrenmq.replay.spark import check as spark_check
@@ -108,7 +113,9 @@ def incidents(rows: DataFrame) -> DataFrame:
 
 
 def events(rows: DataFrame, name: str) -> DataFrame:
-    """The rows of one event in what `read` gave, with the event's own columns, named and typed (`warrenmq.trace.events` lists them)."""
+    """The rows of one event in what `read` gave, with the event's own columns, named and typed
+    (`warrenmq.trace.events` lists them).
+    """
     require_pyspark()
     from warrenmq.replay.spark import event_views
 
@@ -132,7 +139,9 @@ def register(spark: SparkSession) -> None:
 
 
 def add_to_history(replayed: Replayed, folder: str | os.PathLike[str]) -> bool:
-    """Add the results of a replay to the history in a directory, in one step; True if those of the same trace were replaced."""
+    """Add the results of a replay to the history in a directory, in one step; True if those of the same trace
+    were replaced.
+    """
     return _history().add(replayed, os.fspath(folder))  # type: ignore[no-any-return]
 
 
@@ -148,7 +157,9 @@ def history(folder: str | os.PathLike[str], spark: SparkSession) -> DataFrame: .
 def history(
     folder: str | os.PathLike[str], spark: SparkSession | None = None
 ) -> list[HistoryRow] | DataFrame:
-    """The rows of a history (columns: docs/replay.md): with a session as a DataFrame, else as named tuples, the oldest trace first."""
+    """The rows of a history (columns: docs/replay.md): with a session as a DataFrame, else as named tuples,
+    the oldest trace first.
+    """
     if spark is None:
         return _history().read(os.fspath(folder))  # type: ignore[no-any-return]
     return _history().frame(spark, os.fspath(folder))  # type: ignore[no-any-return]

@@ -63,8 +63,8 @@ class Replayed:
 
     @property
     def told(self) -> str:
-        """Losses named in the verdict though no rule may be broken: messages lost to damage, damaged files, a broker that crashed
-        until it was down.  Empty if there are none.
+        """Losses named in the verdict though no rule may be broken: messages lost to damage, damaged files, a
+        broker that crashed until it was down.  Empty if there are none.
         """
         return told(self.result.figures["incidents"])
 
@@ -107,8 +107,8 @@ def replay(
 ) -> Replayed:
     """Replay a trace; `picture=False` saves the time that only the report needs.
 
-    `master` is Spark's, and counts only when this process starts Spark.  `rules` are rules of your own, judged beside ours: machines by
-    the engine, queries in this process (docs/rules.md).
+    `master` is Spark's, and counts only when this process starts Spark.  `rules` are rules of your own,
+    judged beside ours: machines by the engine, queries in this process (docs/rules.md).
     """
     if engine not in ENGINES:
         raise ArgumentValueError(f"engine is {engine!r}; give {' or '.join(map(repr, ENGINES))}.")

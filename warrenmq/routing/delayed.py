@@ -22,7 +22,9 @@ X_DELAYED_MESSAGE = "x-delayed-message"
 X_DELAYED_TYPE = "x-delayed-type"
 X_DELAY = "x-delay"
 X_DELAYED_TO = "x-delayed-to"
-"""Header of a message in LATER that goes back to one queue, whatever exchange and keys it names; it is taken off when it does."""
+"""Header of a message in LATER that goes back to one queue, whatever exchange and keys it names; it is taken
+off when it does.
+"""
 LONGEST_DELAY = 315_360_000_000
 """Milliseconds: ten years, as for a time to live."""
 LATER = "amq.delayed"

@@ -160,7 +160,9 @@ TYPES = (*_PLAIN, X_DELAYED_MESSAGE)
 
 
 def routing_type(type: str, arguments: Mapping[str, Any]) -> str | None:
-    """The type by which an exchange routes: of a delayed one its x-delayed-type; None if that is not one of the other four."""
+    """The type by which an exchange routes: of a delayed one its x-delayed-type; None if that is not one of
+    the other four.
+    """
     routes_as = arguments.get(X_DELAYED_TYPE) if type == X_DELAYED_MESSAGE else type
     return routes_as if isinstance(routes_as, str) and routes_as in _PLAIN else None
 

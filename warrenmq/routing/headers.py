@@ -78,5 +78,7 @@ def _comparable(value: Any) -> Any:
 
 
 def _type(value: Any) -> type:
-    """A key that distinguishes equal values of different types in an array or a table; the widths of integers are not known here."""
+    """A key that distinguishes equal values of different types in an array or a table; the widths of integers
+    are not known here.
+    """
     return dict if isinstance(value, dict) else type(value)

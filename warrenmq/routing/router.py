@@ -8,12 +8,13 @@ A message goes to a queue once, however many ways lead there (docs/reference/cla
 RabbitMQ the default
 exchange is no alternate of another: it has no bindings that could match.
 
-Publishers read the tables without a lock while the vhost process changes them: a reader does single look-ups and walks
-tuples that never change, and every change puts a new tuple in place with one assignment, so a reader sees a binding or
-it does not, never half.  Most messages are routed with two look-ups, in `direct` or `_fanout`: exchanges of these
-types that lead to nothing but queues, and the default one.  Other results are kept until the next change of any table, unless headers
-had a say in it.  (A walk that began before the change may not be kept after it: it puts its result into the dict that it
-found at its beginning, and the change puts another dict in its place.)
+Publishers read the tables without a lock while the vhost process changes them: a reader does single look-ups
+and walks tuples that never change, and every change puts a new tuple in place with one assignment, so a
+reader sees a binding or it does not, never half.  Most messages are routed with two look-ups, in `direct` or
+`_fanout`: exchanges of these types that lead to nothing but queues, and the default one.  Other results are
+kept until the next change of any table, unless headers had a say in it.  (A walk that began before the change
+may not be kept after it: it puts its result into the dict that it found at its beginning, and the change puts
+another dict in its place.)
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ class Router:
         self.queues: dict[str, tuple[str, ...]] = {}
         """Queue name -> what the default exchange routes it to."""
         self.direct = {"": self.queues}
-        """Exchange -> key -> queues, of the default exchange and of direct ones that lead to queues only and have no alternate;
-        a publisher may look here before it asks `route`."""
+        """Exchange -> key -> queues, of the default exchange and of direct ones that lead to queues only and
+        have no alternate; a publisher may look here before it asks `route`.
+        """
         self.exchanges: dict[str, ExchangeSpec] = {}
         """All but the default one."""
         self.internal: frozenset[str] = frozenset()

@@ -74,7 +74,9 @@ class Runtime(ABC):
     """The process in which the actors run, in a child that was forked from it."""
 
     def check_process(self) -> None:
-        """Raise ForkedProcess in a child that was forked: it has no actors; BrokerClosed while the interpreter ends: their threads are gone."""
+        """Raise ForkedProcess in a child that was forked: it has no actors; BrokerClosed while the
+        interpreter ends: their threads are gone.
+        """
         if self.forked_from is not None:
             raise ForkedProcess(self.forked_from, os.getpid())
         if is_finalizing():
@@ -82,7 +84,9 @@ class Runtime(ABC):
 
     @property
     def has_ended(self) -> bool:
-        """True where no thread runs actors any more: in a forked child, in a simulation that is closed, and while the interpreter ends (`__del__` of what is left then)."""
+        """True where no thread runs actors any more: in a forked child, in a simulation that is closed, and
+        while the interpreter ends (`__del__` of what is left then).
+        """
         return self.forked_from is not None or is_finalizing()
 
     # -- what a scheduler is
@@ -141,7 +145,9 @@ class Runtime(ABC):
         callback(argument)
 
     def why_down(self, reason: Any) -> str:
-        """The words for a supervision tree that ended with this reason: a supervisor that gave up says no more than "shutdown"."""
+        """The words for a supervision tree that ended with this reason: a supervisor that gave up says no
+        more than "shutdown".
+        """
         return self.gave_up_after if reason == SHUTDOWN else in_words(reason)
 
     def caught(self, error: BaseException) -> None:
@@ -159,7 +165,8 @@ class Runtime(ABC):
     ) -> ActorRef[A]:
         """Start an actor, linked to `parent`; returns once `init` has returned, and raises what it raises.
 
-        ResourceError when the system has no thread, memory or file descriptor for it: nothing was started.  A plain Pykka actor, too: its `on_start` takes the place of `init`.
+        ResourceError when the system has no thread, memory or file descriptor for it: nothing was started.  A
+        plain Pykka actor, too: its `on_start` takes the place of `init`.
         """
         self.check_process()
         boot = Boot(self.channel(), name, parent, args, kwargs)
@@ -284,7 +291,9 @@ class Runtime(ABC):
             sender.end()
 
     def ask(self, ref: ActorRef[Any], request: Any, box: Channel, trace: ActorTrace | None = None) -> From:
-        """Send a request and do not wait: the answer is put into `box`, in another thread perhaps; whoever asked calls `end` then."""
+        """Send a request and do not wait: the answer is put into `box`, in another thread perhaps; whoever
+        asked calls `end` then.
+        """
         inbox = inbox_of(ref)
         sender = From(inbox, box, trace)
         call = Call(request, sender)

@@ -37,7 +37,9 @@ class From:
         self._key = callee.on_close(self.fail)
 
     def begin(self) -> None:
-        """Note, as the server, that from here on the request may have an effect, and may be the cause of the server's death."""
+        """Note, as the server, that from here on the request may have an effect, and may be the cause of the
+        server's death.
+        """
         self._handling = True
 
     def park(self) -> None:
@@ -57,7 +59,9 @@ class From:
         self._box.put((None, CallFailed(reason, handling=self._handling)))
 
     def wait(self, timeout: float | None) -> Any:
-        """Wait, as the caller, for the answer: it, the server's refusal, CallFailed, or pykka.Timeout after `timeout` seconds."""
+        """Wait, as the caller, for the answer: it, the server's refusal, CallFailed, or pykka.Timeout after
+        `timeout` seconds.
+        """
         try:
             value, error = self._box.get(timeout=timeout)
         except Empty:

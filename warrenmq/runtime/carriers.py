@@ -1,10 +1,12 @@
 """Carriers: greenlets that run one task of a simulation after another.
 
-A new greenlet costs a mapping of memory, and the page faults of its first calls; a simulated run of a few milliseconds starts fifty
-tasks.  Carriers that have nothing to do wait for the tasks of the next scheduler of their thread.
+A new greenlet costs a mapping of memory, and the page faults of its first calls; a simulated run of a few
+milliseconds starts fifty tasks.  Carriers that have nothing to do wait for the tasks of the next scheduler of
+their thread.
 
-A greenlet counts the frames of whoever switched to it first as its own.  A task is often switched to first by another task, whose
-carrier may have begun in a third one's frames: so that nobody ends in a RecursionError, one greenlet of each thread begins all carriers.
+A greenlet counts the frames of whoever switched to it first as its own.  A task is often switched to first by
+another task, whose carrier may have begun in a third one's frames: so that nobody ends in a RecursionError,
+one greenlet of each thread begins all carriers.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ _MOST_IDLE = 64
 
 
 class Carrier(greenlet):  # type: ignore[misc]
-    """A greenlet for one task at a time; its first `switch` begins it, and its end switches to the parent, as that of any greenlet."""
+    """A greenlet for one task at a time; its first `switch` begins it, and its end switches to the parent, as
+    that of any greenlet.
+    """
 
     task: Callable[[], Any]
 

@@ -24,8 +24,9 @@ from warrenmq.runtime.workers import Cell, Runner
 SOON = 4
 """Sends within which a thread from outside is expected to wait, if it did so the last time."""
 ALONE = 16
-"""Sends of a thread from outside, with none of another thread between them, from which on it leaves what can wait to itself: a worker serves
-several threads with fewer changes of thread than they do themselves."""
+"""Sends of a thread from outside, with none of another thread between them, from which on it leaves what can
+wait to itself: a worker serves several threads with fewer changes of thread than they do themselves.
+"""
 MOST_MINE = 32
 """Cells that a thread from outside remembers to have made ready."""
 

@@ -1,12 +1,13 @@
 """Inbox: the way in to an actor, and its end, for servers and for supervised plain Pykka actors alike.
 
-Guarantees.  A message that is sent is taken by the owner exactly once, or lost exactly once (`_lose`): senders
-look at `reason` again after they have put, and drain the inbox if it is closed.  Each drain takes messages out by single atomic pops, so two drains share the leftovers and never both get
-the same one.
+Guarantees.  A message that is sent is taken by the owner exactly once, or lost exactly once (`_lose`):
+senders look at `reason` again after they have put, and drain the inbox if it is closed.  Each drain takes
+messages out by single atomic pops, so two drains share the leftovers and never both get the same one.
 
-An owner that ends only because nobody needs it closes while no mail waits (`close_empty`), and loses nothing: a sender whose
-message comes too late has it back (`gives_back`), and sends it to the successor.  If there is mail after all, the inbox is open again
-before anyone has seen it closed: who finds it closed looks once more under the lock (`_is_over`).
+An owner that ends only because nobody needs it closes while no mail waits (`close_empty`), and loses nothing:
+a sender whose message comes too late has it back (`gives_back`), and sends it to the successor.  If there is
+mail after all, the inbox is open again before anyone has seen it closed: who finds it closed looks once more
+under the lock (`_is_over`).
 
 Order.  A sender may add to a message that is still the newest (`send_open`): whatever is sent by anyone else since then is
 handled behind it, as if each part had been sent alone.
@@ -101,7 +102,8 @@ class Inbox(Closable):
         return False
 
     def close_empty(self, reason: Any) -> bool:
-        """Close for `reason` if no mail waits, for the owner alone, who ends then; False if there is mail, or a killer was faster.
+        """Close for `reason` if no mail waits, for the owner alone, who ends then; False if there is mail, or
+        a killer was faster.
 
         Closed first, looked for mail second; senders put first, look whether it is closed second.
         """

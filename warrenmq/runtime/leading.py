@@ -1,14 +1,15 @@
 """Leader and followers: the two threads of one event loop, of which one runs the loop and the actors that it made ready.
 
-A loop that only casts what it reads wakes a worker for each read: two changes of thread, more than all that connection, channel
-and queue do with a message.  So the thread that reads, the leader, runs what its reads made ready itself, and what those
-actors made ready in turn, before it goes back to the loop.
+A loop that only casts what it reads wakes a worker for each read: two changes of thread, more than all that
+connection, channel and queue do with a message.  So the thread that reads, the leader, runs what its reads
+made ready itself, and what those actors made ready in turn, before it goes back to the loop.
 
-The loop never waits for an actor.  A follower stands by; the leader gives the loop to it at once when an actor says that it
-is about to block (a sync, a call of another actor), and the wheel takes the loop from a leader whose actor has not come back for
-a tick.  A leader that gave the loop away goes on with its actors, as a worker would, and follows when it has none left.  Without a
-follower, as while that one is in the disk, the leader runs nothing but the loop, and workers run the actors.  After SLICE
-seconds workers have the rest as well.
+The loop never waits for an actor.  A follower stands by; the leader gives the loop to it at once when an
+actor says that it is about to block (a sync, a call of another actor), and the wheel takes the loop from a
+leader whose actor has not come back for a tick.  A leader that gave the loop away goes on with its actors, as
+a worker would, and follows when it has none left.  Without a follower, as while that one is in the disk, the
+leader runs nothing but the loop, and workers run the actors.  After SLICE seconds workers have the rest as
+well.
 
 Source: the Leader/Followers pattern (Schmidt, Stal, Rohnert, Buschmann: Pattern-Oriented Software Architecture 2).
 
@@ -84,8 +85,8 @@ class Baton:
 class SharedLoop:
     """An event loop and its threads: one, and a second one once an actor is made ready in the loop.
 
-    `run` runs the loop in the calling thread until `stop`, which is called in the loop; another thread may run it then (asyncio's
-    run_forever and stop).  ResourceError when the system has no thread left.
+    `run` runs the loop in the calling thread until `stop`, which is called in the loop; another thread may
+    run it then (asyncio's run_forever and stop).  ResourceError when the system has no thread left.
     """
 
     def __init__(self, run: Callable[[], object], stop: Callable[[], object], name: str) -> None:

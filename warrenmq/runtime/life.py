@@ -122,8 +122,8 @@ class ActorLife:
             self.started.put((None, error))
 
     def killed(self) -> None:
-        """Stop the actor at the next row that it writes, and release a starter that still waits; called by the killer, whether
-        the actor has started or not.
+        """Stop the actor at the next row that it writes, and release a starter that still waits; called by
+        the killer, whether the actor has started or not.
 
         The writer of a row looks at the clock first, so a row that is being written meanwhile has a time before this one.
         """

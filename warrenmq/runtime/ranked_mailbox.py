@@ -131,7 +131,9 @@ class PriorityMailbox(RankedMailbox):
         super().__init__(runtime, fence, undelivered, {}, flushes=flushes)
         self._priority = priority
         self._raised: Exception | None = None
-        """The exception of `priority`, perhaps raised while the owner was parked: `take` raises it in the owner's loop, as a handler would."""
+        """The exception of `priority`, perhaps raised while the owner was parked: `take` raises it in the
+        owner's loop, as a handler would.
+        """
 
     def take(self) -> Any:
         taken = super().take()

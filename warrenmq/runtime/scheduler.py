@@ -204,7 +204,8 @@ class Scheduler:
             self._one_turn, self.current = False, self.outside
 
     def outside_until(self, run: Callable[[], Any], is_over: Callable[[], bool]) -> bool:
-        """Run code as the outside until it returns, or until `is_over()` where a task could give its turn away; False if it returned.
+        """Run code as the outside until it returns, or until `is_over()` where a task could give its turn
+        away; False if it returned.
 
         Where it is over everything stands still: the code never goes on, and whoever called this is the outside from now on.
         """

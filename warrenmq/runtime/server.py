@@ -55,11 +55,14 @@ class Server(ThreadingActor):
     requests: ClassVar[frozenset[type] | None] = None
     """Classes of the requests that it answers, others are refused with TypeError; None: any."""
     background: ClassVar[bool] = False
-    """True for a server that only looks at things from time to time: a simulation in which nothing else goes on is at its end."""
+    """True for a server that only looks at things from time to time: a simulation in which nothing else goes
+    on is at its end.
+    """
 
     helpable: ClassVar[bool] = False
-    """A thread that waits (waiting.py), or a loop's (leading.py), may run it: it runs no code of an application's, and waits for nothing but the disk
-    and other actors."""
+    """A thread that waits (waiting.py), or a loop's (leading.py), may run it: it runs no code of an
+    application's, and waits for nothing but the disk and other actors.
+    """
 
     ranks: ClassVar[Mapping[type, int]] = {}
     """Message class -> rank of its casts, calls and timer's messages: higher first; 0, which needs no entry, is ordinary."""
@@ -133,15 +136,18 @@ class Server(ThreadingActor):
         """Clean up; called for every reason but a kill.  An exception becomes the reason."""
 
     def can_wait(self, kinds: AbstractSet[type]) -> bool:  # noqa: ARG002
-        """True if nobody waits for what `mailbox_empty` and the mail in its box, of these classes, may lead to; asked by any thread.
+        """True if nobody waits for what `mailbox_empty` and the mail in its box, of these classes, may lead
+        to; asked by any thread.
 
-        It is asked between two slices.  Such mail may lie until a thread comes that runs the actor anyway, or for a tick of the wheel.
+        It is asked between two slices.  Such mail may lie until a thread comes that runs the actor anyway, or
+        for a tick of the wheel.
         """
         return False
 
     @staticmethod
     def priority(message: Any) -> int:
-        """Rank a cast's message, a call's request or a timer's message where its class does not say enough: higher first, 0 is ordinary.
+        """Rank a cast's message, a call's request or a timer's message where its class does not say enough:
+        higher first, 0 is ordinary.
 
         A server that defines it needs no `ranks`.
         """
@@ -175,8 +181,8 @@ class Server(ThreadingActor):
     def suspend(self, begin: Callable[[Waiter], bool], then: Callable[[], object]) -> bool:
         """Leave the thread to others until what `begin` began is done, and go on with `then`, before any mail.
 
-        For the last statement of `mailbox_empty`.  False, and the caller goes on by itself, if `begin` returned False, if the thread has nothing
-        else to do, or if the thing is done already.
+        For the last statement of `mailbox_empty`.  False, and the caller goes on by itself, if `begin`
+        returned False, if the thread has nothing else to do, or if the thing is done already.
         """
         if (
             (suspension := self.runtime.suspension()) is None

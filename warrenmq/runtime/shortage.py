@@ -56,7 +56,8 @@ def _is_no_memory(error: BaseException) -> bool:
 
 
 def may_pass(error: BaseException) -> bool:
-    """True if what failed may succeed later as it is: the system is out of something, or the disk is full, as a broker may say of its own.
+    """True if what failed may succeed later as it is: the system is out of something, or the disk is full, as
+    a broker may say of its own.
 
     >>> may_pass(OSError(errno.ENOSPC, "No space left on device")), may_pass(OSError(errno.EIO, "Input/output error"))
     (True, False)
@@ -75,7 +76,9 @@ def no_thread(error: BaseException, what: str) -> ResourceError:
 
 
 def keep_on(step: Callable[[], bool]) -> None:
-    """Call `step` as long as it returns True, and again after a pause where it finds no memory: for threads whose place nobody else takes."""
+    """Call `step` as long as it returns True, and again after a pause where it finds no memory: for threads
+    whose place nobody else takes.
+    """
     again = False
     while True:
         try:

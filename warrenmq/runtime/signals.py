@@ -78,7 +78,9 @@ class PutOff:
 
 
 def runs_handlers() -> bool:
-    """True in the thread in which the handlers of signals run: the main thread of the main interpreter (mod_wsgi has others)."""
+    """True in the thread in which the handlers of signals run: the main thread of the main interpreter
+    (mod_wsgi has others).
+    """
     if threading.current_thread() is not threading.main_thread():
         return False
     if (handler := getsignal(_names.SIGINT)) is not None:

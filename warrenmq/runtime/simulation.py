@@ -207,7 +207,9 @@ class Simulation(Runtime):
         return EPOCH_NS + self._scheduler.now + self._wall_shift_ns
 
     def shift_wall_clock(self, seconds: float) -> None:
-        """Set the wall clock forwards, or with a negative number back, as an administrator does; virtual time goes on as it was."""
+        """Set the wall clock forwards, or with a negative number back, as an administrator does; virtual time
+        goes on as it was.
+        """
         self._wall_shift_ns += round(seconds * 1e9)
 
     def pause(self) -> None:
@@ -279,8 +281,8 @@ class Simulation(Runtime):
     def turn(self, name: str | None = None) -> bool:
         """Let one of them run up to its next checkpoint or wait, and no other; for code outside of `run` alone.
 
-        Without a name the seed chooses, and time jumps to the next timer if nothing can run; Deadlock if there is none.  False if
-        the one that is named cannot run.
+        Without a name the seed chooses, and time jumps to the next timer if nothing can run; Deadlock if
+        there is none.  False if the one that is named cannot run.
         """
         if name is None:
             self._scheduler.turn()
@@ -292,7 +294,8 @@ class Simulation(Runtime):
         return False
 
     def outside_until(self, function: Callable[[], object], is_over: Callable[[], bool]) -> bool:
-        """Call a function here, outside of `run`, until it returns or `is_over()` is true at the end of a turn; False if it returned.
+        """Call a function here, outside of `run`, until it returns or `is_over()` is true at the end of a
+        turn; False if it returned.
 
         Where it is over the function is given up, as a task that is killed, and the actors stand where they are.
         """
@@ -361,8 +364,8 @@ class Simulation(Runtime):
     def close(self) -> None:
         """Take down what is left and free its frames; nothing of it runs but `finally` blocks, fenced off.
 
-        Actors refer to what refers to them.  Without their attributes all of it is freed at once, where the garbage collector would take
-        longer than to run most of them.
+        Actors refer to what refers to them.  Without their attributes all of it is freed at once, where the
+        garbage collector would take longer than to run most of them.
         """
         self.crash()
         self._is_closed = True

@@ -5,8 +5,9 @@ A thousand queues that are published to in turn share a sync, and need not hold 
     worker       runs q1, which submits its writes; q2, too; q3; ... then the job that writes and syncs all of them
     q1, q2, ...  go on where they were, one after another
 
-The actor stays claimed: it handles no mail meanwhile, as if it stood in the sync.  Two threads have a last word: the one that
-ran it, when it has come out of the actor, and the one that says that the wait is over.  The second of them has the actor go on.
+The actor stays claimed: it handles no mail meanwhile, as if it stood in the sync.  Two threads have a last
+word: the one that ran it, when it has come out of the actor, and the one that says that the wait is over.
+The second of them has the actor go on.
 
 Erlang's processes wait for less than a thread anyway.
 """
@@ -34,7 +35,9 @@ class PooledSuspension:
         return True
 
     def over(self) -> None:
-        """End the wait; from the thread that did the thing, and then from the one that ran the actor, or the other way round."""
+        """End the wait; from the thread that did the thing, and then from the one that ran the actor, or the
+        other way round.
+        """
         try:
             self._first.pop()
         except IndexError:

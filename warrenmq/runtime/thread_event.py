@@ -1,7 +1,8 @@
 """ThreadEvent and News: what threads wait for, which survives the exceptions of signal handlers.
 
-threading.Event and Condition take their lock in Python code.  An exception that a handler raises there (KeyboardInterrupt, a test's timeout) may leave the lock taken, and
-then whoever sets the event, the process of a queue, waits for ever.  Here a waiter has a lock of its own, a bell, which only C code takes.
+threading.Event and Condition take their lock in Python code.  An exception that a handler raises there
+(KeyboardInterrupt, a test's timeout) may leave the lock taken, and then whoever sets the event, the process
+of a queue, waits for ever.  Here a waiter has a lock of its own, a bell, which only C code takes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ def interpreter_ends() -> BrokerClosed:
 
 
 def new_bell() -> threading.Lock:
-    """A lock that is held, until somebody rings; MemoryError where there is no memory for it, which Python calls a RuntimeError."""
+    """A lock that is held, until somebody rings; MemoryError where there is no memory for it, which Python
+    calls a RuntimeError.
+    """
     try:
         bell = threading.Lock()
     except RuntimeError as why:

@@ -1,10 +1,12 @@
 """start_thread: begin a thread, or say that the system has none.
 
-CPython's `Thread.start` waits until the new thread says that it runs.  One that finds no memory for its first steps (the limit of the address space was
-used up by its stack) dies before it can say so, and its starter would wait for ever, with every lock that it holds.  An interpreter in which this is mended
+CPython's `Thread.start` waits until the new thread says that it runs.  One that finds no memory for its first
+steps (the limit of the address space was used up by its stack) dies before it can say so, and its starter
+would wait for ever, with every lock that it holds.  An interpreter in which this is mended
 (https://github.com/python/cpython/issues/140746) takes no notice of what is put in place here.
 
-The new thread holds the only reference to its first steps: when they are over, or gone, and it has not said that it runs, it is dead.
+The new thread holds the only reference to its first steps: when they are over, or gone, and it has not said
+that it runs, it is dead.
 """
 
 from __future__ import annotations

@@ -22,7 +22,9 @@ from warrenmq.runtime.thread_start import start_thread
 
 
 def _check_gil() -> None:
-    """Raise CallerError if the interpreter has no GIL: what threads share here is safe only as long as one of them runs at a time."""
+    """Raise CallerError if the interpreter has no GIL: what threads share here is safe only as long as one of
+    them runs at a time.
+    """
     is_enabled = getattr(sys, "_is_gil_enabled", None)  # since Python 3.13
     if is_enabled is not None and not is_enabled():
         raise CallerError(

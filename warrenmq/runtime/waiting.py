@@ -10,8 +10,8 @@ An actor that waits, for a call without a time limit, runs only the actor that i
 would be called: a graph of calls that ends under threads ends here.  Anything else that it waits for it leaves to the
 other workers, and one more is let in.
 
-A wait of less than LEAST_HELPING_WAIT seconds never helps: its end would wait for a disk that hangs.  A longer one may overrun its
-limit by the slice that it is in.
+A wait of less than LEAST_HELPING_WAIT seconds never helps: its end would wait for a disk that hangs.  A
+longer one may overrun its limit by the slice that it is in.
 
 Assumption.  A waiter registers its bell first and looks at the thing second; what it waits for changes first and looks for
 bells second.

@@ -56,7 +56,9 @@ class Wheel:
             self.wake()
 
     def drop_alarm(self, cell: Cell) -> None:
-        """Forget the alarm of an actor that has ended: a channel's is due in a minute, a queue's with x-expires perhaps in a month."""
+        """Forget the alarm of an actor that has ended: a channel's is due in a minute, a queue's with
+        x-expires perhaps in a month.
+        """
         with self._lock:
             self._drop(cell)
 

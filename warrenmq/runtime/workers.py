@@ -3,16 +3,17 @@
 Purpose.  Under one GIL a thread for each actor buys nothing and costs its stack, its start, and a change of thread for
 each message that is waited for.  Here an actor without mail is a Cell and no more.
 
-Which thread may run an actor.  A sender appends a message and, unless the cell is claimed, puts the cell into `ready`, a dict, in
-which it stands once however often it is put there.  A thread takes the cell out of it (one atomic `pop`), claims it (a
-lock, tried without waiting), runs a slice, gives the claim back, and only then looks at the mail again.  So a sender
-that finds the cell claimed may leave: its message was there before that second look.  A thread that takes out a cell and
-finds it claimed may drop it for the same reason.
+Which thread may run an actor.  A sender appends a message and, unless the cell is claimed, puts the cell into
+`ready`, a dict, in which it stands once however often it is put there.  A thread takes the cell out of it
+(one atomic `pop`), claims it (a lock, tried without waiting), runs a slice, gives the claim back, and only
+then looks at the mail again.  So a sender that finds the cell claimed may leave: its message was there before
+that second look.  A thread that takes out a cell and finds it claimed may drop it for the same reason.
 
-How many run.  `SIZE` workers at a time compute.  More are let in while some block: declared by `THIS_THREAD.blocking` in the seams, or
-found by the wheel, which takes a worker that has not moved for a tick for blocked.  A thread from outside that waits is a
-Helper (helper.py), and so is that of an event loop (leading.py): it runs what its own sends made ready, and is not counted, so
-that it never takes a worker's place.
+How many run.  `SIZE` workers at a time compute.  More are let in while some block: declared by
+`THIS_THREAD.blocking` in the seams, or found by the wheel, which takes a worker that has not moved for a tick
+for blocked.  A thread from outside that waits is a Helper (helper.py), and so is that of an event loop
+(leading.py): it runs what its own sends made ready, and is not counted, so that it never takes a worker's
+place.
 
 Assumptions.  Operations of deque, dict, OrderedDict, set and list on these objects are atomic (C code under the GIL, with
 keys that are hashed by identity).  State that must survive an exception that a signal handler raises between any two lines in
@@ -124,7 +125,9 @@ class Cell:
                 workers.make_ready(self, item)
 
     def can_wait(self) -> bool:
-        """True if its mail, and its empty mailbox, may wait until a thread comes that runs the actor anyway, or for a tick of the wheel."""
+        """True if its mail, and its empty mailbox, may wait until a thread comes that runs the actor anyway,
+        or for a tick of the wheel.
+        """
         server = self.server
         if (
             server is None or not self.begun or self.is_claimed() or server.actor_inbox.has_signals
@@ -314,7 +317,9 @@ class Workers:
     # -- ready
 
     def make_ready(self, cell: Cell, message: object = None) -> None:
-        """Put a cell, with its new message if there is one, at the end of the line, and see to it that a thread comes for it."""
+        """Put a cell, with its new message if there is one, at the end of the line, and see to it that a
+        thread comes for it.
+        """
         self.ready[cell] = None
         runner = here.runner
         if runner is not None and runner.keep(cell, message):

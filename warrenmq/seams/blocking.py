@@ -1,7 +1,7 @@
 """Lets code that is about to wait, above all for the disk, say so to the scheduler that runs it.
 
-`with THIS_THREAD.blocking:` around a sync lets a pool of threads run other actors meanwhile: its scheduler sets it, in each thread that runs
-actors.  Elsewhere it does nothing.
+`with THIS_THREAD.blocking:` around a sync lets a pool of threads run other actors meanwhile: its scheduler
+sets it, in each thread that runs actors.  Elsewhere it does nothing.
 """
 
 from __future__ import annotations

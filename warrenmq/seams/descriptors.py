@@ -1,7 +1,7 @@
 """The descriptors seam: whether this process is about to run out of file descriptors (file_handle_cache's question).
 
-RabbitMQ counts the handles that it has obtained; here anything in the process may open files and sockets, so the kernel is asked: it
-gives the lowest number that is free, which tells how full the table is.
+RabbitMQ counts the handles that it has obtained; here anything in the process may open files and sockets, so
+the kernel is asked: it gives the lowest number that is free, which tells how full the table is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ class Descriptors(Protocol):
         """The lowest number that is free, so about how many descriptors are in use; None if all are."""
 
     def are_short(self, promised: int) -> bool:
-        """True if the next files may be refused, now or when so many descriptors are in use as those that exist have been promised."""
+        """True if the next files may be refused, now or when so many descriptors are in use as those that
+        exist have been promised.
+        """
 
 
 class SystemDescriptors:

@@ -52,12 +52,16 @@ UNLIMITED = 1 << 62
 
 
 def is_full(error: OSError) -> bool:
-    """True if there was no space, or a file would have become larger than it may: there may be room later, and nothing else is wrong."""
+    """True if there was no space, or a file would have become larger than it may: there may be room later,
+    and nothing else is wrong.
+    """
     return error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG} and not isinstance(error, SyncFailed)
 
 
 def is_longest(error: OSError) -> bool:
-    """True if a file would have become larger than the system lets files of this process be: nobody knows if that ever changes."""
+    """True if a file would have become larger than the system lets files of this process be: nobody knows if
+    that ever changes.
+    """
     return error.errno == errno.EFBIG
 
 
@@ -71,7 +75,9 @@ class NoRoomToSync(OSError):
 
 
 class SyncFailed(OSError):
-    """A sync of a file failed, whatever for: the system may have dropped what it should have saved, and the next sync does not tell."""
+    """A sync of a file failed, whatever for: the system may have dropped what it should have saved, and the
+    next sync does not tell.
+    """
 
 
 class FileDeleted(SyncFailed):
@@ -245,13 +251,16 @@ class Disk(Protocol):
         """Return when everything written to these open files survives a power cut; `File.datasync` for several."""
 
     def begin_sync(self, files: Sequence[File], waiter: Waiter) -> bool:
-        """Begin a `sync_files` that another thread does along with those of others; the waiter is told when it is time to call it.
+        """Begin a `sync_files` that another thread does along with those of others; the waiter is told when
+        it is time to call it.
 
         Until then nothing may be written to the files.  False, and nothing was begun, where that cannot be.
         """
 
     def sync_many(self, paths: Sequence[str]) -> None:
-        """Return when all these files, and the entries of these folders, survive a power cut, even if other threads changed them."""
+        """Return when all these files, and the entries of these folders, survive a power cut, even if other
+        threads changed them.
+        """
 
     def free_space(self, path: str) -> int:
         """Bytes that may still be written below this folder."""
@@ -314,7 +323,9 @@ def _counts_no_links(fd: int, path: str) -> bool:
 
 
 def _fsync(fd: int) -> None:
-    """os.fsync, of a file or folder; that of a folder fails with EINVAL on a file system that has none, which keeps its entries in its own way."""
+    """os.fsync, of a file or folder; that of a folder fails with EINVAL on a file system that has none, which
+    keeps its entries in its own way.
+    """
     try:
         os.fsync(fd)
     except OSError as error:
@@ -323,7 +334,9 @@ def _fsync(fd: int) -> None:
 
 
 def read_rest(fd: int, data: bytes, size: int, offset: int) -> bytes:
-    """Read what one call did not: it gives at most 2 GiB, less when a signal comes between, and what is in front of a bad sector."""
+    """Read what one call did not: it gives at most 2 GiB, less when a signal comes between, and what is in
+    front of a bad sector.
+    """
     parts = [data]
     missing = size - len(data)
     while missing > 0:
@@ -401,8 +414,8 @@ class RealFile:
         self.check_name()
 
     def check_name(self) -> None:
-        # No more than the number of names is asked for: since Linux 6.13 the next write to a file whose times were looked at (fstat) writes
-        # its inode, too, and a lone confirm took a quarter longer.
+        # No more than the number of names is asked for: since Linux 6.13 the next write to a file whose times
+        # were looked at (fstat) writes its inode, too, and a lone confirm took a quarter longer.
         found = _Statx()
         if _statx is None or _statx(self._fd, b"", _AT_EMPTY_PATH, _STATX_NLINK, found):
             names = os.fstat(self._fd).st_nlink

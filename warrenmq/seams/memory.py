@@ -35,9 +35,11 @@ MEMORY_SIZE_FOR_UNKNOWN_OS = 1 << 30
 
 
 def check_room(size: int) -> None:
-    """Raise ResourceError if there is no memory for messages of so many bytes, more than LARGE, and the copies that are made of them.
+    """Raise ResourceError if there is no memory for messages of so many bytes, more than LARGE, and the
+    copies that are made of them.
 
-    Asked before anything is sent: a queue or a store that runs out of memory while it takes them in has to be restarted, and others with it.
+    Asked before anything is sent: a queue or a store that runs out of memory while it takes them in has to be
+    restarted, and others with it.
     """
     try:
         mmap.mmap(-1, _COPIES * size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
@@ -55,8 +57,9 @@ def no_memory(what: str) -> ResourceError:
 def have_one_heap() -> None:
     """Have the C library's threads share one heap, for a process that is all ours; called before there are any.
 
-    glibc gives each thread a heap of its own.  Under one GIL that saves no wait, and large bodies, which one thread makes and another frees, leave holes in all
-    of them: a server that never held 70 MB at a time grew to 340.
+    glibc gives each thread a heap of its own.  Under one GIL that saves no wait, and large bodies, which one
+    thread makes and another frees, leave holes in all of them: a server that never held 70 MB at a time grew
+    to 340.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

@@ -4,8 +4,8 @@
     something is written and read      if that fails, too, the disk is gone: the error is raised, and nothing was given up
     what can be read is read           the rest is filled with bytes that make no sense to any reader of our formats
 
-So a bad sector is damage like any other: readers miss the checksum, tell what is lost, and go on behind it.  A message without a
-checksum, which a RabbitMQ has left, is taken for damaged if it has UNREADABLE in it.
+So a bad sector is damage like any other: readers miss the checksum, tell what is lost, and go on behind it.
+A message without a checksum, which a RabbitMQ has left, is taken for damaged if it has UNREADABLE in it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class Salvage:
     """
 
     def __init__(self, disk: Disk, folder: str, tell: Callable[[str, int, int, OSError], object]) -> None:
-        """`folder` is where a file is written and read to see whether the disk still can; `tell(path, offset, size, error)` of what was given up."""
+        """`folder` is where a file is written and read to see whether the disk still can; `tell(path, offset,
+        size, error)` of what was given up.
+        """
         self._disk = disk
         self._folder = folder
         self._note = f"{folder}/unreadable"
@@ -72,7 +74,9 @@ def is_of_a_place(error: OSError) -> bool:
 def pieces(
     read: Callable[[int, int], bytes], start: int, end: int, tell: Callable[[int, int, OSError], object]
 ) -> Iterator[bytes]:
-    """The bytes between two places, as few of them filled in as can be: `read(size, offset)`, and `tell(offset, size, error)` of what cannot be read."""
+    """The bytes between two places, as few of them filled in as can be: `read(size, offset)`, and
+    `tell(offset, size, error)` of what cannot be read.
+    """
     try:
         if start < end:
             yield read(end - start, start)

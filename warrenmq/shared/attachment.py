@@ -259,7 +259,9 @@ class Attachment:
                 self._blocked(reason)
 
     def close(self, timeout: float | None = None) -> None:
-        """Close all connections; unacked messages are requeued.  An owner that does not answer is left after a few seconds."""
+        """Close all connections; unacked messages are requeued.  An owner that does not answer is left after
+        a few seconds.
+        """
         with self._lock:
             self._over.set()
         connections = list(self._connections)

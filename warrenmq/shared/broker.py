@@ -45,8 +45,8 @@ def _in_time(publish: Callable[P, Confirm]) -> Callable[P, Confirm]:
 class SharedBroker(Broker):
     """A Broker whose directory several processes have open: one owns it, the others attach to the owner.
 
-    Everything that Broker has works alike in all of them.  When the owner ends, another takes over by itself; calls and publishes
-    wait for that, consumers subscribe again, and what was confirmed is there.
+    Everything that Broker has works alike in all of them.  When the owner ends, another takes over by itself;
+    calls and publishes wait for that, consumers subscribe again, and what was confirmed is there.
     """
 
     def __init__(
@@ -133,7 +133,9 @@ class SharedBroker(Broker):
         return found
 
     def set_vm_memory_high_watermark(self, watermark: Watermark) -> int:
-        """Change the owner's memory limit, as Broker.set_vm_memory_high_watermark does; the next owner starts with its own setting."""
+        """Change the owner's memory limit, as Broker.set_vm_memory_high_watermark does; the next owner starts
+        with its own setting.
+        """
         changed = Settings.load(environ={}, vm_memory_high_watermark=watermark).vm_memory_high_watermark
         limit: int = self._shared_calls.ask(
             lambda here: here.set_vm_memory_high_watermark(watermark),
@@ -151,7 +153,9 @@ class SharedBroker(Broker):
         return found
 
     def close(self, timeout: float | None = 60.0) -> tuple[str, ...]:
-        """Close the broker, as Broker.close does.  An owner stops cleanly and another process takes over; an attached process disconnects."""
+        """Close the broker, as Broker.close does.  An owner stops cleanly and another process takes over; an
+        attached process disconnects.
+        """
         timeout = seconds("timeout", timeout)
         if self.runtime.has_ended:
             return ()

@@ -39,7 +39,9 @@ class CallChannel(ClientChannel):
     _listens = False
 
     def ask(self, name: str, **arguments: Any) -> Any:
-        """Make a call of amqp/channel/rpc.py; raises the error that the owner answers with, LinkLost where it was about to end."""
+        """Make a call of amqp/channel/rpc.py; raises the error that the owner answers with, LinkLost where it
+        was about to end.
+        """
         if not self._listens:
             self.call(Basic.Consume, queue=REPLY_TO, consumer_tag=_TAG, no_ack=True)
             self._listens = True

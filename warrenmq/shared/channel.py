@@ -90,8 +90,9 @@ class ClientChannel:
         self._mark = self._synced = object()
         """A new object with each thing that is sent and has no answer, and the last one that the owner has dealt with."""
         self._lock = threading.RLock()
-        """Held while something is sent, so that nothing follows channel.close-ok: the number may be another channel's by then.
-        A thread that holds it does not wait for the owner; an RLock, as a finalizer may run at any point.
+        """Held while something is sent, so that nothing follows channel.close-ok: the number may be another
+        channel's by then. A thread that holds it does not wait for the owner; an RLock, as a finalizer may
+        run at any point.
         """
         self._due: deque[Answer] = deque()
         """Answers due for the calls that were sent, in their order."""
@@ -151,7 +152,9 @@ class ClientChannel:
         return answer
 
     def hand_over(self, answer: Answer, taker: Callable[[Any], None]) -> None:
-        """Have `taker` called with an answer, now or when it comes, whose caller was interrupted; not if another one had it."""
+        """Have `taker` called with an answer, now or when it comes, whose caller was interrupted; not if
+        another one had it.
+        """
         with self._lock:
             before, answer.taker = answer.taker, taker
             if answer.known.is_set() and before is None:
@@ -174,7 +177,9 @@ class ClientChannel:
             raise anew(self.error)
 
     def send(self, kind: type[Method], **values: Any) -> None:
-        """Send a method that has no answer, or whose answer does not matter.  ArgumentValueError when a value does not fit."""
+        """Send a method that has no answer, or whose answer does not matter.  ArgumentValueError when a value
+        does not fit.
+        """
         data = self._encoded(kind, values)
         with self._lock:
             self._check_open()
@@ -352,7 +357,9 @@ class ClientChannel:
         """Called after all frames of one read were handled."""
 
     def ended(self, error: Error, *, lost: bool, timed_out: bool = False) -> None:
-        """Called when the channel is closed: with its connection (`lost`), by the owner for consumer_timeout, or for an error."""
+        """Called when the channel is closed: with its connection (`lost`), by the owner for consumer_timeout,
+        or for an error.
+        """
 
 
 def delivered(content: Content) -> tuple[int, Received]:

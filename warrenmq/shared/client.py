@@ -98,7 +98,9 @@ class SharedCalls:
         return answer
 
     def ask_queue(self, queue: str, request: Any, box: Channel) -> tuple[From, ActorRef[Any]] | None:
-        """Send a request to a queue's process of this one, as ActorCalls.ask_queue does; None while another process owns the directory."""
+        """Send a request to a queue's process of this one, as ActorCalls.ask_queue does; None while another
+        process owns the directory.
+        """
         link = self._links.current
         with suppress(BrokerClosed):  # or the owner's supervisor gave up: `call_queue` finds out
             return link.client.calls.ask_queue(queue, request, box) if isinstance(link, Owned) else None
@@ -193,7 +195,9 @@ class SharedPublishing:
 
     def wait_for_turn(self, exchange: str, routing_key: str, timeout: float | None,
                       properties: Properties | None = None) -> None:  # fmt: skip
-        """Wait while an alarm or flow control blocks publishers, as Publishing.wait_for_turn does, and while there is no owner."""
+        """Wait while an alarm or flow control blocks publishers, as Publishing.wait_for_turn does, and while
+        there is no owner.
+        """
         clock = self._links.runtime.monotonic_ns
         deadline = None if timeout is None else clock() + round(timeout * 1e9)
 
@@ -269,7 +273,9 @@ class SharedPublishing:
 
     def publish_later(self, exchange: str, routing_key: str, bodies: list[bytes], properties: Properties | None,
                       persistent: bool, due: int) -> Confirm:  # fmt: skip
-        """Publish a delayed message, as Publishing.publish_later does; waits for the confirm while another process owns the directory."""
+        """Publish a delayed message, as Publishing.publish_later does; waits for the confirm while another
+        process owns the directory.
+        """
 
         def owned(link: Owned) -> Confirm:
             return link.client.publishing.own.publish_later(
@@ -416,7 +422,9 @@ class SharedClient:
         cast(self.links, ref, message)
 
     def have_later(self) -> None:
-        """Declare the queue that holds delayed messages; an owner in another process declares it with the first delayed publish."""
+        """Declare the queue that holds delayed messages; an owner in another process declares it with the
+        first delayed publish.
+        """
         link = self.links.link()
         if isinstance(link, Owned):
             link.client.have_later()

@@ -4,10 +4,10 @@
                         └─► what is pending ──► the thread "warrenmq-attached" ──► kernel
     kernel ──► the thread ──frames──► channels, in its thread
 
-Guarantees.  Bytes are sent in the order of the calls of `write`, which never waits; `wait_for_room` is for who may.  The end is
-told once: every channel gets the reason, then `on_end` is called.  Nothing here takes a lock while it calls a channel.  The handler of
-a signal may raise between any two calls in the main thread, and leaves the stream and the counts of it whole: what belongs
-together has no call in between.
+Guarantees.  Bytes are sent in the order of the calls of `write`, which never waits; `wait_for_room` is for
+who may.  The end is told once: every channel gets the reason, then `on_end` is called.  Nothing here takes a
+lock while it calls a channel.  The handler of a signal may raise between any two calls in the main thread,
+and leaves the stream and the counts of it whole: what belongs together has no call in between.
 
 After a fork a child's copy is closed without a word to the owner (`abandon`).
 """
@@ -96,8 +96,8 @@ class ClientConnection:
 
     def __init__(self, directory: str, vhost: str, on_end: Callable[[ClientConnection], None],
                  on_blocked: Callable[[str | None], None], *, publishes: bool = False) -> None:  # fmt: skip
-        """The callbacks are called in the connection's thread; `on_blocked` gets the reason of connection.blocked (an alarm), and None on
-        connection.unblocked.
+        """The callbacks are called in the connection's thread; `on_blocked` gets the reason of
+        connection.blocked (an alarm), and None on connection.unblocked.
         """
         self._directory, self._vhost = directory, vhost
         self._publishes = publishes
@@ -324,8 +324,8 @@ class ClientConnection:
             self._thread.join(at_most(GOODBYE))
 
     def abandon(self) -> None:
-        """Close the descriptors of this process alone; for a forked child, one that was never open, and the thread at its end:
-        a descriptor that is closed while it is used may be another file's by then.
+        """Close the descriptors of this process alone; for a forked child, one that was never open, and the
+        thread at its end: a descriptor that is closed while it is used may be another file's by then.
         """
         self._ended = self._ended or LinkLost("it belongs to another process")
         for each in (self._socket, self._wake_read, self._wake_write):

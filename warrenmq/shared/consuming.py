@@ -1,7 +1,8 @@
 """Consuming from the owner: one channel for each consumer, and channels for basic.get.
 
-A RemoteConsumer stands where the queue's process stands in the owner: the face's Consumer and Delivery (broker/consumer.py, broker/delivery.py)
-send it their acks and cancels, and watch it.  It ends with its channel; the Consumer then subscribes again.
+A RemoteConsumer stands where the queue's process stands in the owner: the face's Consumer and Delivery
+(broker/consumer.py, broker/delivery.py) send it their acks and cancels, and watch it.  It ends with its
+channel; the Consumer then subscribes again.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class ConsumerChannel(_SettlingChannel):
     def __init__(
         self, connection: ClientConnection, request: Consume, queue: str, own: ClientConnection | None
     ) -> None:
-        """`own` is the connection if it serves nothing else: it is not read while too much is unread, and is closed at the end."""
+        """`own` is the connection if it serves nothing else: it is not read while too much is unread, and is
+        closed at the end.
+        """
         if request.prefetch > MOST_PREFETCH:
             raise ArgumentValueError(
                 f"prefetch is {request.prefetch}; a process that does not own the directory takes at most {MOST_PREFETCH}, or 0"
@@ -128,7 +131,9 @@ class ConsumerChannel(_SettlingChannel):
                         self._count(message.tag, multiple=message.multiple)
 
     def cancel(self, message: Cancel) -> None:
-        """Cancel the consumer: deliveries beyond `handed_out` are requeued, the others may still be settled.  Waits for the owner."""
+        """Cancel the consumer: deliveries beyond `handed_out` are requeued, the others may still be settled.
+        Waits for the owner.
+        """
         with self._lock:
             if self._handed_out is None:  # else another thread gives back what was not taken
                 self._hold_back(message)
@@ -263,7 +268,9 @@ class ConsumerChannel(_SettlingChannel):
         self._tell_watchers()
 
     def _tell_watchers(self) -> None:
-        """Call each watcher once, even if the connection's thread and `on_end` race: a consumer told twice subscribes twice."""
+        """Call each watcher once, even if the connection's thread and `on_end` race: a consumer told twice
+        subscribes twice.
+        """
         with suppress(KeyError):
             while True:
                 _, watcher = self._watchers.popitem()

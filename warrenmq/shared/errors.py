@@ -75,7 +75,9 @@ def error_of(code: int | None, text: str | None) -> Error:
 
 
 def anew(error: Error) -> Error:
-    """An error that is kept, to be raised: raised itself it would keep the frames it went through, and a consumer that is dropped."""
+    """An error that is kept, to be raised: raised itself it would keep the frames it went through, and a
+    consumer that is dropped.
+    """
     return copy(error)
 
 

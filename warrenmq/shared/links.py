@@ -7,10 +7,12 @@
 An owner whose supervision tree gives up closes what is left of its broker, which frees the lock, and looks, too; for
 HAND_OVER seconds it only attaches, so that another process gets the directory if there is one.
 
-One thread looks at a time, and it is none of the application's: `open` that a signal's handler interrupts leaves no directory locked.
-The search for the next owner begins as soon as the last one is gone, so that a process that only waits for messages takes over, too.  It goes on
-while the system is out of something, or the next owner does not answer; where it fails it is told to whoever waits, and the next call begins
-another one.  Publishes that the last owner left unanswered fail, or are published again before any other of this process (`unconfirmed`).
+One thread looks at a time, and it is none of the application's: `open` that a signal's handler interrupts
+leaves no directory locked.  The search for the next owner begins as soon as the last one is gone, so that a
+process that only waits for messages takes over, too.  It goes on while the system is out of something, or the
+next owner does not answer; where it fails it is told to whoever waits, and the next call begins another one.
+Publishes that the last owner left unanswered fail, or are published again before any other of this process
+(`unconfirmed`).
 
 A forked child has no link at first, and looks for one when it needs it: its parent, if that owns the directory, or any other.
 """
@@ -132,8 +134,9 @@ class Links:
         """Alarms of the owner, while it is another process."""
         self.is_closed = False
         self.next_consumer_id = count(1).__next__
-        """Draws a number for a consumer.  While this process owns the directory the other processes' consumers draw theirs here, too:
-        a consumer or handle made here before keeps its own number, which must stay unique in each queue.
+        """Draws a number for a consumer.  While this process owns the directory the other processes'
+        consumers draw theirs here, too: a consumer or handle made here before keeps its own number, which
+        must stay unique in each queue.
         """
         self._begin()
         forks.register(self)
@@ -144,7 +147,9 @@ class Links:
         self.current: Owned | Attachment | None = None
         """None while the next owner is looked for."""
         self._last: Owned | Attachment | None = None
-        """The link at the time of `close`, until that is done: if a signal's handler interrupts it, it can be called again."""
+        """The link at the time of `close`, until that is done: if a signal's handler interrupts it, it can be
+        called again.
+        """
         self._lock = threading.RLock()
         self._changed = News()
         self._broken: Owned | None = None
@@ -223,14 +228,18 @@ class Links:
         return found
 
     def at_owner(self, owned: Callable[[Owned], T], attached: Callable[[Attachment], T]) -> T:
-        """Do something at the owner, this process or another; again at the next one if that one ends, so only what may be done twice."""
+        """Do something at the owner, this process or another; again at the next one if that one ends, so only
+        what may be done twice.
+        """
         while True:
             link = self.link()
             with suppress(LinkLost):
                 return self.use(link, owned) if isinstance(link, Owned) else attached(link)
 
     def use(self, link: Owned, act: Callable[[Owned], T]) -> T:
-        """Do something with the broker in this process; LinkLost, and it was not begun, when its supervision tree has given up."""
+        """Do something with the broker in this process; LinkLost, and it was not begun, when its supervision
+        tree has given up.
+        """
         try:
             return act(link)
         except ForkedProcess:
@@ -291,7 +300,9 @@ class Links:
             ) from why
 
     def _take(self, link: Owned | Attachment) -> bool:
-        """Make this the current link unless it is lost already; unanswered publishes of the previous link are repeated first."""
+        """Make this the current link unless it is lost already; unanswered publishes of the previous link are
+        repeated first.
+        """
         while True:
             with self._lock:
                 again, self._unanswered = self._unanswered, []
@@ -326,7 +337,9 @@ class Links:
                 raise no_thread(why, name) from why
 
     def _look_again(self, first: bool) -> None:
-        """Find or become the next owner, and repeat unanswered publishes.  What may pass is tried again, unless it is the first time."""
+        """Find or become the next owner, and repeat unanswered publishes.  What may pass is tried again,
+        unless it is the first time.
+        """
         with self._lock:
             if self._looking or (self.current is not None and not self._unanswered):
                 return

@@ -1,7 +1,8 @@
 """The time that a thread may still wait for the owner of the directory.
 
-A call with a timeout is made with `limited`: whatever waits for the owner inside it, however deep, raises Unanswered when the time is over.
-That is no Error, so what gives up after an interrupt (a channel that was being opened, a message on its way) gives up after this, too.
+A call with a timeout is made with `limited`: whatever waits for the owner inside it, however deep, raises
+Unanswered when the time is over. That is no Error, so what gives up after an interrupt (a channel that was
+being opened, a message on its way) gives up after this, too.
 """
 
 from __future__ import annotations

@@ -95,11 +95,15 @@ class PublishChannel(ClientChannel):
         self._known_exchanges.add(exchange)
 
     def forget_exchanges(self) -> None:
-        """Ask anew for each exchange: one may be gone, and its next publish would close the channel, which others publish on."""
+        """Ask anew for each exchange: one may be gone, and its next publish would close the channel, which
+        others publish on.
+        """
         self._known_exchanges = {""}
 
     def publish(self, item: Unconfirmed) -> None:
-        """Send a publish.  LinkLost, and nothing was sent, once the connection is gone; ArgumentValueError for values AMQP cannot encode."""
+        """Send a publish.  LinkLost, and nothing was sent, once the connection is gone; ArgumentValueError
+        for values AMQP cannot encode.
+        """
         publish = _method(self.number, item.exchange, item.routing_key, item.mandatory)
         raw = self._raw(item.properties, persistent=item.persistent)
         with self._lock:
@@ -129,7 +133,9 @@ class PublishChannel(ClientChannel):
         self._raw(properties, persistent=True)
 
     def _raw(self, properties: Properties | None, *, persistent: bool) -> bytes:
-        """The property flags and values; PreconditionFailed for wrong ones, ArgumentValueError for what a content header cannot hold."""
+        """The property flags and values; PreconditionFailed for wrong ones, ArgumentValueError for what a
+        content header cannot hold.
+        """
         if properties is not None:
             parse_expiration(properties.expiration)
             header_routes(properties.headers)

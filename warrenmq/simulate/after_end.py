@@ -15,7 +15,9 @@ _RECOVERED = 1.0
 
 
 def check_reopened(session: Session, *, clean: bool) -> int:
-    """Check a broker that was opened again after a clean stop or another end; returns how many messages were lost to damage."""
+    """Check a broker that was opened again after a clean stop or another end; returns how many messages were
+    lost to damage.
+    """
     for name in sorted(session.deleted):
         _check_deleted(session, name)
     _check_policies(session)
@@ -30,7 +32,8 @@ def check_reopened(session: Session, *, clean: bool) -> int:
 
 
 def check_queues(session: Session, sent: Mapping[str, set[int]], *, clean: bool, is_safe: bool = True) -> int:
-    """Read these queues whole, compare with what must be there, and put all back; returns how many messages were lost to damage.
+    """Read these queues whole, compare with what must be there, and put all back; returns how many messages
+    were lost to damage.
 
     `sent`: what each was sent before its end; `is_safe`: not only one queue ended.
     """

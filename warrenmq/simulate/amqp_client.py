@@ -1,7 +1,9 @@
-"""A client over AMQP in a simulated run: one connection with one channel, served by the broker's connection and channel processes.
+"""A client over AMQP in a simulated run: one connection with one channel, served by the broker's connection
+and channel processes.
 
-Bytes that a client would send go to a ConnectionProcess, in pieces as a network may cut them; what it writes is decoded by pamqp.
-The channel is in confirm mode.  No thread reads for the client: it looks at what has come whenever it is asked for something.
+Bytes that a client would send go to a ConnectionProcess, in pieces as a network may cut them; what it writes
+is decoded by pamqp.  The channel is in confirm mode.  No thread reads for the client: it looks at what has
+come whenever it is asked for something.
 """
 
 from __future__ import annotations
@@ -272,7 +274,9 @@ class AmqpClient:
         self.call(Basic.Qos(prefetch_count=0), Basic.QosOk)
 
     def hang_up(self, how: str) -> None:
-        """Close the channel and open another, close the connection, or cut it; only after the first the client is of use again."""
+        """Close the channel and open another, close the connection, or cut it; only after the first the
+        client is of use again.
+        """
         if how == "channel":
             self.call(Channel.Close(200, "", 0, 0), Channel.CloseOk)
             self._forget()

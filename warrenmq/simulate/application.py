@@ -26,7 +26,8 @@ _ENDS = ("crash", "crash_at", "restart", "flip")
 
 
 class Application:
-    """A client application with one main thread, extra publisher threads where the script asks for them, and a client over AMQP.
+    """A client application with one main thread, extra publisher threads where the script asks for them, and
+    a client over AMQP.
 
     session  what it knows of its broker
     ends     of its broker, and what they cost
@@ -61,7 +62,9 @@ class Application:
         self.ends.finish()
 
     def _do_until_an_end(self, script: Script, place: int) -> int:
-        """Carry out one step, or a `crash_at` with the steps up to the next end of the broker.  Returns the index of the next step."""
+        """Carry out one step, or a `crash_at` with the steps up to the next end of the broker.  Returns the
+        index of the next step.
+        """
         step = script[place]
         if step.verb != "crash_at":
             self._do(step)

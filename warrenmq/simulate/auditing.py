@@ -1,4 +1,6 @@
-"""The step of wide scripts that compares a quiet queue with its model to the last message: its counts, its length, its dead letters."""
+"""The step of wide scripts that compares a quiet queue with its model to the last message: its counts, its
+length, its dead letters.
+"""
 
 from __future__ import annotations
 

@@ -27,7 +27,9 @@ class Competing:
     # -- steps
 
     def rivals(self, step: Step) -> None:
-        """Consume with two consumers, of which the second has the higher priority; of a queue with a single active one the first gets all."""
+        """Consume with two consumers, of which the second has the higher priority; of a queue with a single
+        active one the first gets all.
+        """
         session, name, prefetch = self._session, step.word("queue"), step.number("prefetch")
         queue = session.queue(name)
         is_new = (

@@ -1,4 +1,5 @@
-"""Coverage of a simulated run as a set of numbers: trace events with their flags, and pairs of adjacent events of one kind of actor.
+"""Coverage of a simulated run as a set of numbers: trace events with their flags, and pairs of adjacent
+events of one kind of actor.
 
 A run that adds to the set reached something that no run before it had; its script is worth changing further.
 """
@@ -17,8 +18,8 @@ _FLAGS, _EVENTS = (slice(ROW.size - 8 + byte, None, ROW.size) for byte in range(
 
 
 def coverage_of(actors: Iterable[bytes]) -> frozenset[int]:
-    """Compute the coverage of the packed rows of each actor: `event << 8 | flag` for each that occurs, and for each pair of adjacent
-    events one above 2**32.
+    """Compute the coverage of the packed rows of each actor: `event << 8 | flag` for each that occurs, and
+    for each pair of adjacent events one above 2**32.
     """
     words: set[tuple[int, int]] = set()
     pairs: set[tuple[int, int]] = set()

@@ -110,7 +110,9 @@ class Ends:
         self.lost += check_queues(self._session, sent, clean=False, is_safe=not one_queue)
 
     def _fail_a_sync(self, victim: str) -> None:
-        """Fail a sync of the log or of a file, and end the broker: a commit log that could not sync a data file takes nothing more."""
+        """Fail a sync of the log or of a file, and end the broker: a commit log that could not sync a data
+        file takes nothing more.
+        """
         before = self._session.now()
         self._faults.break_disk_of("", "datasync")
         self._publishing.publish_one(victim)

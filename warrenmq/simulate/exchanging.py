@@ -160,7 +160,9 @@ class Exchanging:
 
     @contextmanager
     def _change(self) -> Iterator[Wiring]:
-        """Have the wiring be in doubt until the block has ended; if it never does, or with an error, all exchanges are deleted later."""
+        """Have the wiring be in doubt until the block has ended; if it never does, or with an error, all
+        exchanges are deleted later.
+        """
         session = self._session
         session.rewiring()
         yield session.wiring

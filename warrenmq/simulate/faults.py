@@ -72,7 +72,9 @@ class Faults:
 
     @property
     def timeout(self) -> float | None:
-        """The timeout of a publish in seconds: 0 while an alarm may block it, as only a later step clears that; else None, unlimited."""
+        """The timeout of a publish in seconds: 0 while an alarm may block it, as only a later step clears
+        that; else None, unlimited.
+        """
         return 0.0 if self.may_block else None
 
     def do(self, step: Step) -> None:
@@ -171,7 +173,9 @@ class Faults:
         self._relax()
 
     def flip(self, kind: str, bit: int) -> str | None:
-        """Flip one bit of a file whose path has `kind` in it, while no broker runs; returns its path, None if there is none with any bytes."""
+        """Flip one bit of a file whose path has `kind` in it, while no broker runs; returns its path, None if
+        there is none with any bytes.
+        """
         disk = self._machine.disk
         paths = [path for path in self._files(DATA) if kind in path and disk.size(path)]
         if not paths:

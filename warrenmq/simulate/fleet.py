@@ -3,9 +3,9 @@
     for batch in fleet(Plan(seeds=range(10_000)), Cores(2)):
         ...                                                 # Progress after each round, with its outcomes
 
-Run number n has the seed n.  Its script is random, or a change of a script that reached something new in an earlier round; which of
-them depends on the seed alone and on what earlier rounds gave, never on which worker was faster.  So the same plan gives the same
-runs on one core, on eight and on a cluster.
+Run number n has the seed n.  Its script is random, or a change of a script that reached something new in an
+earlier round; which of them depends on the seed alone and on what earlier rounds gave, never on which worker
+was faster.  So the same plan gives the same runs on one core, on eight and on a cluster.
 """
 
 from __future__ import annotations
@@ -126,8 +126,8 @@ def do(task: Task) -> Outcome:
 def do_alone(task: Task) -> Outcome:
     """Carry out one run in a process that does nothing else: its garbage is collected while it is in the processor's caches.
 
-    That costs less than a collection for every fortieth run, which takes a tenth of the time.  Only what was made since the last
-    collection is looked at: what outlives a run is no garbage.
+    That costs less than a collection for every fortieth run, which takes a tenth of the time.  Only what was
+    made since the last collection is looked at: what outlives a run is no garbage.
     """
     gc.disable()
     outcome = do(task)

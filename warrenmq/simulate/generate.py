@@ -9,8 +9,8 @@ from warrenmq.simulate.script import MORE_QUEUES, TARGETS, VERBS, VIA, Script, S
 
 WIDE = "wide"
 SIZES = {"short": (2, 8), "long": (8, 28), WIDE: (6, 20)}
-"""The fewest and the most steps of a random script: short ones find less in the same time, longer ones little more (docs/simulate.md).
-Wide ones draw from all verbs.
+"""The fewest and the most steps of a random script: short ones find less in the same time, longer ones little
+more (docs/simulate.md). Wide ones draw from all verbs.
 """
 _THEMES = (
     ("wire", "unwire", "drop", "send", "delete", "delete_if"),
@@ -19,11 +19,15 @@ _THEMES = (
     ("own", "brief", "delete_if", "declare", "retry"),
     (),
 )
-"""Verbs that belong together; a wide script draws those of one theme more often, as what goes wrong with them needs several."""
+"""Verbs that belong together; a wide script draws those of one theme more often, as what goes wrong with them
+needs several.
+"""
 _THEMED = 5
 """How much more often."""
 _FAVOURED = 0.6
-"""Share of the arguments that name a queue or a client which name the script's favourite: what goes wrong needs several steps with it."""
+"""Share of the arguments that name a queue or a client which name the script's favourite: what goes wrong
+needs several steps with it.
+"""
 
 
 def generate(rng: Random, faults: Collection[str], size: str = "long") -> Script:
@@ -37,7 +41,9 @@ def generate(rng: Random, faults: Collection[str], size: str = "long") -> Script
 
 
 def mutate(rng: Random, script: Script, faults: Collection[str], size: str = "long") -> Script:
-    """Mutate a script by one to four changes: add, remove or replace a step, swap two, repeat a part; it grows to twice its size."""
+    """Mutate a script by one to four changes: add, remove or replace a step, swap two, repeat a part; it
+    grows to twice its size.
+    """
     steps, verbs = list(script), _verbs(faults, size)
     for _ in range(rng.randint(1, 4)):
         place = rng.randrange(len(steps) + 1)

@@ -1,4 +1,6 @@
-"""The lease of a queue with x-expires, as its client knows it: when it was renewed at the earliest and at the latest, and what that promises."""
+"""The lease of a queue with x-expires, as its client knows it: when it was renewed at the earliest and at the
+latest, and what that promises.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class Lease:
         return now < self._earliest + self._seconds - _MARGIN
 
     def check(self, now: float, *, is_there: bool, may_be_late: bool = False) -> None:
-        """Raise PromiseBroken if the queue is there and must have expired, or is not there and must be; `may_be_late`: its deletion may wait."""
+        """Raise PromiseBroken if the queue is there and must have expired, or is not there and must be;
+        `may_be_late`: its deletion may wait.
+        """
         if not is_there and self.must_hold(now):
             raise PromiseBroken(
                 "expired too soon",

@@ -12,8 +12,8 @@ from warrenmq.simulate.messages import Copy
 class Length:
     """The messages and bytes that a queue was sent, and how many its policies have allowed.
 
-    A queue that is too long drops its oldest messages.  So one is there as long as it and all that may be newer are no more than
-    was allowed: those that its publisher sent later, and all of others.
+    A queue that is too long drops its oldest messages.  So one is there as long as it and all that may be
+    newer are no more than was allowed: those that its publisher sent later, and all of others.
     """
 
     messages: int | None = None

@@ -1,4 +1,6 @@
-"""The steps of wide scripts with queues that end by themselves: an exclusive one with its connection, an auto-delete one with its consumer."""
+"""The steps of wide scripts with queues that end by themselves: an exclusive one with its connection, an
+auto-delete one with its consumer.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The client's model: which guarantees hold for each message, judged by the client's own calls and answers.
 
-It knows nothing of the broker's inside.  One application publishes, gets and settles; each queue's messages are kept with what is known
-of them, and each thing that the broker does is compared with that:
+It knows nothing of the broker's inside.  One application publishes, gets and settles; each queue's messages
+are kept with what is known of them, and each thing that the broker does is compared with that:
 
     delivered      the body is as it was published, to this queue; it is not held, and was not settled; nothing of the same publisher that
                    was sent before it still waits
@@ -10,8 +10,9 @@ of them, and each thing that the broker does is compared with that:
     found          after the queue's process, the broker or the machine ended: every confirmed, persistent message that was not
                    settled is there, in order, once; none that is known to be gone is; those that were delivered before say so
 
-A message that was settled may come back after such an end, until a persistent publish to the same queue that was sent later is confirmed: one
-journal holds both in order (docs/queue.md).  The model is lenient where a client cannot know, never where it can.
+A message that was settled may come back after such an end, until a persistent publish to the same queue that
+was sent later is confirmed: one journal holds both in order (docs/queue.md).  The model is lenient where a
+client cannot know, never where it can.
 """
 
 from __future__ import annotations
@@ -81,7 +82,9 @@ class QueueModel:
         self._may_spill([copy.message])
 
     def may_come(self, messages: Iterable[Message]) -> None:
-        """They may come here: a queue that they were sent to was deleted before they were routed, or is this one's predecessor."""
+        """They may come here: a queue that they were sent to was deleted before they were routed, or is this
+        one's predecessor.
+        """
         for message in messages:
             if message.number not in self.copies:
                 self._add(Copy(message, is_certain=False, has_ttl=self.has_ttl))
@@ -143,11 +146,15 @@ class QueueModel:
             copy.is_certain |= copy.is_dead_letter and not self.may_drop and not copy.may_be_gone
 
     def surely_sent(self) -> set[int]:
-        """The messages whose `publish` has returned: what another publisher or a queue sends now may reach the next process."""
+        """The messages whose `publish` has returned: what another publisher or a queue sends now may reach
+        the next process.
+        """
         return {number for number in self.sent_so_far() if self.copies[number].message.confirm is not None}
 
     def sent_so_far(self) -> set[int]:
-        """The numbers of all messages but those that wait elsewhere to be delivered later, or may become dead letters later."""
+        """The numbers of all messages but those that wait elsewhere to be delivered later, or may become dead
+        letters later.
+        """
         return {
             number
             for number, copy in self.copies.items()
@@ -239,12 +246,16 @@ class QueueModel:
         return one.publisher == two.publisher and one.number < two.number
 
     def rank(self, body: bytes) -> tuple[int, int]:
-        """The place of a message among those that were delivered together: with priorities the most urgent ones first, then the oldest."""
+        """The place of a message among those that were delivered together: with priorities the most urgent
+        ones first, then the oldest.
+        """
         message = self._known(body).message
         return 0 if self.one_journal else -message.priority, message.number
 
     def asked(self) -> None:
-        """Note which messages must be in the queue before a request: the script's own, and confirmed ones of other publishers."""
+        """Note which messages must be in the queue before a request: the script's own, and confirmed ones of
+        other publishers.
+        """
         self.arrived = {
             number
             for number, copy in self.copies.items()
@@ -279,7 +290,9 @@ class QueueModel:
             )
 
     def expired_too_soon(self, since: float) -> None:
-        """The queue said that it has no message: none may be gone that was sent after this virtual time, and so has not expired."""
+        """The queue said that it has no message: none may be gone that was sent after this virtual time, and
+        so has not expired.
+        """
         young = [
             number
             for number, copy in self.copies.items()
@@ -314,7 +327,9 @@ class QueueModel:
                 copy.doubt()
 
     def giving_away(self) -> Callable[[], None]:
-        """A message is about to be taken without an ack: if no answer comes, any may be gone that is ready.  Returns what ends that doubt."""
+        """A message is about to be taken without an ack: if no answer comes, any may be gone that is ready.
+        Returns what ends that doubt.
+        """
         doubted = [
             (copy, copy.is_certain, copy.awaits_confirm, copy.may_be_gone, copy.sent_at)
             for copy in self.copies.values()
@@ -344,7 +359,9 @@ class QueueModel:
             raise PromiseBroken("missing", f"queue {self.name} does not show messages {sorted(missing)}")
 
     def retried(self, copy: Copy, now: float) -> None:
-        """A delivery is about to be given back for another attempt: it is acked when a delayed copy is safe, else it comes back."""
+        """A delivery is about to be given back for another attempt: it is acked when a delayed copy is safe,
+        else it comes back.
+        """
         self.sent_later(copy.message, now, may_be_gone=copy.may_be_gone or not copy.message.persistent)
         self.copies[copy.message.number].may_expire |= copy.may_expire
         self.copies[copy.message.number].returns = copy.returns
@@ -373,7 +390,9 @@ class QueueModel:
             copy.doubt()
 
     def policy(self, key: str) -> None:
-        """A policy of this kind (topology.py) is about to hold for it, or none any more; what the one before allows holds until `policy_holds`."""
+        """A policy of this kind (topology.py) is about to hold for it, or none any more; what the one before
+        allows holds until `policy_holds`.
+        """
         definition = ALL_POLICIES.get(key, {})
         self.has_ttl = "message-ttl" in definition
         self.rejects = "overflow" in definition
@@ -465,10 +484,12 @@ class QueueModel:
         is_safe: bool,
         may_lose: bool = False,
     ) -> list[int]:
-        """The whole queue after its process ended: (body, redelivered flag); after a clean stop settled ones are gone.  Returns what was lost.
+        """The whole queue after its process ended: (body, redelivered flag); after a clean stop settled ones
+        are gone.  Returns what was lost.
 
-        `sent`: what it had been sent before; what other publishers sent since may be on its way.  `is_safe`: more than this queue began
-        anew, so what is here is on disk.  `may_lose`: data was damaged, so losses are returned and not raised.
+        `sent`: what it had been sent before; what other publishers sent since may be on its way.  `is_safe`:
+        more than this queue began anew, so what is here is on disk.  `may_lose`: data was damaged, so losses
+        are returned and not raised.
         """
         back = [self._known(body) for body, _ in deliveries]
         self._check_found(back, sent, clean=clean)
@@ -515,7 +536,8 @@ class QueueModel:
     def _go_on_with(self, back: list[Copy], sent: set[int], *, clean: bool, is_safe: bool) -> None:
         """Take what was found for the queue's messages, and expect what may be on its way."""
         there = {copy.message.number for copy in back}
-        # what has expired may come back once more, and with it what was settled: that it was dropped was perhaps not on disk yet
+        # what has expired may come back once more, and with it what was settled: that it was dropped was
+        # perhaps not on disk yet
         on_their_way = {
             number: copy
             for number, copy in self.copies.items()
@@ -544,7 +566,9 @@ class QueueModel:
                 copy.sure_returns = 0
 
     def _check_flag(self, copy: Copy, *, is_redelivered: bool) -> None:
-        """Check that a message that was delivered before its queue ended says so; of others it cannot be known after a crash."""
+        """Check that a message that was delivered before its queue ended says so; of others it cannot be
+        known after a crash.
+        """
         was_delivered = copy.state is not State.READY or copy.is_redelivered is True
         if was_delivered and not is_redelivered and copy.message.number not in self.repeated:
             raise PromiseBroken(

@@ -306,7 +306,9 @@ class Publishing:
                 due.before.pop(name, None)
 
     def closed(self) -> None:
-        """The broker was closed in the middle of what goes on: what it was sent is answered, and what has no confirm may be there or not."""
+        """The broker was closed in the middle of what goes on: what it was sent is answered, and what has no
+        confirm may be there or not.
+        """
         self._session.was_closed = True
         self.look()
         if any(isinstance(due.confirm, Confirm) for due in self._due):

@@ -1,4 +1,5 @@
-"""One simulated run: a script on a machine whose decisions all follow from a seed, judged by the client's model and the replay of its trace.
+"""One simulated run: a script on a machine whose decisions all follow from a seed, judged by the client's
+model and the replay of its trace.
 
     outcome = run(seed=17, script=generate(Random(17), HONEST_FAULTS), profile="modern")
     outcome.verdict                                   # "ok" or "failed"
@@ -47,10 +48,13 @@ _SETTINGS = tuple(
     {profile: Settings(profile=profile, commit_log=logged, **_SMALL) for profile in PROFILES}
     for logged in (False, True)
 )
-"""Limits so small that a dozen messages fill what overflows: files roll over and are collected, journals flushed, queues paged."""
+"""Limits so small that a dozen messages fill what overflows: files roll over and are collected, journals
+flushed, queues paged.
+"""
 _OF_LATE_SENDS = ("T2",)
-"""Rules that miss the row of a send: one that began before the close of a broker may reach the queue of the next, since in a simulation both
-have one runtime, in which a queue is found by its name; the row is in the trace of the first.
+"""Rules that miss the row of a send: one that began before the close of a broker may reach the queue of the
+next, since in a simulation both have one runtime, in which a queue is found by its name; the row is in the
+trace of the first.
 """
 _TOLD_AFTER_DAMAGE = ("C2",)
 """Rules that say what damage cost."""
@@ -67,7 +71,9 @@ class Outcome:
     verdict: str
     """"ok" or "failed"."""
     problem: str
-    """The fault in one word or two: the promise that was broken, the id of a rule, or the type of an exception.  Empty if ok."""
+    """The fault in one word or two: the promise that was broken, the id of a rule, or the type of an
+    exception.  Empty if ok.
+    """
     text: str
     """The same in a sentence."""
     lost: int
@@ -81,8 +87,9 @@ class Outcome:
 
 
 _ENCODED, _UNTRACED, _OF = 0, 8, 16
-"""Of so many runs one goes through the files of a trace, as every trace of a real broker does, and one has none, as most brokers; the
-others keep the rows as they are."""
+"""Of so many runs one goes through the files of a trace, as every trace of a real broker does, and one has
+none, as most brokers; the others keep the rows as they are.
+"""
 
 
 def settings_of(seed: int) -> Mapping[str, Settings]:
@@ -157,7 +164,9 @@ def _digest(trace: Trace, rows: Iterable[bytes]) -> str:
 
 
 def _judged_by_rules(trace: Trace, application: Application) -> tuple[str, str]:
-    """The first finding of the replay as (id of the rule, sentence).  After damage that was told, C2 is what should be found."""
+    """The first finding of the replay as (id of the rule, sentence).  After damage that was told, C2 is what
+    should be found.
+    """
     found, happened = judge_trace(trace)
     findings = [*found.violations, *found.indeterminate]
     if application.session.was_closed:

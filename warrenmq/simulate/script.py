@@ -6,8 +6,9 @@
     crash cut=1
     get queue=a
 
-VERBS lists every verb with its arguments; an argument that a line leaves out has the default that stands there.  Lines that are empty or
-begin with # are comments.  A script says what is done; in which order actors run meanwhile is up to the seed of the run.
+VERBS lists every verb with its arguments; an argument that a line leaves out has the default that stands
+there.  Lines that are empty or begin with # are comments.  A script says what is done; in which order actors
+run meanwhile is up to the seed of the run.
 """
 
 from __future__ import annotations
@@ -21,9 +22,13 @@ from warrenmq.simulate.topology import MORE_POLICIES, POLICED, POLICIES, ROUTES
 from warrenmq.simulate.wires import HEADERS, KEYS, WIRED_EXCHANGES, WIRES
 
 QUEUES = ("a", "b", "p", "t", "d", "dead")
-"""Two plain queues, one with priorities, one whose messages expire, one that dead-letters what is rejected, and where that goes."""
+"""Two plain queues, one with priorities, one whose messages expire, one that dead-letters what is rejected,
+and where that goes.
+"""
 MORE_QUEUES = ("l", "x", "e", "s")
-"""For wide scripts: one with a delivery limit, a transient one, one that is deleted when it is not used, and one with a single active consumer."""
+"""For wide scripts: one with a delivery limit, a transient one, one that is deleted when it is not used, and
+one with a single active consumer.
+"""
 TARGETS = (*QUEUES[:-1], *ROUTES)
 """A publish goes to a queue, or to an exchange before `a` and `b` (topology.py)."""
 VIA = ("app", "amqp")
@@ -33,7 +38,9 @@ VICTIMS = ("a", "b", "msg_store_persistent", "msg_store_transient", "queue_sup",
 FILES = ("definitions.log", "msg_store_persistent", "queues", "journal", ".qi", ".qs", ".rdq")
 """Parts of the names of files in which a bit can flip."""
 WHOSE = ("any", "collector", "reader")
-"""Disk operations that a fault is aimed at: any, those of the stores' collectors (in the middle of a compaction or a combine), or reads of others."""
+"""Disk operations that a fault is aimed at: any, those of the stores' collectors (in the middle of a
+compaction or a combine), or reads of others.
+"""
 FLAG = (0, 1)
 
 

@@ -1,4 +1,6 @@
-"""The session of a simulated run's client application: its broker, what it has declared there, and what it knows of each queue."""
+"""The session of a simulated run's client application: its broker, what it has declared there, and what it
+knows of each queue.
+"""
 
 from __future__ import annotations
 
@@ -253,7 +255,9 @@ class Session:
         return self.amqp is None or not self.faults.may_block
 
     def rewiring(self) -> None:
-        """The wiring is about to change: what is on its way may come where it leads or not.  What a change left in doubt is removed."""
+        """The wiring is about to change: what is on its way may come where it leads or not.  What a change
+        left in doubt is removed.
+        """
         if self.amqp is not None and not self.faults.may_block:
             self.amqp.synchronise()
         for each in self.underway:

@@ -1,7 +1,7 @@
 """Outcomes as a table: the columns of `warrenmq simulate --out`, and of the jobs that run on Spark.
 
-seed bigint, profile string, script string, verdict string, problem string, text string, lost bigint, digest string, events bigint,
-coverage array<bigint>
+seed bigint, profile string, script string, verdict string, problem string, text string, lost bigint, digest
+string, events bigint, coverage array<bigint>
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The queues, exchanges and bindings of simulated runs, each declared when a script first needs it, and where a publish goes."""
+"""The queues, exchanges and bindings of simulated runs, each declared when a script first needs it, and where
+a publish goes.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +118,9 @@ def reach(way: Route) -> tuple[str, ...]:
 
 
 def reached(way: Route, bound: Collection[tuple[str, str]]) -> tuple[str, ...]:
-    """The queues that a message comes to with these bindings (queue, exchange); those of the alternate exchange only if there is no other."""
+    """The queues that a message comes to with these bindings (queue, exchange); those of the alternate
+    exchange only if there is no other.
+    """
     if not way.exchange:
         return way.queues
     alternate = EXCHANGES[way.exchange].alternate

@@ -1,4 +1,6 @@
-"""The steps that wide scripts alone draw: more ways to look at messages, to take, settle and publish them, and to declare a queue."""
+"""The steps that wide scripts alone draw: more ways to look at messages, to take, settle and publish them,
+and to declare a queue.
+"""
 
 from __future__ import annotations
 

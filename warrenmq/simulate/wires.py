@@ -8,8 +8,8 @@
              ▲             └──any of kind──► fans       (a circle)
              └─ fans
 
-`Wiring` says which exchanges and wires are there, and which queues a message comes to.  It matches keys and headers by itself, so that
-what the broker's router does is compared with something else.
+`Wiring` says which exchanges and wires are there, and which queues a message comes to.  It matches keys and
+headers by itself, so that what the broker's router does is compared with something else.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@
         machine.crash(power_cut=True)
         assert machine.open().queue("jobs").get().body == b"one"
 
-docs/testing.md shows how to crash at any disk operation, let time pass and fill the disk.  For tests whose clients come over AMQP there
-is a pytest fixture, a real broker on a free port:
+docs/testing.md shows how to crash at any disk operation, let time pass and fill the disk.  For tests whose
+clients come over AMQP there is a pytest fixture, a real broker on a free port:
 
     from warrenmq.testing import server  # in conftest.py
 """

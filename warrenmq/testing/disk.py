@@ -1,8 +1,9 @@
 """A disk in memory whose power can be cut.
 
-Each file is an inode (inode.py), with what a reader sees now and what the platter holds.  Folder entries likewise: a file created,
-renamed or unlinked has a live name and a durable one, until its folder is synced.  A power cut keeps a random selection of the
-unsynced folder entries, in any order, since a file system promises none.
+Each file is an inode (inode.py), with what a reader sees now and what the platter holds.  Folder entries
+likewise: a file created, renamed or unlinked has a live name and a durable one, until its folder is synced.
+A power cut keeps a random selection of the unsynced folder entries, in any order, since a file system
+promises none.
 
 Errors are injected by operation and path (`fail_next`) or by a limit of space (`free_bytes`).  `before_op` is
 called before each operation on a file, with its name and path: a simulation makes it a point where another actor
@@ -128,7 +129,9 @@ class SimulatedDisk:
                     content[offset] ^= 1 << bit
 
     def break_sector(self, path: str, offset: int) -> None:
-        """Let the sector at this place of a file fail with EIO when it is read, until it is written to, as a disk has another one then."""
+        """Let the sector at this place of a file fail with EIO when it is read, until it is written to, as a
+        disk has another one then.
+        """
         with self.lock:
             self._inode(_normal(path)).bad.update(sectors(offset, 1))
 

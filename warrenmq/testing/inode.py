@@ -1,13 +1,14 @@
 """A file of the simulated disk between its syncs: what a power cut, or a sync that fails, leaves of its changes.
 
-An inode has two contents: what a reader sees now, and what the platter holds.  Between them lies an ordered list of changes that
-are not yet synced.  A power cut keeps a random prefix of them; the first one that is lost may be torn: some of its bytes arrived, and
-the file may already have its new length, filled with zeros from where the change or a sector begins (a disk writes sectors as a
-whole).  Without `in_order`: any of the changes, and any of them torn.
+An inode has two contents: what a reader sees now, and what the platter holds.  Between them lies an ordered
+list of changes that are not yet synced.  A power cut keeps a random prefix of them; the first one that is
+lost may be torn: some of its bytes arrived, and the file may already have its new length, filled with zeros
+from where the change or a sector begins (a disk writes sectors as a whole).  Without `in_order`: any of the
+changes, and any of them torn.
 
-A sync that fails loses what it should have saved, as Linux does: its pages are taken for clean, though any of them may not have
-arrived, so a later sync that succeeds does not save them.  Readers see them until the system needs their memory for others, and then
-what is on the platter.
+A sync that fails loses what it should have saved, as Linux does: its pages are taken for clean, though any of
+them may not have arrived, so a later sync that succeeds does not save them.  Readers see them until the
+system needs their memory for others, and then what is on the platter.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ class Change:
             content[offset : offset + len(data)] = data
 
     def apply_torn(self, content: bytearray, rng: Random, *, may_end_early: bool) -> None:
-        """Apply a part of the bytes, as whole sectors, and the new length without the rest; or the file ends behind any byte of them."""
+        """Apply a part of the bytes, as whole sectors, and the new length without the rest; or the file ends
+        behind any byte of them.
+        """
         if self.data is None:
             return
         end = self.offset + len(self.data)

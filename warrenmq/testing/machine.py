@@ -46,7 +46,9 @@ class SimulatedMachine:
     def __init__(
         self, seed: int = 0, settings: Settings | None = None, *, traced: bool = False, in_rows: bool = False
     ) -> None:
-        """Make a machine; with `traced` each broker is one run of a trace (`trace`, `save_trace`); with `in_rows` too, but it cannot be saved."""
+        """Make a machine; with `traced` each broker is one run of a trace (`trace`, `save_trace`); with
+        `in_rows` too, but it cannot be saved.
+        """
         self.seed = seed
         if settings is not None and type(settings) is not Settings:
             raise wrong_type("settings", settings, "a warrenmq.Settings, or None")
@@ -120,7 +122,9 @@ class SimulatedMachine:
         return self._broker
 
     def _note_run(self, run: str, recorder: Recorder) -> None:
-        """A start was made.  One that ended before its directory counted it wrote no row, and has no trace, as on a real machine."""
+        """A start was made.  One that ended before its directory counted it wrote no row, and has no trace,
+        as on a real machine.
+        """
         if recorder.rows:
             self._run = run
             return
@@ -129,9 +133,11 @@ class SimulatedMachine:
             self.sink.forget(run)
 
     def run_to_row(self, row: int, scenario: Callable[[Self], Broker | None]) -> Broker | None:
-        """Call `scenario(machine)` up to the turn that writes this row of the trace; what it would have done later never happens.
+        """Call `scenario(machine)` up to the turn that writes this row of the trace; what it would have done
+        later never happens.
 
-        Returns the broker that is open then.  A start is finished first, and a row of an orderly stop is where the process ends.
+        Returns the broker that is open then.  A start is finished first, and a row of an orderly stop is
+        where the process ends.
         """
         returned: list[Broker | None] = []
         if not self.sim.outside_until(
@@ -144,7 +150,8 @@ class SimulatedMachine:
         return self._broker
 
     def mark(self, text: str) -> None:
-        """Name this place of the trace (a MARK row of the actor "scenario"); nothing without a trace, or before the first `open`.
+        """Name this place of the trace (a MARK row of the actor "scenario"); nothing without a trace, or
+        before the first `open`.
 
         Unlike `Broker.mark` it needs no broker that is open: after a crash the mark is the last row of the run that crashed.
         """
@@ -192,8 +199,8 @@ class SimulatedMachine:
     ) -> Iterator[Outage]:
         """`crash` before the `operation`-th disk operation inside the block, which ends there without an exception.
 
-        Operations that only read are counted with `reads`; `counts(op)` may leave out others.  `came` of the Outage says whether
-        there were that many.
+        Operations that only read are counted with `reads`; `counts(op)` may leave out others.  `came` of the
+        Outage says whether there were that many.
         """
         self._outage = outage = Outage(operation, reads=reads, counts=counts)
         try:

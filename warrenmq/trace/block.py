@@ -161,7 +161,9 @@ def columns_of(stored: Stored, wanted: Collection[str] = COLUMNS) -> list[memory
 
 
 def decode_into(table: Any, stored: Stored, wanted: Collection[str] = COLUMNS) -> None:
-    """Write the nine columns of stored rows into the rows of a numpy array: half the cost of decode_columns, whose columns would be copied."""
+    """Write the nine columns of stored rows into the rows of a numpy array: half the cost of decode_columns,
+    whose columns would be copied.
+    """
     if isinstance(stored, Frame) and stored.codec == _SORTED:
         unpack_into(table, stored.payload, stored.who >> 16, stored.seq_first, wanted)
         return

@@ -10,8 +10,8 @@ The last row is known when it is an ACTOR_STOP, when it stands in the run's slab
 the run's files are whole: numbered without a gap, undamaged, ended by the footer of a clean close or, after a kill,
 beside a slab file that lost nothing.
 
-`known_until` turns this into a time: every row of the actor up to that t is here.  Missing rows are all later, so a rule's decision
-on rows up to then stands, and the rest is indeterminate.
+`known_until` turns this into a time: every row of the actor up to that t is here.  Missing rows are all
+later, so a rule's decision on rows up to then stands, and the rest is indeterminate.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ NEVER = -(1 << 63)
 GAPS = 100
 """So many gaps of an actor are kept one by one; all are counted."""
 STRANGER = 0
-"""Stands for actors of a run that may have registered in files that are missing; it has a Coverage only where that is possible."""
+"""Stands for actors of a run that may have registered in files that are missing; it has a Coverage only where
+that is possible.
+"""
 
 
 class Chunk(NamedTuple):
@@ -108,7 +110,9 @@ class Run:
     has_strangers: bool = False
     """Parts are missing that may have named actors, or the run before it is."""
     contradicted: str = ""
-    """A file, or of a table a row, that has the number of another one and other contents: of another run of this name, or a damaged copy."""
+    """A file, or of a table a row, that has the number of another one and other contents: of another run of
+    this name, or a damaged copy.
+    """
 
     @classmethod
     def of(cls, header: Mapping[str, Any]) -> Run:
@@ -120,7 +124,9 @@ class Run:
 
     @property
     def scope(self) -> str:
-        """The directory and virtual host of the run: names, messages and sequence ids mean the same only in runs that share them."""
+        """The directory and virtual host of the run: names, messages and sequence ids mean the same only in
+        runs that share them.
+        """
         host = "" if self.vhost in {"", "/"} else f", virtual host {self.vhost}"
         copy = f", copy {self.branch + 1}" if self.branch else ""
         return f"{self.of_directory}{host}{copy}"
@@ -132,7 +138,9 @@ class Run:
 
     @property
     def is_stillborn(self) -> bool:
-        """Killed before its directory noted its name, or before any actor began: the next run may follow the one before it."""
+        """Killed before its directory noted its name, or before any actor began: the next run may follow the
+        one before it.
+        """
         return self.whole and not self.closed and not self.actors
 
     @property
@@ -298,7 +306,9 @@ def _stem(file: FileIndex) -> str:
 
 
 def _is_copy(file: FileIndex, other: FileIndex) -> bool:
-    """True if the other file holds everything in this one; of a run's slab files only the latest state counts, unless they differ in a row."""
+    """True if the other file holds everything in this one; of a run's slab files only the latest state
+    counts, unless they differ in a row.
+    """
     if file.slabs is not None or other.slabs is not None:
         both = file.slabs is not None and other.slabs is not None
         return both and not _has_other_rows(file.slabs or {}, other.slabs or {})
@@ -350,7 +360,8 @@ def _run(files: list[FileIndex]) -> Run:
     run.lossy = any(file.lossy for file in slabs)
     last = segments[-1].footer if segments else None
     run.closed = last is not None and bool(last["closed"])
-    # A torn tail counts, too: the slab file has the rows that were being written, but other actors' rows may have been in that frame.
+    # A torn tail counts, too: the slab file has the rows that were being written, but other actors' rows may
+    # have been in that frame.
     damaged = any(file.damage for file in segments) or any(file.footer is None for file in segments[:-1])
     damaged = damaged or any(
         not is_whole(file.footer, file.counted, sum(frame.rows for frame in file.frames))
@@ -463,10 +474,12 @@ def find_missing_runs(runs: Sequence[Run]) -> None:
 
 
 def mark_missing_runs(runs: Sequence[Run]) -> None:
-    """Mark runs whose predecessor is missing or ambiguous: a boot number is absent, unknown, or there twice, or it is another run.
+    """Mark runs whose predecessor is missing or ambiguous: a boot number is absent, unknown, or there twice,
+    or it is another run.
 
-    A directory counts its boots, also those that were killed before their traces began, or before the directory noted them; after a number that comes a second time the order of runs is unknown.  Old traces do not name
-    their directories: all their runs count as runs of one.
+    A directory counts its boots, also those that were killed before their traces began, or before the
+    directory noted them; after a number that comes a second time the order of runs is unknown.  Old traces do
+    not name their directories: all their runs count as runs of one.
     """
     for _, group in groupby(runs, key=lambda run: (run.directory, run.node)):
         its = list(group)
@@ -486,7 +499,9 @@ def mark_missing_runs(runs: Sequence[Run]) -> None:
 
 
 def find_lost_pages(runs: Sequence[Run]) -> None:
-    """Mark killed runs after which the machine was started again: pages in the kernel's memory may be lost without a sign of it."""
+    """Mark killed runs after which the machine was started again: pages in the kernel's memory may be lost
+    without a sign of it.
+    """
     for place, run in enumerate(runs):
         machines = {later.machine for later in runs[place + 1 :] if later.directory == run.directory}
         if not run.closed and run.machine and not machines <= {run.machine, ""}:
@@ -497,7 +512,8 @@ def find_lost_pages(runs: Sequence[Run]) -> None:
 def branch_of(run: Run, earlier: Sequence[Run]) -> int:
     """The number of the copy of its directory that a run belongs to, judged by the earlier runs.
 
-    After a boot number that came twice, or after a later one, each run counts as a copy of its own, since its predecessor is unknown.
+    After a boot number that came twice, or after a later one, each run counts as a copy of its own, since its
+    predecessor is unknown.
     """
     its = [each for each in earlier if run.directory and each.directory == run.directory]
     return len(its) if any(each.branch or each.boot >= run.boot > 0 for each in its) else 0

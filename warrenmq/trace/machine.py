@@ -17,7 +17,9 @@ def machine_boot() -> str:
 
 
 def has_ended(machine: str, pid: int) -> bool:
-    """True if a process of a machine is known to have ended: the machine is this one, not started again, and has no such process."""
+    """True if a process of a machine is known to have ended: the machine is this one, not started again, and
+    has no such process.
+    """
     if not machine or not pid or machine != machine_boot():
         return False
     try:

@@ -1,8 +1,8 @@
 """Packs the rows of a frame in less than five bytes each: sorted by event, turned into planes, compressed.
 
-Rows that follow each other are of different events; those of one event resemble each other.  So all but the times are sorted by
-event, those of one event in their order.  A plane is one byte of each row, the lowest of `msg`, say; where rows resemble each other,
-so do its bytes, and most planes are all zeros and left out:
+Rows that follow each other are of different events; those of one event resemble each other.  So all but the
+times are sorted by event, those of one event in their order.  A plane is one byte of each row, the lowest of
+`msg`, say; where rows resemble each other, so do its bytes, and most planes are all zeros and left out:
 
     as written             sorted                as planes
     t   msg a event        msg a event           events    S C S C    as written, from which a reader sorts back
@@ -11,8 +11,9 @@ so do its bytes, and most planes are all zeros and left out:
     12   8  2 SEND          7  0 CONFIRM         t      10 11 12 13    as written
     13   8  0 CONFIRM       8  0 CONFIRM
 
-Planes of numbers that mostly rise are stored as differences, which zlib finds more alike: 7 8 9 10 as 7 1 1 1.  The lowest plane of
-t is noise and not compressed.  `seq`, which rises by one, the actor and the check of a row have no planes.
+Planes of numbers that mostly rise are stored as differences, which zlib finds more alike: 7 8 9 10 as 7 1 1
+1.  The lowest plane of t is noise and not compressed.  `seq`, which rises by one, the actor and the check of
+a row have no planes.
 
     |0           |9                                                                         |-rows
     +------------+--------------------------------------------------------------------------+-------------------+
@@ -182,7 +183,9 @@ def _undone(differences: bytes) -> bytes:
 
 
 def _compressed(data: bytes) -> bytes:
-    """Compress at level 1.  With its usual 256 KB, malloc gives pages back to the system after each frame, and has 20 faults with the next."""
+    """Compress at level 1.  With its usual 256 KB, malloc gives pages back to the system after each frame,
+    and has 20 faults with the next.
+    """
     packer = zlib.compressobj(1, wbits=14, memLevel=7)
     return packer.compress(data) + packer.flush()
 

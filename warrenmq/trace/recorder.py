@@ -1,15 +1,18 @@
 """The recorder: collects the rows of all actors of a run in files that survive SIGKILL of the process.
 
-An actor calls the writer of an event (writers.py) with its ActorTrace; the row is in a mapped file when the call returns.  When the
-actor's slab is full, its rows become one compressed frame in the run's current segment file, under the recorder's lock.
+An actor calls the writer of an event (writers.py) with its ActorTrace; the row is in a mapped file when the
+call returns.  When the actor's slab is full, its rows become one compressed frame in the run's current
+segment file, under the recorder's lock.
 
-Threads.  The writers and `observe` of an ActorTrace belong to its one owner: the thread that runs the actor, or the application's
-thread that the ActorTrace was made for.  `close` of an ActorTrace is the owner's last call.  An actor that was killed may still be
-running, so only `Recorder.close` closes its ActorTrace; until then its rows stay in the slab.  All methods of a Recorder may be
-called from any thread.  `Recorder.close` comes when the actors have ended; rows written after it are dropped.
+Threads.  The writers and `observe` of an ActorTrace belong to its one owner: the thread that runs the actor,
+or the application's thread that the ActorTrace was made for.  `close` of an ActorTrace is the owner's last
+call.  An actor that was killed may still be running, so only `Recorder.close` closes its ActorTrace; until
+then its rows stay in the slab.  All methods of a Recorder may be called from any thread.  `Recorder.close`
+comes when the actors have ended; rows written after it are dropped.
 
-Cost of a row, of 0.9 us on a machine where a call of an empty function takes 0.06: the clock 0.08, the check 0.17, struct.pack_into
-0.22, Python around them 0.12, and a 2,048th of a frame 0.27, more than a third of it zlib, which lets other actors run.
+Cost of a row, of 0.9 us on a machine where a call of an empty function takes 0.06: the clock 0.08, the check
+0.17, struct.pack_into 0.22, Python around them 0.12, and a 2,048th of a frame 0.27, more than a third of it
+zlib, which lets other actors run.
 
 A trace never stops its broker: when the disk is full the frame is dropped and counted in `lost`, and the
 reader finds the gap in `seq`.
@@ -72,9 +75,10 @@ class Recorder:
     ) -> None:
         """`run` must be unique in the trace's directory.
 
-        `boot` is the boot number of the data directory (RUN_START), `directory` its id, `vhost` the virtual host that is served,
-        `machine` the id of this boot of the machine, `follows` the name of the last run before that was traced ("": there was none),
-        `untraced` whether the directory was open without a trace since then: by these a reader knows which runs follow each other.
+        `boot` is the boot number of the data directory (RUN_START), `directory` its id, `vhost` the virtual
+        host that is served, `machine` the id of this boot of the machine, `follows` the name of the last run
+        before that was traced ("": there was none), `untraced` whether the directory was open without a trace
+        since then: by these a reader knows which runs follow each other.
 
         A MemorySink is for simulation: there each row's t is above that of all rows before it.
         """
@@ -153,7 +157,9 @@ class Recorder:
             self._finish()
 
     def after_fork(self) -> None:
-        """Stop recording in a forked child (forks.py): the maps are shared with the parent, so no row of the child may reach them."""
+        """Stop recording in a forked child (forks.py): the maps are shared with the parent, so no row of the
+        child may reach them.
+        """
         if isinstance(self._sink, MemorySink):
             return  # its memory is not shared with the parent
         self._lock = Lock()
@@ -232,7 +238,9 @@ class Recorder:
             return memoryview(bytearray(EMPTY_CHUNK[: rows * ROW.size]))
 
     def _lossy(self) -> None:
-        """The last rows of any actor may be missing from now on.  The mark in the slab file needs no new block on the full disk."""
+        """The last rows of any actor may be missing from now on.  The mark in the slab file needs no new
+        block on the full disk.
+        """
         self._is_lossy = True
         self._chunks.mark_lossy()
 
@@ -289,8 +297,8 @@ def _first_header(clock: Clock, **of_the_run: object) -> dict[str, Any]:
 class ActorTrace:
     """The rows of one incarnation of one actor, as far as they are in its slab.
 
-    Without a lock: only its owner's thread writes.  The writers (writers.py) do that through these fields, since a method that a
-    row has to call would cost as much as the row.
+    Without a lock: only its owner's thread writes.  The writers (writers.py) do that through these fields,
+    since a method that a row has to call would cost as much as the row.
     """
 
     __slots__ = ("_recorder", "_since", "at", "clock", "end", "id", "last_t", "seq", "slab")

@@ -1,11 +1,14 @@
-"""The check of a row in a slab: 16 bits by which a reader knows a row that was changed, or of which only a part came to the disk.
+"""The check of a row in a slab: 16 bits by which a reader knows a row that was changed, or of which only a
+part came to the disk.
 
-It is CPython's hash of a tuple of numbers, because nothing else in Python that mixes eleven numbers is nearly as quick (0.1 us;
-zlib.crc32 of the packed row takes twice that), and every row pays for it.  For the same reason a writer hashes only the columns that
-its event uses, all others are 0; the header of the slab file lists them.  A file must outlive the Python that wrote it, so the
-hash is spelled out here (`mixed`), and used where this Python's own hash is another one.
+It is CPython's hash of a tuple of numbers, because nothing else in Python that mixes eleven numbers is nearly
+as quick (0.1 us; zlib.crc32 of the packed row takes twice that), and every row pays for it.  For the same
+reason a writer hashes only the columns that its event uses, all others are 0; the header of the slab file
+lists them.  A file must outlive the Python that wrote it, so the hash is spelled out here (`mixed`), and used
+where this Python's own hash is another one.
 
-The check cannot tell a column that is -1 from one that is -2, which CPython gives the same hash; no rule asks which of the two it is.
+The check cannot tell a column that is -1 from one that is -2, which CPython gives the same hash; no rule asks
+which of the two it is.
 
 Source: tuplehash in CPython's Objects/tupleobject.c (xxHash, since 3.8), long_hash in Objects/longobject.c.
 """
@@ -18,7 +21,9 @@ from collections.abc import Callable, Collection
 from warrenmq.trace.schema import FLAG, STORED
 
 SLAB_ROW = struct.Struct("<8qBBIH")
-"""A row as it stands in a slab: t, seq, msg, peer, pseq, a, b, c, then `who` as its parts flag, event and actor, then the check."""
+"""A row as it stands in a slab: t, seq, msg, peer, pseq, a, b, c, then `who` as its parts flag, event and
+actor, then the check.
+"""
 
 CHECK_MASK = 0xFFFF
 

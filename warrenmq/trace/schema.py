@@ -275,10 +275,11 @@ class View(Generic[T]):
 
     @classmethod
     def getter(cls, *names: str) -> Getter:
-        """Make a getter of some columns as a tuple, among them t, seq, msg and who: for loops over many rows, which a view for each would slow down.
+        """Make a getter of some columns as a tuple, among them t, seq, msg and who: for loops over many rows,
+        which a view for each would slow down.
 
-        Columns that fill a stored one take a few tens of nanoseconds together, a hundred with a flag before them, with others it is 250; a
-        view takes a hundred for itself and as much for each name.
+        Columns that fill a stored one take a few tens of nanoseconds together, a hundred with a flag before
+        them, with others it is 250; a view takes a hundred for itself and as much for each name.
         """
         columns = [_EVERY_ROW.get(name) or cls.column(name) for name in names]
         if len(columns) == 1:

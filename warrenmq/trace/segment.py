@@ -5,10 +5,10 @@
     header = msgpack {v, lib, run, node, pid, boot, directory, vhost, machine, follows, wall_ns, mono_ns, n, columns, events {id: name},
                       actors {id: [name, kind, parent]}, kinds {id: name}}
 
-The header repeats the tables of actors and message kinds known when the file began, so each file can be read alone;
-what is registered later follows at once in META frames.  A file gets its name when it has its header (`create_whole`): readers meet none
-without one, unless the power failed.  A file without a footer belongs to a run that is still
-going or was killed; its last rows are then in the slab file (slab.py).
+The header repeats the tables of actors and message kinds known when the file began, so each file can be read
+alone; what is registered later follows at once in META frames.  A file gets its name when it has its header
+(`create_whole`): readers meet none without one, unless the power failed.  A file without a footer belongs to
+a run that is still going or was killed; its last rows are then in the slab file (slab.py).
 
 Not thread-safe: the recorder holds its lock around every call.
 """
@@ -72,7 +72,8 @@ class OutputFile:
 def create_whole(path: str, head: bytes, flags: int) -> int:
     """Create a file that begins with these bytes, and return its descriptor.
 
-    It has a hidden name, which readers skip, until they are written: a process that is killed meanwhile leaves no trace file that cannot be read.
+    It has a hidden name, which readers skip, until they are written: a process that is killed meanwhile
+    leaves no trace file that cannot be read.
     """
     folder, name = os.path.split(path)
     hidden = os.path.join(folder, f".{name}")

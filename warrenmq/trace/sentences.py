@@ -7,8 +7,8 @@
     narrator = Narrator(catalog)
     narrator.sentence(0, row)      queue jobs confirmed messages 12 to 75 after the sync at 00:01.204
 
-The template of a sentence stands in its event (events/): a {placeholder} is a column in words, and a part in [brackets] is left
-out when one of its placeholders has nothing to say.
+The template of a sentence stands in its event (events/): a {placeholder} is a column in words, and a part in
+[brackets] is left out when one of its placeholders has nothing to say.
 """
 
 from __future__ import annotations

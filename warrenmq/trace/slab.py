@@ -1,16 +1,16 @@
 """Slabs: memory-mapped buffers that hold each actor's latest rows until they fill a frame.
 
-One actor writes to a slab, without a lock.  The pages belong to the kernel, so the rows survive SIGKILL of the process; only a
-power cut or a crash of the machine can lose them.  A run has one slab file:
+One actor writes to a slab, without a lock.  The pages belong to the kernel, so the rows survive SIGKILL of
+the process; only a power cut or a crash of the machine can lose them.  A run has one slab file:
 
     |0                              |4032       |4095  |4096                              name: {run}-{node}-{pid}.slab
     +-------------------------------+-----------+------+------------+------------+ ...
     | header of a segment, "slab" 3 | progress  |lossy | row (72 B) | row        |
     +-------------------------------+-----------+------+------------+------------+ ...
 
-The file after its first page is an array of places, each for one row; the reader sorts rows by `who` and `seq`, and need not know
-which slab a place belongs to.  The upper 16 bits of `who` are a check of the row (row_check.py).  An empty place is not all zeros,
-so that a page of zeros is known as lost:
+The file after its first page is an array of places, each for one row; the reader sorts rows by `who` and
+`seq`, and need not know which slab a place belongs to.  The upper 16 bits of `who` are a check of the row
+(row_check.py).  An empty place is not all zeros, so that a page of zeros is known as lost:
 
     an empty place's bytes          no row
     the check is right              a row
@@ -20,17 +20,20 @@ so that a page of zeros is known as lost:
 
 At most one place of a file is half written or half emptied, since a thread holds the GIL while it copies; two are damage.
 
-A slab is emptied after its rows were written to a segment.  If the process dies in between, the rows are in both files, and the
-reader takes those of the segment.  `progress` holds how many bytes and rows of which segment file were written, and how many chunks
-were filled with empty places; a file that has less has lost something, and a segment file beyond it has no rows yet.  After any damage or loss the reader does not take the last
-row that it finds of an actor for the actor's last one (`lossy`).
+A slab is emptied after its rows were written to a segment.  If the process dies in between, the rows are in
+both files, and the reader takes those of the segment.  `progress` holds how many bytes and rows of which
+segment file were written, and how many chunks were filled with empty places; a file that has less has lost
+something, and a segment file beyond it has no rows yet.  After any damage or loss the reader does not take
+the last row that it finds of an actor for the actor's last one (`lossy`).
 
-Formats.  3: the check is of the columns that the row's event uses, which the header lists ("layouts").  2: the check is of all columns.
-Older files have no "slab" in their header, no checks, no progress, and zeros in empty places.
+Formats.  3: the check is of the columns that the row's event uses, which the header lists ("layouts").  2:
+the check is of all columns.  Older files have no "slab" in their header, no checks, no progress, and zeros in
+empty places.
 
-Slabs come in four sizes.  An actor begins with a small one and gets the next size when it fills one quickly, until `LARGE_BUDGET`
-is used: 5,000 idle queues cost 5,000 x 1,152 bytes.  The largest is that from which on a row's share of a frame falls no further.  The
-file grows by chunks whose blocks are allocated on disk, since a write to a mapped hole fails with SIGBUS when the disk is full.
+Slabs come in four sizes.  An actor begins with a small one and gets the next size when it fills one quickly,
+until `LARGE_BUDGET` is used: 5,000 idle queues cost 5,000 x 1,152 bytes.  The largest is that from which on a
+row's share of a frame falls no further.  The file grows by chunks whose blocks are allocated on disk, since a
+write to a mapped hole fails with SIGBUS when the disk is full.
 """
 
 from __future__ import annotations
@@ -341,7 +344,9 @@ def read_slabs(data: memoryview) -> SlabContent | None:
 
 
 def is_cut(size: int, progress: Progress | None, *, checked: bool) -> bool:
-    """True if a file was longer than it is, behind its first page: than it noted, or, of an old one without checks, than whole chunks."""
+    """True if a file was longer than it is, behind its first page: than it noted, or, of an old one without
+    checks, than whole chunks.
+    """
     if not checked:
         return size % CHUNK_BYTES != 0
     return size < progress.chunks * CHUNK_BYTES if progress is not None else size > 0

@@ -1,7 +1,8 @@
 """Read the slab file of a run that is being written, again and again, at the cost of what is new.
 
-A look compares the file with what it was at the look before, and parses the blocks that differ.  They are read twice: a row is taken when
-its place was the same both times, one that was being written comes with the next look.
+A look compares the file with what it was at the look before, and parses the blocks that differ.  They are
+read twice: a row is taken when its place was the same both times, one that was being written comes with the
+next look.
 """
 
 from __future__ import annotations

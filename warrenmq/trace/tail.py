@@ -113,7 +113,9 @@ class RunFiles:
 
     @property
     def can_have_ended(self) -> bool:
-        """True if nothing has to follow: the last segment has the run's footer, or, after a kill, none, or its slab file knows of no other."""
+        """True if nothing has to follow: the last segment has the run's footer, or, after a kill, none, or
+        its slab file knows of no other.
+        """
         written = self.slab.progress if self.slab is not None else None
         return (
             self.run.closed
@@ -123,7 +125,9 @@ class RunFiles:
 
 
 class Tail:
-    """Follows the traces in some directories.  Holds no open files between two looks, and of rows what the slabs hold; not thread-safe."""
+    """Follows the traces in some directories.  Holds no open files between two looks, and of rows what the
+    slabs hold; not thread-safe.
+    """
 
     def __init__(self, *paths: str) -> None:
         self._paths = paths
@@ -148,7 +152,9 @@ class Tail:
         return {**start, **place}
 
     def parts(self, start: Place, end: Place) -> tuple[list[Part], list[Damage]]:
-        """The rows between two places, an actor's in their order; and damage that whole frames follow, which is therefore final."""
+        """The rows between two places, an actor's in their order; and damage that whole frames follow, which
+        is therefore final.
+        """
         if any(key not in self.runs for key in end):
             self._list()
         found: list[Part] = []

@@ -334,7 +334,8 @@ class Profile(Worded):
     MODERN = 2, "RabbitMQ 3.13 (modern)"
 
 
-# The same as plain integers, for hot paths: `&` of an IntFlag takes a microsecond, and to look a member up takes as long as to pack a row.
+# The same as plain integers, for hot paths: `&` of an IntFlag takes a microsecond, and to look a member up
+# takes as long as to pack a row.
 PERSISTENT, WANTS_CONFIRM, IN_STORE = map(int, PublishFlag)
 CONFIRM_DURABLE, CONFIRM_TRANSIENT, CONFIRM_NACK = map(int, ConfirmKind)
 REDELIVERED, NO_ACK, GET = map(int, DeliverFlag)

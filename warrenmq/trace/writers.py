@@ -5,11 +5,13 @@
 
 `trace` is the ActorTrace of the actor that speaks.  The row is safe when the function returns; the result is the row's seq.
 
-All of them do the same: they take a time above the last one (clock.py), pack the row with its check (row_check.py) and move on; they
-differ in the columns.  Each message has rows of its own, and a row costs no more than a few calls of Python functions: so a function that takes
-any event's columns, and loops over them, would cost twice as much, one with `*columns` 0.15 us more than the 0.5 of a function with names for
-them, a partial of one for so many columns 0.05.  Instead each event's function is made from one template, with its own columns as
-parameters, as the standard library makes the methods of its dataclasses; that takes 0.1 ms an event.
+All of them do the same: they take a time above the last one (clock.py), pack the row with its check
+(row_check.py) and move on; they differ in the columns.  Each message has rows of its own, and a row costs no
+more than a few calls of Python functions: so a function that takes any event's columns, and loops over them,
+would cost twice as much, one with `*columns` 0.15 us more than the 0.5 of a function with names for them, a
+partial of one for so many columns 0.05.  Instead each event's function is made from one template, with its
+own columns as parameters, as the standard library makes the methods of its dataclasses; that takes 0.1 ms an
+event.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
     2  one sync for all folders: the terms are gone, and what a crash left is safe before anything is read
     3  each index is walked, once: for its queue, and for the message store, which counts its references after a crash
 
-A queue that is declared, or whose process starts again, has the same done for its folder alone.  Of one that sleeps nothing is
-taken before it wakes (`asleep_since`).
+A queue that is declared, or whose process starts again, has the same done for its folder alone.  Of one that
+sleeps nothing is taken before it wakes (`asleep_since`).
 
 Source: rabbit_recovery_terms and rabbit_variable_queue:init; docs/reference/classic-queue.md#start-and-recovery.
 """
@@ -44,8 +44,8 @@ class LastStop(NamedTuple):
     """There are no files in the folder but those that name the queue, and the index's of version 2, each .qs with its .qi."""
 
     def at_rest(self, version: int) -> tuple[int, int] | None:
-        """Messages and next sequence id of a queue that was killed, if its files, of this version of the index, say all that opening it
-        would find.
+        """Messages and next sequence id of a queue that was killed, if its files, of this version of the
+        index, say all that opening it would find.
 
         Else None: something has to be dropped or mended, may expire, or is in a message store.
         """
@@ -90,7 +90,9 @@ class LastStops:
         return walk(self._disk, folder, names, self._settings)
 
     def claims(self, folders: Sequence[str]) -> Iterator[list[bytes]]:
-        """The messages of a queue that are in its store, in runs that were appended in their order, and removed in it once their acks were safe."""
+        """The messages of a queue that are in its store, in runs that were appended in their order, and
+        removed in it once their acks were safe.
+        """
         unsafe = self._disk.exists(f"{folders[0]}/{UNSAFE_ACKS}")
         for folder in folders:
             ids = self.walked(folder).store_message_ids
@@ -170,8 +172,8 @@ def _only_index(names: list[str]) -> bool:
 def asleep_since(disk: Disk, folder: str, version: int) -> Terms | None:
     """The terms of the stop since which a queue sleeps, from its (first) folder; None if the queue has to be opened.
 
-    It may sleep on when its terms say so and its files are as they left them, of this version of the index; or when nothing is in
-    them, and nothing was at the stop.
+    It may sleep on when its terms say so and its files are as they left them, of this version of the index;
+    or when nothing is in them, and nothing was at the stop.
     """
     names = disk.listdir(folder)
     sizes = {name: disk.size(f"{folder}/{name}") for name in names if name not in _NOT_OF_THE_INDEX}

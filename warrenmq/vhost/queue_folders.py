@@ -24,8 +24,9 @@ folder goes only when something else proves that it is not needed:
     | it tells no queue, and bytes of its index make no sense                      | moved to the quarantine        |
     | it tells no queue, and nothing that outlives a start is in it                | removed: a transient queue's   |
 
-A frame that a power cut tore at the log's end is no damage here: its change was not answered.  A queue that was declared again has the next
-generation in its folder, too, so no cut of the log takes that for the deleted one's.
+A frame that a power cut tore at the log's end is no damage here: its change was not answered.  A queue that
+was declared again has the next generation in its folder, too, so no cut of the log takes that for the deleted
+one's.
 
 Source: rabbit_queue_index:queue_dir, rabbit_priority_queue;
 docs/reference/classic-queue.md#directories-and-file-names and #priority-queues.
@@ -125,8 +126,8 @@ def folders_of(vhost: str, queues: Iterable[str]) -> set[str]:
 def keep_definition(disk: Disk, folder: str, record: QueueRecord) -> None:
     """Write a queue's declaration to its (first) folder as well.
 
-    It matters only when definitions.log is damaged.  That of a queue whose name the log says is gone is synced: a log that is cut
-    behind that would have its folder removed.
+    It matters only when definitions.log is damaged.  That of a queue whose name the log says is gone is
+    synced: a log that is cut behind that would have its folder removed.
     """
     path, data = f"{folder}/{DEFINITION}", queue_frame(record)
     if disk.exists(path) and disk.read(path) == data:

@@ -54,8 +54,8 @@ def sort_out(
 ) -> UnknownContents:
     """Do what the table says with every folder of a vhost that is not `known` (path -> whose it is).
 
-    A known folder of a durable queue that is not there is reported if it has been there.  Queues to declare again are only returned.
-    Nothing that makes folders of queues may run meanwhile.
+    A known folder of a durable queue that is not there is reported if it has been there.  Queues to declare
+    again are only returned.  Nothing that makes folders of queues may run meanwhile.
     """
     found, again, used = UnknownContents(), list[QueueName](), set[str]()
     whole, gone, deleted_folders = definitions.whole, definitions.gone, set[str]()
@@ -120,7 +120,9 @@ def _look_for_known(
 
 
 def clear(disk: Disk, path: str, quarantine: str, settings: Settings) -> list[CorruptFile]:
-    """Empty the folder of a transient queue that begins; what may be a durable queue's is moved to the quarantine, and told."""
+    """Empty the folder of a transient queue that begins; what may be a durable queue's is moved to the
+    quarantine, and told.
+    """
     there = contents(disk, path, settings)
     if not (there.persistent or there.damaged):
         disk.rmtree(path)

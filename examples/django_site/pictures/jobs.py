@@ -32,6 +32,7 @@ def queue() -> warrenmq.QueueHandle:
 def resize_later(picture: int) -> None:
     """Give a job for a picture to the workers once the transaction is committed; nothing if it is rolled back.
 
-    A crash of the process between the commit and the publish leaves a picture without a job: `manage.py work --missed` finds it.
+    A crash of the process between the commit and the publish leaves a picture without a job: `manage.py work
+    --missed` finds it.
     """
     transaction.on_commit(lambda: queue().publish(b"%d" % picture).result(timeout=30))

@@ -11,7 +11,9 @@ from pictures.models import Picture
 
 @csrf_exempt  # the example has no pages, so no forms with a token
 def pictures(request: HttpRequest) -> HttpResponse:
-    """POST: keep pictures, all or none, and have them made small; the jobs are on disk when 201 is sent.  GET: what is done."""
+    """POST: keep pictures, all or none, and have them made small; the jobs are on disk when 201 is sent.
+    GET: what is done.
+    """
     if request.method == "POST":
         try:
             with transaction.atomic():

@@ -28,7 +28,9 @@ class PasswordHash:
     __slots__ = ("_digest", "_name", "_salt")
 
     def __init__(self, password_hash: str, algorithm: str = DEFAULT_ALGORITHM) -> None:
-        """Decode a password_hash; "" matches no password.  Raises ValueError, worded as the end of a sentence, for a malformed one."""
+        """Decode a password_hash; "" matches no password.  Raises ValueError, worded as the end of a
+        sentence, for a malformed one.
+        """
         if algorithm not in ALGORITHMS:
             raise ValueError(f"has hashing_algorithm {algorithm!r}; known are {', '.join(ALGORITHMS)}")
         self._name = ALGORITHMS[algorithm]

@@ -1,11 +1,13 @@
-"""Permissions of a user in a virtual host: patterns of names, and of routing keys in topic exchanges (rabbit_auth_backend_internal).
+"""Permissions of a user in a virtual host: patterns of names, and of routing keys in topic exchanges
+(rabbit_auth_backend_internal).
 
     {"user": "app", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"}           of names
     {"user": "app", "vhost": "/", "exchange": "amq.topic", "write": "^{username}[.]", "read": ".*"}   of routing keys
 
-Patterns are regular expressions that are searched for; an empty one matches nothing.  Those of routing keys hold for publishes to a topic
-exchange (write) and for bindings of it (read), and only where there are some: without any, every key is allowed.  In them {username} and
-{vhost} stand for the user's name and the virtual host's.
+Patterns are regular expressions that are searched for; an empty one matches nothing.  Those of routing keys
+hold for publishes to a topic exchange (write) and for bindings of it (read), and only where there are some:
+without any, every key is allowed.  In them {username} and {vhost} stand for the user's name and the virtual
+host's.
 """
 
 from __future__ import annotations

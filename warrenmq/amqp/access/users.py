@@ -75,7 +75,9 @@ class Users:
         self._topics: dict[tuple[str, str, str], TopicPermissions] = {}
         """Topic permissions by user, virtual host and exchange."""
         self._own: dict[tuple[str, ...], None] = {}
-        """The keys of what did not come from a file: ("user", name), ("vhost", name), ("permission", user, vhost), ("topic", user, vhost, exchange)."""
+        """The keys of what did not come from a file: ("user", name), ("vhost", name), ("permission", user,
+        vhost), ("topic", user, vhost, exchange).
+        """
 
     @classmethod
     def default(cls, name: str = DEFAULT_USER, password: str = DEFAULT_USER, tags: Iterable[str] = ("administrator",),
@@ -208,7 +210,9 @@ class Users:
         return known
 
     def clear_topic_permissions(self, user: str, vhost: str, exchange: str | None = None) -> None:
-        """Take a user's topic permissions in a virtual host, or those of one exchange: every routing key is allowed there again."""
+        """Take a user's topic permissions in a virtual host, or those of one exchange: every routing key is
+        allowed there again.
+        """
         cleared = (user, vhost) if exchange is None else (user, vhost, exchange)
         self._topics = {key: each for key, each in self._topics.items() if key[: len(cleared)] != cleared}
         self.changed()

@@ -18,8 +18,8 @@ from warrenmq.errors import SettingsError
 def load_users(data: str, file: str | None = None, default: Users | None = None) -> Users:
     """The users of the data directory `data`, which every later change is written to, and of a definitions file.
 
-    `default` are those of a directory that has none; guest unless given.  Raises SettingsError, in one sentence, for a file that
-    cannot be used.
+    `default` are those of a directory that has none; guest unless given.  Raises SettingsError, in one
+    sentence, for a file that cannot be used.
     """
     users = Users()
     path = os.path.join(data, USERS)

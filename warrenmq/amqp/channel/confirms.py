@@ -1,4 +1,5 @@
-"""Publisher confirms of one channel: outstanding sequence numbers, and coalescing of answers (rabbit_confirms, rabbit_channel).
+"""Publisher confirms of one channel: outstanding sequence numbers, and coalescing of answers
+(rabbit_confirms, rabbit_channel).
 
 Messages that came in one go are a run: consecutive sequence numbers that the queues answer as one.  A queue answers in its
 own thread; the last one casts Settled into the channel's mailbox.  Answers are collected until the mailbox is empty, or a

@@ -1,8 +1,8 @@
 """basic.consume, cancel, deliver, get and qos (rabbit_channel).
 
-A consumer is known to the client by its tag, to its queue by a number.  When the queue's process has crashed, its consumers are
-made again with the one that was restarted; where there is no such queue, or it refuses the consumer, or where the queue was deleted,
-the client gets basic.cancel, if it said that it knows this method.
+A consumer is known to the client by its tag, to its queue by a number.  When the queue's process has crashed,
+its consumers are made again with the one that was restarted; where there is no such queue, or it refuses the
+consumer, or where the queue was deleted, the client gets basic.cancel, if it said that it knows this method.
 """
 
 from __future__ import annotations

@@ -64,11 +64,15 @@ def _nobody(_message: object) -> None:
 
 
 class ChannelCredit:
-    """The exhausted flows of a channel.  `bump` is called by queues and casts to the channel; the rest runs in the channel."""
+    """The exhausted flows of a channel.  `bump` is called by queues and casts to the channel; the rest runs
+    in the channel.
+    """
 
     def __init__(self, tell: Callable[[CreditGranted], object], blocked: Callable[[bool], object],
                  trace: ActorTrace | None) -> None:  # fmt: skip
-        """`blocked` is called with True when credit runs out and with False when there is credit again; `trace` is the channel's."""
+        """`blocked` is called with True when credit runs out and with False when there is credit again;
+        `trace` is the channel's.
+        """
         self.tell = tell
         self._blocked = blocked
         self._trace = trace

@@ -28,7 +28,9 @@ from warrenmq.routing.message_options import header_routes, parse_expiration
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 PLAIN = "warrenmq.plain_publishes"
-"""The capability of a client whose publishes are messages whatever their routing keys and reply_to: no calls (rpc.py), no direct replies."""
+"""The capability of a client whose publishes are messages whatever their routing keys and reply_to: no calls
+(rpc.py), no direct replies.
+"""
 IMPERSONATOR = "impersonator"
 """The tag of users who may claim to be another."""
 _RECORD_HEADER = 32

@@ -146,6 +146,8 @@ class ChannelPublishing:
         )
 
     def _may_refuse_some(self, queues: tuple[str, ...]) -> bool:
-        """True if one of these queues may accept part of a run and reject the rest: then each message needs a confirm of its own."""
+        """True if one of these queues may accept part of a run and reject the rest: then each message needs a
+        confirm of its own.
+        """
         rejecting = self._vhost.rejecting
         return bool(rejecting) and not rejecting.isdisjoint(queues)

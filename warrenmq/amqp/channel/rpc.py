@@ -28,8 +28,9 @@ correlation_id, a msgpack map: {"value": ...}, or {"error": class, "text": sente
     policies                                       a list of such lists
 
 Arguments are tables as AMQP has them.  Exclusive queues are the connection's.
-Requests that the same channel got before have been carried out when the answer is made.  It is for clients on the directory's own socket, and
-for users with the tag `administrator`; others get 403.  An ordinary queue cannot have this name: it begins with "amq.".
+Requests that the same channel got before have been carried out when the answer is made.  It is for clients on
+the directory's own socket, and for users with the tag `administrator`; others get 403.  An ordinary queue
+cannot have this name: it begins with "amq.".
 """
 
 from __future__ import annotations

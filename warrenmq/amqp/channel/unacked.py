@@ -1,7 +1,8 @@
 """Deliveries of one channel that wait for an ack (unacked_message_q of rabbit_channel).
 
-Delivery tags are counted per channel, from 1, over basic.deliver and basic.get-ok; those that need no ack use one up, too.
-Settled deliveries leave in the order of delivery.  Acks of a tag that is not outstanding are errors: 406, unknown delivery tag.
+Delivery tags are counted per channel, from 1, over basic.deliver and basic.get-ok; those that need no ack use
+one up, too.  Settled deliveries leave in the order of delivery.  Acks of a tag that is not outstanding are
+errors: 406, unknown delivery tag.
 """
 
 from __future__ import annotations

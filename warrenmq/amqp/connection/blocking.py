@@ -1,5 +1,6 @@
-"""A blocked connection: its socket is not read, received bytes are kept, its client is notified, and heartbeats are not expected
-(rabbit_reader:control_throttle, maybe_block, maybe_unblock).  throttle.py decides when.
+"""A blocked connection: its socket is not read, received bytes are kept, its client is notified, and
+heartbeats are not expected (rabbit_reader:control_throttle, maybe_block, maybe_unblock).  throttle.py decides
+when.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from warrenmq.trace.recorder import ActorTrace
 from warrenmq.trace.writers import writer
 
 CALLS_ONLY = "warrenmq.calls_only"
-"""The capability of a client, on the directory's own socket, whose content is calls alone (channel/rpc.py): no alarm stops it, as
-what clears an alarm may be such a call, or an ack of the same connection.
+"""The capability of a client, on the directory's own socket, whose content is calls alone (channel/rpc.py):
+no alarm stops it, as what clears an alarm may be such a call, or an ack of the same connection.
 """
 _write_blocked, _write_unblocked = writer(AlarmBlocked), writer(AlarmUnblocked)
 
@@ -23,7 +24,8 @@ _write_blocked, _write_unblocked = writer(AlarmBlocked), writer(AlarmUnblocked)
 class Blocking:
     """The blocking of one connection.
 
-    `tell(notice, reason)` sends connection.blocked or unblocked; `take(data)` handles bytes, and whatever it held back when it was blocked.
+    `tell(notice, reason)` sends connection.blocked or unblocked; `take(data)` handles bytes, and whatever it
+    held back when it was blocked.
     """
 
     def __init__(

@@ -175,8 +175,9 @@ class Channels:
     def close_all(self) -> None:
         """Stop all channels; each gives back its unacked messages first.
 
-        Requests that the client sent before are answered.  Deliveries, confirms and cancels that are on their way are not sent: a queue
-        that goes with its last consumer would cancel those of other channels, which py-amqp raises out of `close`.
+        Requests that the client sent before are answered.  Deliveries, confirms and cancels that are on their
+        way are not sent: a queue that goes with its last consumer would cancel those of other channels, which
+        py-amqp raises out of `close`.
         """
         self._context.closing.begun = True
         self.flush()

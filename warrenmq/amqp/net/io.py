@@ -1,20 +1,21 @@
 """Sockets: one asyncio loop, in the threads "amqp-io", which reads and writes for all connections.
 
-Purpose.  A socket costs a few KB here, not a thread; the actors never wait for one, and the loop never for an actor (runtime/leading.py).
+Purpose.  A socket costs a few KB here, not a thread; the actors never wait for one, and the loop never for an
+actor (runtime/leading.py).
 
     accept ──► listener (starts a ConnectionProcess) ──attach──► Received, Writable, Disconnected casts
     write(), any thread ──► kernel, while it takes everything at once
                         └─► what is pending, joined ──one wake-up, one send──► kernel
 
-Bounds.  At most READ_LIMIT bytes of a connection wait to be dealt with: then its socket is not read, and TCP holds the
-peer up.  Above WRITE_HIGH bytes that the peer does not read, `writable` is False, and channels send nothing but answers;
-above WRITE_LIMIT the socket is not read either, and channels leave alone what they have not begun with (`overfull`), so that a
-peer cannot ask for more answers than it reads.
+Bounds.  At most READ_LIMIT bytes of a connection wait to be dealt with: then its socket is not read, and TCP
+holds the peer up.  Above WRITE_HIGH bytes that the peer does not read, `writable` is False, and channels send
+nothing but answers; above WRITE_LIMIT the socket is not read either, and channels leave alone what they have
+not begun with (`overfull`), so that a peer cannot ask for more answers than it reads.
 
-Guarantees.  Bytes are sent in the order of the calls of `write`.  After `close` nothing more is written; what waits is sent,
-for LINGER seconds at most.  Everything that touches the socket runs in the loop, but for the short cut of
-`write`, which saves an answer a change of threads; `_lock` guards it and what is waiting to be sent, and no thread waits while
-holding it.
+Guarantees.  Bytes are sent in the order of the calls of `write`.  After `close` nothing more is written; what
+waits is sent, for LINGER seconds at most.  Everything that touches the socket runs in the loop, but for the
+short cut of `write`, which saves an answer a change of threads; `_lock` guards it and what is waiting to be
+sent, and no thread waits while holding it.
 """
 
 from __future__ import annotations
@@ -160,7 +161,9 @@ class SocketTransport(asyncio.Protocol):
         self._io.soon(self._abort)
 
     def attach(self, connection: ActorRef[Any]) -> None:
-        """Cast everything that happens on the socket to this actor; the socket closes when the actor ends, for whatever reason."""
+        """Cast everything that happens on the socket to this actor; the socket closes when the actor ends,
+        for whatever reason.
+        """
         inbox_of(connection).on_close(lambda _reason: self.close())
         self._io.soon(lambda: self._attach(connection))
 
@@ -339,7 +342,9 @@ class AmqpIo:
         os.close(null)
 
     def soon(self, what: Callable[[], object]) -> None:
-        """Run a callback in the loop, behind those scheduled before.  Does nothing once the loop is closed, or in a forked child."""
+        """Run a callback in the loop, behind those scheduled before.  Does nothing once the loop is closed,
+        or in a forked child.
+        """
         if self._forked:
             return
         try:

@@ -1,7 +1,7 @@
 """The TLS handshake of an accepted socket: it ends with the protocol that is served, or with one line in the log.
 
-asyncio's own (`create_server(ssl=...)`) says nothing of a handshake that fails, so that who gave a client the wrong authority finds
-no trace of it at the server.
+asyncio's own (`create_server(ssl=...)`) says nothing of a handshake that fails, so that who gave a client the
+wrong authority finds no trace of it at the server.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ TLS_HANDSHAKE = 10.0
 
 
 class Handshake(asyncio.Protocol):
-    """Protocol of a socket whose handshake is under way: first of the plain one, then of what it carries, until `served` takes over."""
+    """Protocol of a socket whose handshake is under way: first of the plain one, then of what it carries,
+    until `served` takes over.
+    """
 
     def __init__(self, context: ssl.SSLContext, served: Callable[[], asyncio.BaseProtocol], log: Log) -> None:
         """`served` makes the protocol of a socket that is secured; `log` takes the line of a handshake that failed."""

@@ -1,9 +1,9 @@
 """Many publishes in one: what `publish_many` of a process that shares a directory sends (shared/publishing.py).
 
-A basic.publish to the default exchange with the routing key `amq.warrenmq.batch` and the bit `immediate`, which no message has, stands for
-the publishes in its body, in order.
-They share their method and properties; each counts for itself in everything else (confirms, sizes, transactions), as if each had
-come in frames of its own, which cost the owner several times as much.
+A basic.publish to the default exchange with the routing key `amq.warrenmq.batch` and the bit `immediate`,
+which no message has, stands for the publishes in its body, in order.
+They share their method and properties; each counts for itself in everything else (confirms, sizes,
+transactions), as if each had come in frames of its own, which cost the owner several times as much.
 
     | size:32 | payload of a basic.publish | size:32 | property flags and values | then each body: size:32 | bytes |
 

@@ -55,8 +55,9 @@ _CODES: tuple[tuple[type[CallerError], int], ...] = (
 _LONGEST = 255
 """Bytes of a short string."""
 ERRORS = "warrenmq.errors"
-"""The capability of a client that wants to know the error of the Broker API behind a channel.close: before that comes a basic.return
-with the same reply code, whose body is a msgpack map {"error": class, "text": sentence}.
+"""The capability of a client that wants to know the error of the Broker API behind a channel.close: before
+that comes a basic.return with the same reply code, whose body is a msgpack map {"error": class, "text":
+sentence}.
 """
 
 

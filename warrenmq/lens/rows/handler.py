@@ -34,7 +34,9 @@ class Handlers:
 
 
 def merged(all_handlers: Iterable[Handlers], otherwise: Handler) -> list[Handler]:
-    """Merge the handlers of all modules into one for each event, `otherwise` for those that none is for; TypeError if two are for one."""
+    """Merge the handlers of all modules into one for each event, `otherwise` for those that none is for;
+    TypeError if two are for one.
+    """
     found: dict[int, Handler] = {}
     for each in all_handlers:
         if twice := found.keys() & each.by_event.keys():

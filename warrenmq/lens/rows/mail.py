@@ -18,7 +18,9 @@ _send = e.Send.getter("kind", "receiver", "count", "queues", "seq")
 _recv = e.Recv.getter("kind", "sender", "send")
 _undelivered = e.Undelivered.getter("kind", "send", "sender")
 _FORGETS = {"Register", "ClientTerminate", "ClientDelete"}
-"""Messages with which the store forgets the writes and removes that a queue's process, or the one before it, had on their way."""
+"""Messages with which the store forgets the writes and removes that a queue's process, or the one before it,
+had on their way.
+"""
 _PUBLISHES_ONE = (
     "{0} publishes {m1} to {2}: it lies in the queue's mailbox.",
     "{0} publishes {m1} to {2}, chosen by exchange {3}: it lies in the queue's mailbox.",

@@ -1,6 +1,7 @@
 """A segment file in which all messages are alike, read as columns: most files are, as a flush leaves them.
 
-None of its messages is copied, so a start takes a hundredth of the time that `read_segment` takes (reader.py), which reads all others.
+None of its messages is copied, so a start takes a hundredth of the time that `read_segment` takes
+(reader.py), which reads all others.
 """
 
 from __future__ import annotations

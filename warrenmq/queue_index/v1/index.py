@@ -94,7 +94,9 @@ class QueueIndex(LiveSegments[Segment]):
         self._flush: _Flush | None = None
         self._write_failed = False
         self._never_written = False
-        """Messages were acked before they were written since the last sync, or are safe in segment files: the next sync covers them."""
+        """Messages were acked before they were written since the last sync, or are safe in segment files: the
+        next sync covers them.
+        """
 
     @classmethod
     def recover(cls, opening: Opening, walked: Walked) -> tuple[QueueIndex, Found]:
@@ -360,10 +362,11 @@ class QueueIndex(LiveSegments[Segment]):
             self.flush_step()
 
     def _flush_without_buffer(self, full: OSError) -> None:
-        """Flush everything at once and begin the journal anew, as it has no room for its buffer; raises the error if it would not help.
+        """Flush everything at once and begin the journal anew, as it has no room for its buffer; raises the
+        error if it would not help.
 
-        On a full disk this is how acks are written: the files that they empty are deleted, and the segment files take less room
-        than the journal had.
+        On a full disk this is how acks are written: the files that they empty are deleted, and the segment
+        files take less room than the journal had.
         """
         self._flush = None
         self._journal.make_room()

@@ -205,7 +205,9 @@ class Journal:
             self._renamed = False
 
     def begin_anew(self, last_seq_id: int | None) -> None:
-        """Forget the file and the buffer, durably: the segment files have everything, synced.  See `restart` for `last_seq_id`."""
+        """Forget the file and the buffer, durably: the segment files have everything, synced.  See `restart`
+        for `last_seq_id`.
+        """
         self._truncate(_trace_of(last_seq_id))
         self.file.datasync()
 

@@ -1,8 +1,9 @@
 """The lenient reader of journal.jif and N.idx: finds whole records, damage, and where to go on behind it.
 
-Recovery, `check`, `repair` and `recover` all read with this; `Policy` says in what they differ.  The formats are in
-journal.py and segment.py.  Neither has a checksum or an end mark, so damage shows as a record that cannot be.  Records behind it are
-still to be found, since a whole publish with its deliver mark is hardly ever seen by chance.
+Recovery, `check`, `repair` and `recover` all read with this; `Policy` says in what they differ.  The formats
+are in journal.py and segment.py.  Neither has a checksum or an end mark, so damage shows as a record that
+cannot be.  Records behind it are still to be found, since a whole publish with its deliver mark is hardly
+ever seen by chance.
 
     behind a publish comes                              it is
     its own deliver mark                                whole, whatever is inside the message (a checksum tells later)
@@ -391,7 +392,9 @@ class _Reader:
         return position
 
     def _without_mark(self, position: int, seq_id: int, size: int, stop: int) -> tuple[int, bool]:
-        """A publish that its own mark does not follow where its size says: where it ends, and whether its mark stands there."""
+        """A publish that its own mark does not follow where its size says: where it ends, and whether its
+        mark stands there.
+        """
         data = self._data
         record = position + self._width
         body = record + HEADER_BYTES

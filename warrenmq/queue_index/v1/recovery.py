@@ -103,7 +103,9 @@ class Recovery:
         """Above every sequence id that lies in a segment which any file names."""
 
     def tell_gone(self, name: str, reason: str) -> None:
-        """Tell a file that is as no kill and no power cut leaves it: the journal is made before all others, and has what they may lack."""
+        """Tell a file that is as no kill and no power cut leaves it: the journal is made before all others,
+        and has what they may lack.
+        """
         self.found.damage.append(CorruptFile(f"{self._directory}/{name}", 0, reason))
 
     def _take_over(self, number: int, segment: Summary) -> None:

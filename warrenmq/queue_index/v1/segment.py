@@ -88,7 +88,8 @@ class Segment:
         return sorted({*self.published, *self.delivered, *self.acked})
 
     def entries(self, positions: list[int], most: int, offset: int = 0) -> tuple[bytes, list[int]]:
-        """The bytes that a flush appends at this offset of the file: entries in descending order, until they have `most` bytes.
+        """The bytes that a flush appends at this offset of the file: entries in descending order, until they
+        have `most` bytes.
 
         Takes their positions off the end of the list, and returns them, too.
         """
@@ -148,7 +149,8 @@ def next_boundary(seq_id: int, entry_count: int) -> int:
 
 
 def tune_read(start: int, end: int, entry_count: int) -> int:
-    """The best end of a read from `start` to `end`: the end of its first segment if that is near (a seventh of the read, or one).
+    """The best end of a read from `start` to `end`: the end of its first segment if that is near (a seventh
+    of the read, or one).
 
     | start, end | entry_count | from start to the segment's end | end tuned          |
     | ---------- | ----------- | ------------------------------- | ------------------ |

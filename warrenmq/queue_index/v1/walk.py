@@ -44,7 +44,9 @@ class WalkedV1(NamedTuple):
     segments: dict[int, Summary | None]
     """Segments with a file, ascending; None = the index has to be read message by message."""
     in_store: list[tuple[int, bytes]]
-    """Sequence id and message id, ascending, of what a store must keep for this queue: persistent, not acked, not embedded."""
+    """Sequence id and message id, ascending, of what a store must keep for this queue: persistent, not acked,
+    not embedded.
+    """
 
 
 def segment_path(directory: str, number: int) -> str:

@@ -1,8 +1,8 @@
 """The checksum of a stored message in a .qs file, derived from the one that the message has itself.
 
-A body in a .qs file has 16 bits of the CRC-32 of the whole stored message.  A stored message of ours begins with a checksum of
-everything behind it (message/stored.py), so its bytes were read for a CRC-32 once already.  CRC is linear over XOR, for
-inputs of one length, and so the second one follows from the first:
+A body in a .qs file has 16 bits of the CRC-32 of the whole stored message.  A stored message of ours begins
+with a checksum of everything behind it (message/stored.py), so its bytes were read for a CRC-32 once already.
+CRC is linear over XOR, for inputs of one length, and so the second one follows from the first:
 
     stored message              = front + rest        front = SEALED + c, c = crc32(rest) XOR sequence id
     crc32(front + rest)         = crc32(front + zeros) XOR crc32(rest) XOR crc32(zeros)
@@ -32,7 +32,8 @@ class DerivedCrc:
     """The checksums of stored messages of one length.
 
     _asked    messages since it was made
-    _tables   for each byte of a message's checksum, what it contributes to the first and to the second byte of the result; once they are worth it
+    _tables   for each byte of a message's checksum, what it contributes to the first and to the second byte of
+              the result; once they are worth it
     """
 
     def __init__(self, length: int) -> None:
@@ -43,7 +44,8 @@ class DerivedCrc:
     def of(self, rows: bytes | bytearray, row: int, at: int, seq_ids: bytes) -> tuple[bytes, bytes] | None:
         """The first and the second bytes of the checksums, for messages that begin at `at` in rows of `row` bytes.
 
-        `seq_ids` is the column of their sequence ids.  None if a message is not SEALED, or as long as the tables are not worth it.
+        `seq_ids` is the column of their sequence ids.  None if a message is not SEALED, or as long as the
+        tables are not worth it.
         """
         count = len(rows) // row
         self._asked += count

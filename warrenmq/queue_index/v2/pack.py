@@ -2,9 +2,9 @@
 
 Pure functions over sequence ids and records; the files are queue_index/v2/segment_files.py's business.
 
-Messages that are published together mostly differ in their bodies alone.  Their entries are made as columns: one template
-for all, in which the bytes that differ (checksums, offsets) are set with one assignment each.  A message of ours has a checksum of its
-own, from which that of the file follows (derived_crc.py).
+Messages that are published together mostly differ in their bodies alone.  Their entries are made as columns:
+one template for all, in which the bytes that differ (checksums, offsets) are set with one assignment each.  A
+message of ours has a checksum of its own, from which that of the file follows (derived_crc.py).
 
 Source: rabbit_classic_queue_index_v2:flush_buffer, rabbit_classic_queue_store_v2:write,
 docs/reference/classic-queue.md#index-operations and #store-files.

@@ -1,8 +1,8 @@
 """Read the entries of a .qi file, whatever its bytes are: what is live, what is damaged.
 
-Recovery, `check`, `repair` and `recover` all read with this.  The formats are in qi.py and qs.py.  Entries have fixed places
-and do not depend on each other, so damage never moves what is behind it.  The file's name and the segment's size tell all that a
-header tells, so a damaged header loses nothing.
+Recovery, `check`, `repair` and `recover` all read with this.  The formats are in qi.py and qs.py.  Entries
+have fixed places and do not depend on each other, so damage never moves what is behind it.  The file's name
+and the segment's size tell all that a header tells, so a damaged header loses nothing.
 
 A segment's size is what most files of the folder agree on; a setting only counts for a new folder.
 

@@ -8,9 +8,10 @@ No bytes make this raise.  Every entry is looked at:
     transient                                      dropped
     bytes that are no entry                        dropped, told as damage
 
-So a start reads 32 bytes a message, however large the bodies are.  After a clean stop the terms have to name the same
-number of messages in each segment, or the stop counts as a crash.  A dropped entry gets a zero as its first byte, damaged bytes
-are copied to the quarantine, and a header that makes no sense is written anew (RabbitMQ deletes such a file).
+So a start reads 32 bytes a message, however large the bodies are.  After a clean stop the terms have to name
+the same number of messages in each segment, or the stop counts as a crash.  A dropped entry gets a zero as
+its first byte, damaged bytes are copied to the quarantine, and a header that makes no sense is written anew
+(RabbitMQ deletes such a file).
 
 A directory keeps the segment size that its files were made with.
 
@@ -166,7 +167,8 @@ class RecoveryV2:
     def _keep_orphans(self, numbers: list[int], *, crashed: bool) -> None:
         """Set aside what body files without an index file hold, since their acks are unknown.
 
-        After a clean stop that is damage.  A crash leaves such files of segments that were being deleted, as their bodies go last.
+        After a clean stop that is damage.  A crash leaves such files of segments that were being deleted, as
+        their bodies go last.
         """
         for number in numbers:
             data = self._disk.read(self._path(number, qs.EXTENSION))
@@ -176,7 +178,9 @@ class RecoveryV2:
         self._bodies_left += numbers
 
     def _remove_bodies(self) -> None:
-        """Remove the bodies of segments whose entries are gone for certain: an entry that comes back without its body is a lost message."""
+        """Remove the bodies of segments whose entries are gone for certain: an entry that comes back without
+        its body is a lost message.
+        """
         for number in self._bodies_left:
             self._disk.unlink(self._path(number, qs.EXTENSION))
         if self._bodies_left:
@@ -191,7 +195,9 @@ class RecoveryV2:
     def _set_aside(
         self, number: int, extension: str, data: bytes, damage: list[Damage], *, told: bool = True
     ) -> None:
-        """Copy the damaged bytes of one file to one file in the quarantine; a line in the log says so where they are not told as damage."""
+        """Copy the damaged bytes of one file to one file in the quarantine; a line in the log says so where
+        they are not told as damage.
+        """
         if not damage:
             return
         path = self._path(number, extension)

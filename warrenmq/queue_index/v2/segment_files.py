@@ -145,7 +145,8 @@ class SegmentFiles:
         return len(bodies) + len(entries) + qi.ENTRY_BYTES * len(acked), len(bodies)
 
     def _take_back(self, number: int, files: _OpenFiles) -> None:
-        """Cut both files where they ended before a write that failed; if that fails, too, they are opened anew, to go on at their end.
+        """Cut both files where they ended before a write that failed; if that fails, too, they are opened
+        anew, to go on at their end.
 
         Entries that stay have no effect, bodies that stay have no entry; the first error is the one to report.
         """
@@ -194,7 +195,9 @@ class SegmentFiles:
         return OnDisk(messages, lost)
 
     def read_alike(self, number: int, start: int, end: int, *, bodies: bool) -> list[bytes]:
-        """Records of the messages from `start` on, as far as they are alike (unpack.py); none where anything is not as it has to be."""
+        """Records of the messages from `start` on, as far as they are alike (unpack.py); none where anything
+        is not as it has to be.
+        """
         files = self._files_of(number)
         file = files.entries or self._open_entries(number, files)
         place = qi.HEADER_BYTES + qi.ENTRY_BYTES * (start - number * self._entry_count)
@@ -248,7 +251,8 @@ class SegmentFiles:
     def delete_bodies(self) -> None:
         """Remove the .qs files of deleted segments; after an error it can be tried again.
 
-        The bodies go when it is safe that the entries have gone: an entry that a power cut brings back without its body is a lost message.
+        The bodies go when it is safe that the entries have gone: an entry that a power cut brings back
+        without its body is a lost message.
         """
         if not self.bodies_left:
             return

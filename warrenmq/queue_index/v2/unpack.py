@@ -1,9 +1,9 @@
 """Reading messages that are alike back from the two files of a segment, as columns: the counterpart of `pack_alike`.
 
-Messages that were written together mostly have entries which differ in the offset alone, and bodies of one size, one behind the
-other.  Their entries are compared, all at once, with those that such a run would have; heads and checksums of the
-bodies are compared as columns.  All else, damage included, is left to the reader of single messages
-(segment_files.py): nothing is reported here.
+Messages that were written together mostly have entries which differ in the offset alone, and bodies of one
+size, one behind the other.  Their entries are compared, all at once, with those that such a run would have;
+heads and checksums of the bodies are compared as columns.  All else, damage included, is left to the reader
+of single messages (segment_files.py): nothing is reported here.
 
 Source: docs/reference/classic-queue.md#index-operations and #store-files.
 """

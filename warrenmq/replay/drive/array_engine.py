@@ -76,7 +76,9 @@ class Arrays:
 
 
 def file_order(piece: Chunk) -> tuple[int, bool, str, int]:
-    """Sorts pieces as they stand in files, which is about the order of time; rows of a slab come last, they are the latest."""
+    """Sorts pieces as they stand in files, which is about the order of time; rows of a slab come last, they
+    are the latest.
+    """
     return piece.run, piece.offset < 0, piece.file, piece.offset
 
 

@@ -13,8 +13,8 @@
     spark/engine     the same, in tasks                  shuffled: a task for some thousand of them
     live.Live        the rows written since last time    a file; they are finished again with every batch (steps 1 and 2)
 
-A setting holds in one place no more than grows with the actors and runs of the trace: findings are counted in full, and the first KEPT
-of each rule are kept with their evidence.
+A setting holds in one place no more than grows with the actors and runs of the trace: findings are counted in
+full, and the first KEPT of each rule are kept with their evidence.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@
 The machines that know a part count it in figures, whose key begins with "state".  Of a killed run this is what its last
 rows make it; a queue that was deleted, or a store that was started again, has no end of its own.
 
-After their recovery queues and stores have said how many messages they found (QUEUE_RECOVERED, STORE_RECOVERED), and
-after a clean stop a queue (QUEUE_CLOSED) and a persistent store (STORE_CLOSED) have said the same themselves: E1.  So is that a clean stop and the clean
-recovery after it say the same:
+After their recovery queues and stores have said how many messages they found (QUEUE_RECOVERED,
+STORE_RECOVERED), and after a clean stop a queue (QUEUE_CLOSED) and a persistent store (STORE_CLOSED) have
+said the same themselves: E1.  So is that a clean stop and the clean recovery after it say the same:
 
     queue    next_seq_id       equal
              messages          those that came back and those that were dropped are no more: what is transient, and in memory

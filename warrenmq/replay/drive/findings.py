@@ -1,7 +1,8 @@
 """The outcomes of keys added up: findings, figures, and the keys that need a full check.
 
-Findings are counted in full.  Of each rule the first KEPT are kept with their evidence, in an order that does not depend on which
-engine found them or when, so the memory for them grows with the rules and not with the trace.
+Findings are counted in full.  Of each rule the first KEPT are kept with their evidence, in an order that does
+not depend on which engine found them or when, so the memory for them grows with the rules and not with the
+trace.
 """
 
 from __future__ import annotations
@@ -110,7 +111,9 @@ class Found:
             self.largest[key] = max(n, self.largest.get(key, n))
 
     def judge(self, finding: Finding, context: TraceContext) -> None:
-        """A finding stands if its rows prove something and every row that could have changed it is here: its actors are known up to its t."""
+        """A finding stands if its rows prove something and every row that could have changed it is here: its
+        actors are known up to its t.
+        """
         stands = context.can_prove(finding.rows) and all(
             context.known_until(who) >= finding.t for who in finding.needs
         )

@@ -1,4 +1,5 @@
-"""Counts crashes, restarts, losses and damage in a trace, if they broke a rule or not; a line of them stands before every verdict.
+"""Counts crashes, restarts, losses and damage in a trace, if they broke a rule or not; a line of them stands
+before every verdict.
 
 crashes                   processes that ended by an exception or a kill, as their supervisors say (CHILD_EXIT)
 restarts, escalations     what the supervisors did about them (RESTART, ESCALATE)
@@ -27,7 +28,9 @@ _TOLD = (
     ("damaged_records", "record of the store damaged", "records of the store damaged"),
     (FALLEN, "run that crashed until it was down", "runs that crashed until they were down"),
 )
-"""Incidents that the verdict itself names, though no rule may be broken.  Damage of the trace is not the broker's: it makes a verdict indeterminate."""
+"""Incidents that the verdict itself names, though no rule may be broken.  Damage of the trace is not the
+broker's: it makes a verdict indeterminate.
+"""
 TOLD = tuple(what for what, _, _ in _TOLD)
 """Their names."""
 
@@ -58,10 +61,11 @@ def incidents(catalog: Catalog, context: TraceContext, figures: Mapping[FigureKe
 
 
 def _fell(who: Who, context: TraceContext) -> bool:
-    """True if the actor was the topmost supervisor, and gave up, or crashed before it or its supervisor was up and was not started again.
+    """True if the actor was the topmost supervisor, and gave up, or crashed before it or its supervisor was
+    up and was not started again.
 
-    In a run that was killed another start may have been under way.  Below a supervisor that is up, a start that fails is refused to who
-    asked for it: a sleeping queue cannot be woken on a full disk.
+    In a run that was killed another start may have been under way.  Below a supervisor that is up, a start
+    that fails is refused to who asked for it: a sleeping queue cannot be woken on a full disk.
     """
     mark, entry = context.actor_summary(who), context.runs[who[0]].actors.get(who[1])
     if entry is None or not context.coverage[who].complete:

@@ -5,10 +5,10 @@
     CREDIT   of an actor and its peer   CREDIT_BLOCKED    CREDIT_UNBLOCKED
     ALARM    of an actor                ALARM_BLOCKED     ALARM_UNBLOCKED
 
-Each row changes one level by itself, so nothing has to be paired: a table of sums by slice of time is enough, whatever the order in
-which the rows come and wherever they are added up.  Beside rises and falls it has the time that the changes of a slice
-put under the level until the slice's end: what rises by 1 at t adds `end - t`, what falls by 1 takes it away.  `spans`
-makes the course of a level of that.
+Each row changes one level by itself, so nothing has to be paired: a table of sums by slice of time is enough,
+whatever the order in which the rows come and wherever they are added up.  Beside rises and falls it has the
+time that the changes of a slice put under the level until the slice's end: what rises by 1 at t adds `end -
+t`, what falls by 1 takes it away.  `spans` makes the course of a level of that.
 
 Limits of the numbers:
 
@@ -36,7 +36,9 @@ SLICES = 750
 
 
 def slice_of(catalog: Catalog) -> int:
-    """Length of a slice in ns: long enough that a trace has few, and a round number, so that points of a plot are whole slices."""
+    """Length of a slice in ns: long enough that a trace has few, and a round number, so that points of a plot
+    are whole slices.
+    """
     spans_: dict[int, tuple[int, int]] = {}
     for (run, _), coverage in catalog.coverage.items():
         if coverage.rows:
@@ -128,7 +130,9 @@ class Span(NamedTuple):
 
 
 def spans(changes: Mapping[int, Change], until: int, slice_ns: int = SLICE_NS) -> Iterator[Span]:
-    """The course of one level, from its changes by slice, up to the time `until`; where it is 0 all the time there is no span."""
+    """The course of one level, from its changes by slice, up to the time `until`; where it is 0 all the time
+    there is no span.
+    """
     last = until // slice_ns
     high = lowest = 0  # rises less falls so far; a fall below 0 is of a rise without a row
     at = level = 0

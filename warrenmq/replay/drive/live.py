@@ -6,13 +6,13 @@
                                                       printed, and a key with others is asked again with every batch
                                        3  save        keys that no later row can need are forgotten (`Machine.prune`)
 
-The context of a live trace is what was read so far, so `finish`, which a replay calls once, is called on states that go on
-to grow: no machine's `finish` changes its state.  Keys that no row speaks of are asked when something else happens that they
-look at: the names of actors with several incarnations always, a queue's ids when it has recovered, what its consumers hold when it synced
-or stopped, everything when a run ends.
+The context of a live trace is what was read so far, so `finish`, which a replay calls once, is called on
+states that go on to grow: no machine's `finish` changes its state.  Keys that no row speaks of are asked when
+something else happens that they look at: the names of actors with several incarnations always, a queue's ids
+when it has recovered, what its consumers hold when it synced or stopped, everything when a run ends.
 
-A run has ended when it was closed, or, if it was killed, when the next boot of its node has begun and it was silent since: one
-data directory has one broker at a time.
+A run has ended when it was closed, or, if it was killed, when the next boot of its node has begun and it was
+silent since: one data directory has one broker at a time.
 """
 
 from __future__ import annotations
@@ -201,7 +201,9 @@ class Live:
         raise AssertionError("there is no precheck that could leave a key unproven")
 
     def _places(self, stage: int) -> list[Place]:
-        """Keys with new summaries, keys that are asked with every batch, and those that know the end of a run that is over now."""
+        """Keys with new summaries, keys that are asked with every batch, and those that know the end of a run
+        that is over now.
+        """
         asked = set(self._touched)
         for name in AT_THE_END if self._ending else ():
             of_one_run = self._keys.machines[name].of_one_run
@@ -371,7 +373,9 @@ class Live:
                 self.store.report(finding[:4], self._line(found), is_violation=True)
 
     def _lacks_rows(self, finding: Finding, context: TraceContext) -> bool:
-        """True if rows are missing for good that a replay would wait for, though the rule may know that they do not matter."""
+        """True if rows are missing for good that a replay would wait for, though the rule may know that they
+        do not matter.
+        """
         return not context.can_prove(finding.rows) or any(
             context.known_until(who) < finding.t
             and (not self.runs[who[0]].whole or (who in self.coverage and self.coverage[who].gaps > 0))

@@ -1,8 +1,9 @@
 """The checkpoint of a live replay of one process, which can be stopped, or killed, at any time.
 
-One SQLite file, where Spark has its state store (spark/state_store.py); the changes of a batch of rows are one transaction: the
-states of its keys, its actors, how far the trace was read, and the findings that stand now.  A finding is printed after that, and
-then marked, so none is lost; only a kill between the two has it printed again.
+One SQLite file, where Spark has its state store (spark/state_store.py); the changes of a batch of rows are
+one transaction: the states of its keys, its actors, how far the trace was read, and the findings that stand
+now.  A finding is printed after that, and then marked, so none is lost; only a kill between the two has it
+printed again.
 
 States are kept in memory while they are in use; the others are read when a row speaks of them.
 """

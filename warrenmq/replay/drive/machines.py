@@ -1,10 +1,10 @@
 """The machine of a rule: it summarises pieces anywhere, absorbs summaries by key, and finishes with findings.
 
-driver.py states the steps.  A piece is consecutive rows of one actor: a block of up to 1,024, or several that follow each other.  No
-machine needs the rows of one actor in one place.
-`piece.order` is (run, actor, first seq): within a key the summaries of one actor come in the order of its rows; nothing is promised
-between actors, so a machine whose key gathers several actors sorts by t when it finishes, or keeps a state in which their order does
-not matter.
+driver.py states the steps.  A piece is consecutive rows of one actor: a block of up to 1,024, or several that
+follow each other.  No machine needs the rows of one actor in one place.
+`piece.order` is (run, actor, first seq): within a key the summaries of one actor come in the order of its
+rows; nothing is promised between actors, so a machine whose key gathers several actors sorts by t when it
+finishes, or keeps a state in which their order does not matter.
 
     machine      key                                     rules
     chain        run, actor                              T1
@@ -30,8 +30,9 @@ not matter.
 A scope is a virtual host of a data directory (Run.scope): what two brokers say of a queue of one name is never put together.
 E1 is decided where all figures are (end_state.py): what queues and stores said of themselves against the sums of the parts.
 
-Keys are tuples of ints and strings, summaries and states are built of ints, strings, bytes, lists, dicts and arrays:
-all can be pickled on the way between processes, and kept in a checkpoint (state_codec.py).  Of warrenmq/replay only replay/spark knows of Spark.
+Keys are tuples of ints and strings, summaries and states are built of ints, strings, bytes, lists, dicts and
+arrays: all can be pickled on the way between processes, and kept in a checkpoint (state_codec.py).  Of
+warrenmq/replay only replay/spark knows of Spark.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ FOUND = "found"
 INCIDENT = "incident"
 """Begins the key of a figure that counts what went wrong outside the rules (incidents.py): (INCIDENT, what)."""
 EXERCISED = "exercised"
-"""Begins the key of a figure that counts the cases that could have broken a rule, where rows alone do not say: (EXERCISED, rule)."""
+"""Begins the key of a figure that counts the cases that could have broken a rule, where rows alone do not
+say: (EXERCISED, rule).
+"""
 DELAY = "delay"
 """Begins the key of a histogram of delays by class: (DELAY, queue, which delay)."""
 STATE = "state"
@@ -107,7 +110,9 @@ class FileEnd(NamedTuple):
 
 
 class Figures(dict[FigureKey, int]):
-    """Counts by key; a key that is not there counts 0.  A Counter, of which most stay empty, takes ten times as long to make."""
+    """Counts by key; a key that is not there counts 0.  A Counter, of which most stay empty, takes ten times
+    as long to make.
+    """
 
     def __missing__(self, key: FigureKey) -> int:
         return 0
@@ -150,7 +155,9 @@ class Machine(ABC):
     def __init__(self, runs: Sequence[Run], judges: Mapping[str, Any] | None = None) -> None:
         self.runs = runs
         self.judges = judges or {}
-        """The judges of a machine that serves several rules: rule id -> its decisions, in the form that the machine's file names."""
+        """The judges of a machine that serves several rules: rule id -> its decisions, in the form that the
+        machine's file names.
+        """
 
     @abstractmethod
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, Summary]]:

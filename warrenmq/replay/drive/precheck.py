@@ -4,9 +4,10 @@
     prove(key, open_rows)      all units are in: the outcome of a key that is fine, None if the machine has to say
     concerned(rows, keys)      the rows that it needs for that
 
-A precheck knows when all is well, and nothing else.  It never finds anything: a key that it cannot prove fine is unproven,
-whose rows the machine of the same name reads then, from the beginning.  So each rule is written once, in its machine; the precheck's
-promise is that where it says "fine" the machine would have found nothing, and counted the same.
+A precheck knows when all is well, and nothing else.  It never finds anything: a key that it cannot prove fine
+is unproven, whose rows the machine of the same name reads then, from the beginning.  So each rule is written
+once, in its machine; the precheck's promise is that where it says "fine" the machine would have found
+nothing, and counted the same.
 
 Open rows are a few arrays of 64-bit integers.  A message that was sent and received, or published and acked, within one unit
 is in none, which is why most rows are never sorted, sent or looked at one by one.
@@ -59,7 +60,9 @@ class Precheck(Machine):
     def prove(
         self, key: Key, open_rows: Sequence[OpenRows], facts: Sequence[Any], context: TraceContext
     ) -> Outcome | None:
-        """All open_rows of a key, in no order, and none of them NEEDS_FULL_CHECK; the facts that other machines told: decide."""
+        """All open_rows of a key, in no order, and none of them NEEDS_FULL_CHECK; the facts that other
+        machines told: decide.
+        """
 
     def concerned(self, rows: Rows, keys: Collection[Key], run: int) -> Bools:
         """True for each row that the machine needs to judge these keys, of the machine's events; rather more rows than fewer.

@@ -70,7 +70,9 @@ class FullCheck:
     """The machines' judgement of keys that no precheck could prove fine."""
 
     def __init__(self, checkers: Sequence[Machine], unproven: Collection[Place]) -> None:
-        """`checkers` as of prechecks_and_machines: an unproven key is one of a precheck; without a key, all of its keys are."""
+        """`checkers` as of prechecks_and_machines: an unproven key is one of a precheck; without a key, all
+        of its keys are.
+        """
         self._unproven = frozenset(unproven)
         self._asked: list[tuple[Precheck, list[Key]]] = []
         for precheck in checkers:

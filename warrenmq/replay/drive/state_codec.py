@@ -1,8 +1,9 @@
 """The states of machines as bytes, for a checkpoint (live_store.py): msgpack, so that reading them runs no code.
 
-Lists, dicts, strings, bytes and numbers are as msgpack has them.  All else is an extension: tuples, sets, arrays, counters,
-larger integers, bytearrays that are fields, and the objects of this package that have named fields, by the class and in the order of
-its fields.  Objects that two fields share are two objects when they are read.
+Lists, dicts, strings, bytes and numbers are as msgpack has them.  All else is an extension: tuples, sets,
+arrays, counters, larger integers, bytearrays that are fields, and the objects of this package that have named
+fields, by the class and in the order of its fields.  Objects that two fields share are two objects when they
+are read.
 """
 
 from __future__ import annotations

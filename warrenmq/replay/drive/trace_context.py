@@ -221,8 +221,8 @@ class TraceContext:
         )
 
     def namesakes(self, name: str, run: int) -> tuple[Who, ...]:
-        """Every actor of this name in this and earlier runs of the same scope, whether or not there are rows of it, or even its
-        name.
+        """Every actor of this name in this and earlier runs of the same scope, whether or not there are rows
+        of it, or even its name.
         """
         earlier = self._earlier(run)
         return tuple(

@@ -2,8 +2,8 @@
 
     look, summarise, take (Live), commit, print; then wait for INTERVAL
 
-This is the engine of one process.  In Spark (replay/spark/watch.py) the same steps are a streaming query: a place is its offset,
-its tasks summarise and take.  Both print the same.
+This is the engine of one process.  In Spark (replay/spark/watch.py) the same steps are a streaming query: a
+place is its offset, its tasks summarise and take.  Both print the same.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def line_of(found: Mapping[str, Any], *, as_json: bool) -> str:
 
 
 def unread_lines(paths: Iterable[str], *, as_json: bool) -> list[str]:
-    """Lines for the end about files of which nothing can be read: any run may have had rows there.  Before, one may just be begun."""
+    """Lines for the end about files of which nothing can be read: any run may have had rows there.  Before,
+    one may just be begun.
+    """
     return [
         line_of({"event": "unread", "file": name, "text": why}, as_json=as_json)
         for path in paths

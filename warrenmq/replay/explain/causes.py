@@ -1,4 +1,5 @@
-"""Explains findings: for each the shortest chain of rows that makes it understandable, with the rows that are missing from it.
+"""Explains findings: for each the shortest chain of rows that makes it understandable, with the rows that are
+missing from it.
 
 Each rule has a function that makes its chain (`explain`).  No row is read again for a trace without violations.
 """

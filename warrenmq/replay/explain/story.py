@@ -1,8 +1,8 @@
 """Chains of rows that explain one finding, with those that are missing; here are the chains that several rules share.
 
-A chain goes from causes to the evidence, at most LONGEST rows.  Each rule has in its file the function that makes its chain (`explain`).
-Edges that are followed: from a receive to its SEND, from a row to those of the same sequence id, message or file, and the order of rows
-within an actor.
+A chain goes from causes to the evidence, at most LONGEST rows.  Each rule has in its file the function that
+makes its chain (`explain`).  Edges that are followed: from a receive to its SEND, from a row to those of the
+same sequence id, message or file, and the order of rows within an actor.
 """
 
 from __future__ import annotations

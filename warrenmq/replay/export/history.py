@@ -1,9 +1,10 @@
 """The history of replays: a Parquet table to which each replay adds its results, for pandas, DuckDB and Spark.
 
-A directory holds one file for each replay: a row for each rule (its cases, violations, undecided cases) and a row for each figure,
-named by its place in `replay --json`: `events`, `incidents.crashes`, `delays_ms.confirm.p99`.  A file comes with one rename, so readers see all of
-a replay or nothing.  It is called after the contents of the trace: the same trace, replayed again, takes the place of its
-earlier results; one that has grown since is another.
+A directory holds one file for each replay: a row for each rule (its cases, violations, undecided cases) and a
+row for each figure, named by its place in `replay --json`: `events`, `incidents.crashes`,
+`delays_ms.confirm.p99`.  A file comes with one rename, so readers see all of a replay or nothing.  It is
+called after the contents of the trace: the same trace, replayed again, takes the place of its earlier
+results; one that has grown since is another.
 """
 
 from __future__ import annotations

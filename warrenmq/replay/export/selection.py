@@ -85,9 +85,11 @@ class Choice:
 def rows_in_order(
     trace: Trace, choice: Pieces | None = None, *, since: tuple[int, int] = (0, 0)
 ) -> Iterator[tuple[int, Row]]:
-    """(index of the run, row), run by run, in the order of t; of the pieces alone that a choice may want, and none before `since` = (run, t).
+    """(index of the run, row), run by run, in the order of t; of the pieces alone that a choice may want, and
+    none before `since` = (run, t).
 
-    A piece is decoded when its first row is next, and let go behind its last: what is in memory is a piece of each actor at most.
+    A piece is decoded when its first row is next, and let go behind its last: what is in memory is a piece of
+    each actor at most.
     """
     for number, its in groupby(trace.catalog.chunks, key=attrgetter("run")):
         begun: list[tuple[Row, int, Iterator[Row]]] = []

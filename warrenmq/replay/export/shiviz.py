@@ -1,7 +1,8 @@
 """A slice of a trace as a log for ShiViz (space-time diagrams): each row with its vector clock.
 
-ShiViz wants clocks that rise by one from row to row of an actor, so they count the rows of the slice.  Causes that
-run through rows outside the slice still count: a row knows what its actor knew, whether or not the rows that brought it are written.
+ShiViz wants clocks that rise by one from row to row of an actor, so they count the rows of the slice.  Causes
+that run through rows outside the slice still count: a row knows what its actor knew, whether or not the rows
+that brought it are written.
 
     PARSER                       the regular expression to give to ShiViz
     actor {"actor": 3, ...}      a line with the clock of each row, then a line with its sentence

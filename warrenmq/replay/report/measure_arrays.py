@@ -1,7 +1,9 @@
-"""The tables of `measures` from columns: what the rows of a unit add to them, and the rows that must meet those of other units.
+"""The tables of `measures` from columns: what the rows of a unit add to them, and the rows that must meet
+those of other units.
 
-Tallies, levels and rare rows are the unit's own.  Delays pair rows of one queue by sequence id, and bodies those of one message in a
-store, so these rows go to where the others of their chunk of ids or messages are.  Rows of store files are folded run by run.
+Tallies, levels and rare rows are the unit's own.  Delays pair rows of one queue by sequence id, and bodies
+those of one message in a store, so these rows go to where the others of their chunk of ids or messages are.
+Rows of store files are folded run by run.
 """
 
 from __future__ import annotations

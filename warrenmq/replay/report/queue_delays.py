@@ -1,7 +1,8 @@
 """The delays of the messages of each queue: one table for the terminal and the page, the busiest queue first.
 
-The figures are the ledger's (rules/passes/message_life.py): from a publish to its confirm and to the first delivery, and from the last one to the ack, of
-messages that were published, or delivered, in the same incarnation of the queue.
+The figures are the ledger's (rules/passes/message_life.py): from a publish to its confirm and to the first
+delivery, and from the last one to the ack, of messages that were published, or delivered, in the same
+incarnation of the queue.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Folds the rows of a run's store files to what the report shows of them, whose size does not grow with their number.
 
-A trace has some rows for every file of a store: it was opened, combined, deleted.  Kept are the SHOWN largest files of each store, and
-of the collectors' work the SHOWN pieces that gave back most.  How many files and pieces there were, and of how many bytes, tallies say.
-In Spark the workers fold, run by run.
+A trace has some rows for every file of a store: it was opened, combined, deleted.  Kept are the SHOWN largest
+files of each store, and of the collectors' work the SHOWN pieces that gave back most.  How many files and
+pieces there were, and of how many bytes, tallies say.  In Spark the workers fold, run by run.
 """
 
 from __future__ import annotations

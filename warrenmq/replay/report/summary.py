@@ -157,8 +157,8 @@ def verdict_in_words(replayed: Replayed) -> str:
 
 
 def verdict_line(replayed: Replayed) -> str:
-    """The verdict as one line, for instance "verdict ok: 15 invariants hold, in 9,101 events of 1,024 messages (python, 1.4 s)", or "verdict ok, with 2
-    messages lost to damage: ...".
+    """The verdict as one line, for instance "verdict ok: 15 invariants hold, in 9,101 events of 1,024
+    messages (python, 1.4 s)", or "verdict ok, with 2 messages lost to damage: ...".
     """
     figures, told = replayed.result.figures, replayed.told
     word = f"{replayed.verdict}, with {told}" if told else replayed.verdict

@@ -113,7 +113,9 @@ def trend_lines(history: list[OneReplay]) -> list[str]:
 
 
 def _trend(history: list[OneReplay]) -> str:
-    """The trend in words, for instance "the newest has 1.02 times the events and 1.30 times the confirm p99 of the median of the 4 before it"."""
+    """The trend in words, for instance "the newest has 1.02 times the events and 1.30 times the confirm p99
+    of the median of the 4 before it".
+    """
     *earlier, newest = history
     ratios = []
     for figure, name in TRENDS.items():

@@ -22,7 +22,9 @@ from warrenmq.replay.rules.rule import Exercised, Judge, Rule
 
 
 def _is_of_its_delivery(which: Any, named: Any, held: Any) -> Any:
-    """Under that tag, or, with multiple, under a lower one of the same consumer; where nothing is named, anything is right."""
+    """Under that tag, or, with multiple, under a lower one of the same consumer; where nothing is named,
+    anything is right.
+    """
     same_consumer = named >> CONSUMER_SHIFT == held >> CONSUMER_SHIFT
     up_to = (which == UP_TO) & same_consumer & (held < named)
     return (held == named) | up_to | (which == UNNAMED) | (which == GIVEN_BACK)

@@ -16,9 +16,9 @@ The coroutines of one thread are one actor, and many of them may wait for the al
 for credit they do not wait, but have a thread do it.  A channel sends what it was given, whether or not it has credit: it is
 its connection that waits, and what that had read by then goes on.
 
-Array form: waits begin and end in turns, and a thread writes nothing meanwhile.  Most rows of a thread are its sends; the numbers of its
-rows show that there is none between the beginning of a wait for credit and its end, so no SEND has to be looked at.  Open rows
-are all rows about waiting, flat (event, peer, seq).
+Array form: waits begin and end in turns, and a thread writes nothing meanwhile.  Most rows of a thread are
+its sends; the numbers of its rows show that there is none between the beginning of a wait for credit and its
+end, so no SEND has to be looked at.  Open rows are all rows about waiting, flat (event, peer, seq).
 """
 
 from __future__ import annotations

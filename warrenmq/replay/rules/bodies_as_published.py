@@ -1,20 +1,23 @@
 """Q6: a message is written, read and delivered with the body with which it was published.
 
-Of a delivery, by Bodies; key: (run, queue actor).  PUBLISH and DELIVER have a checksum of their messages: a sum over them in which each counts by its place (trace/events/),
-so rows that cover the same messages in other portions have to add up to the same.  Sequence ids are places on a line, and each row says how far
-two of them are apart:
+Of a delivery, by Bodies; key: (run, queue actor).  PUBLISH and DELIVER have a checksum of their messages: a
+sum over them in which each counts by its place (trace/events/), so rows that cover the same messages in other
+portions have to add up to the same.  Sequence ids are places on a line, and each row says how far two of them
+are apart:
 
     PUBLISH  0 ─────── 17 ───────► 5         DELIVER  0 ── 9 ──► 3 ── 8 ──► 5    fine: 9 + 8 = 17
                                              DELIVER  0 ── 9 ──► 3 ── 6 ──► 5    Q6
 
-A row that says otherwise than those before it is a violation, whatever rows are missing: no process gives a sequence id twice.  A message that an
-earlier process of the queue took in has no PUBLISH here, and says nothing.
+A row that says otherwise than those before it is a violation, whatever rows are missing: no process gives a
+sequence id twice.  A message that an earlier process of the queue took in has no PUBLISH here, and says
+nothing.
 
-Array form: a delivery whose messages were published in the same piece of rows, and whose checksum theirs add up to, is fine; both sides are left out.
+Array form: a delivery whose messages were published in the same piece of rows, and whose checksum theirs add
+up to, is fine; both sides are left out.
 
-Of a store, by StoredBodies; key: (run,).  APPEND and READ have a checksum of their message, which tells that of the PUBLISH as soon as the sequence
-id is known.  So a finding says where a body was exchanged: on its way to the file, in the file or on the way from it, or, where only the
-delivery is wrong, in the queue.
+Of a store, by StoredBodies; key: (run,).  APPEND and READ have a checksum of their message, which tells that
+of the PUBLISH as soon as the sequence id is known.  So a finding says where a body was exchanged: on its way
+to the file, in the file or on the way from it, or, where only the delivery is wrong, in the queue.
 """
 
 from __future__ import annotations
@@ -109,7 +112,9 @@ class Bodies(Machine):
             yield (piece.run, piece.actor), (parts, deliveries)
 
     def fold(self, piece: Chunk, rows: Rows) -> Iterator[tuple[Key, Parts]]:
-        """Leave out deliveries that publishes add up to, and those publishes, unless another delivery has some of their messages."""
+        """Leave out deliveries that publishes add up to, and those publishes, unless another delivery has
+        some of their messages.
+        """
         published, delivered = (_table(event, rows) for event in (Publish, Deliver))
         published = published.take(np.argsort(published[:, 2], kind="stable"), axis=0)
         _, _, firsts, messages, checksums = published.T

@@ -22,9 +22,10 @@ synced yet matter.  A piece folds into: confirms and syncs in their order, and t
 Whether a confirmed message had a record before the piece began, or none at all because it was recovered, is known only
 to the state; a message without an unsynced record is fine.
 
-Array form of on_disk: a STORE_CONFIRM and the ON_DISK row of the same queue and message cancel each other.  Open rows are
-the reports (queue, message, flag) that no queue received, and the received ones that no store made, flat.  At the end some of the
-first may be left, for a queue that died receives none; none of the others.
+Array form of on_disk: a STORE_CONFIRM and the ON_DISK row of the same queue and message cancel each other.
+Open rows are the reports (queue, message, flag) that no queue received, and the received ones that no store
+made, flat.  At the end some of the first may be left, for a queue that died receives none; none of the
+others.
 """
 
 from __future__ import annotations
@@ -234,7 +235,9 @@ class OpenReports:
 
 
 class Reports(Machine):
-    """Matches the reports of stores with those that queues received.  The order of the two rows is not decided: the way between them is not traced."""
+    """Matches the reports of stores with those that queues received.  The order of the two rows is not
+    decided: the way between them is not traced.
+    """
 
     name: ClassVar[str] = "on_disk"
     events: ClassVar[frozenset[int]] = frozenset({Ev.STORE_CONFIRM, Ev.ON_DISK})

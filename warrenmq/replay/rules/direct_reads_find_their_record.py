@@ -1,19 +1,21 @@
 """D1: a queue that reads a body by itself finds its record.
 
-Key: (run, msg >> 12).  A queue reads a body from a file of a store by itself, where the index says that it is (READ DIRECT).
-The record is, or was, there: an APPEND, a REF_RECOVERED, a GC_MOVE or a COMPACT_MOVE of that message in that store reported this place.
+Key: (run, msg >> 12).  A queue reads a body from a file of a store by itself, where the index says that it is
+(READ DIRECT).  The record is, or was, there: an APPEND, a REF_RECOVERED, a GC_MOVE or a COMPACT_MOVE of that
+message in that store reported this place.
 
     READ DIRECT of a message            the stores of the run reported of it
     file and offset                     a record at this place, before the read         fine
                                         no such record, or only later                   D1
 
-An old place may still be read after the record was moved: whether that was too late is for S4 and S8.  A place is reported before
-the index has it, so its t is below that of any read there, though no message goes from the one to the other.
+An old place may still be read after the record was moved: whether that was too late is for S4 and S8.  A
+place is reported before the index has it, so its t is below that of any read there, though no message goes
+from the one to the other.
 
 Array form: each read is at a place that a row of the store or its collector names.
 
-Open rows are the records (message, store, file, offset, t), each once, and the reads that have not met theirs in the unit, flat;
-and how many reads there are.
+Open rows are the records (message, store, file, offset, t), each once, and the reads that have not met theirs
+in the unit, flat; and how many reads there are.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """X1: an exchange leads to every queue that is bound to it.
 
-Key: (run,).  A publisher writes how many queues its exchange chose, and the time of a row before that: they were chosen between the two (ROUTED;
-where none is said, that row is its last ROUTED).
-A binding that was there by then, and is not undone before the ROUTED, has to count.  The vhost's process writes BOUND after the binding
-is there, and UNBOUND before it goes, so nothing is asked for that may not have been there.
+Key: (run,).  A publisher writes how many queues its exchange chose, and the time of a row before that: they
+were chosen between the two (ROUTED; where none is said, that row is its last ROUTED).
+A binding that was there by then, and is not undone before the ROUTED, has to count.  The vhost's process
+writes BOUND after the binding is there, and UNBOUND before it goes, so nothing is asked for that may not have
+been there.
 
     exchange                          queues that must be among the chosen
     direct, amq.direct                those bound with the routing key
@@ -12,8 +13,8 @@ is there, and UNBOUND before it goes, so nothing is asked for that may not have 
 
 More may be chosen: by other exchanges that are bound, by alternates, by bindings of the same time.
 
-Array form: ROUTED rows go on as columns, and those with the same exchange, key and number of queues are decided in one go, if no binding came or went
-between them.
+Array form: ROUTED rows go on as columns, and those with the same exchange, key and number of queues are
+decided in one go, if no binding came or went between them.
 """
 
 from __future__ import annotations

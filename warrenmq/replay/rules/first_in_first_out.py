@@ -1,7 +1,8 @@
 """Q1: the order of a queue, and the states of its messages.
 
-A message takes a step only from the states of this table; it is flagged redelivered when it is delivered again in an incarnation,
-and not when it was published there and is delivered for the first time (after a restart Q4 decides):
+A message takes a step only from the states of this table; it is flagged redelivered when it is delivered
+again in an incarnation, and not when it was published there and is delivered for the first time (after a
+restart Q4 decides):
 
     PUBLISH, RECOVERED              not in the queue
     DELIVER                         ready; and it is the smallest ready id, of the highest priority

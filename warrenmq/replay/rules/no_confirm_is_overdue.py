@@ -11,8 +11,9 @@ from warrenmq.replay.rules.rule import Exercised, Judge, Rule
 from warrenmq.trace.events import CONFIRM_DURABLE, Ev, Publish
 
 OVERDUE = 2
-"""A confirm that waits for nothing is given with the sync, or the ON_DISK, that it waited for last; when so many syncs have followed,
-it is overdue."""
+"""A confirm that waits for nothing is given with the sync, or the ON_DISK, that it waited for last; when so
+many syncs have followed, it is overdue.
+"""
 
 
 def _overdue(story: Story) -> Chain:

@@ -106,7 +106,9 @@ def _settled(life: Life, mark: ActorSummary) -> int:
 
 
 def _as_before(ids: int, mark: ActorSummary, base: int) -> int:
-    """The ids without those that this incarnation may have given again: if it was killed while it took messages in, their row may be missing."""
+    """The ids without those that this incarnation may have given again: if it was killed while it took
+    messages in, their row may be missing.
+    """
     if mark.closed is not None or mark.recovered is None or base >> PRIORITY_SHIFT:
         return ids
     given_from = max(0, QueueRecovered.of(mark.recovered).next_seq_id - base)

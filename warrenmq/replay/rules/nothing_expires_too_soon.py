@@ -1,8 +1,8 @@
 """Q3: a message that is dropped because it has expired had a time to live, which was over.
 
-That a message which was published in the same incarnation had one, the ledger's pass asks of each DROP; whether its time was over, the
-machine here compares.  Key: (scope, queue name, sequence id >> 12), as the ledger's: a time to live goes on while the broker is down, so
-it is compared across restarts.
+That a message which was published in the same incarnation had one, the ledger's pass asks of each DROP;
+whether its time was over, the machine here compares.  Key: (scope, queue name, sequence id >> 12), as the
+ledger's: a time to live goes on while the broker is down, so it is compared across restarts.
 
     EXPIRY           these messages expire at a time, of the wall clock
     DROP as expired  the queue's wall clock showed a time then; or as released, of a message whose delay was over

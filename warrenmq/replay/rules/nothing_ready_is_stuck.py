@@ -1,8 +1,8 @@
 """Q5: no message is ready that could be delivered.
 
-Key: (run, queue actor).  When a queue's mailbox is empty it has just dealt out what it could; it says how many messages are ready
-all the same, and how many consumers and waiting gets have room, counted one by one and not by the rounds in which it serves
-them (QUEUE_RESTS).
+Key: (run, queue actor).  When a queue's mailbox is empty it has just dealt out what it could; it says how
+many messages are ready all the same, and how many consumers and waiting gets have room, counted one by one
+and not by the rounds in which it serves them (QUEUE_RESTS).
 
     ready    with room
     any      0            fine: no consumer could take more

@@ -1,6 +1,7 @@
 """S1: a store counts the queues that hold a message.
 
-Key: (scope, msg >> 12).  A message is in one store only; within a store its rows come in the store's order, and each says the count after it:
+Key: (scope, msg >> 12).  A message is in one store only; within a store its rows come in the store's order,
+and each says the count after it:
 
 =======================  =======================
 row                      count
@@ -14,10 +15,11 @@ REF_RECOVERED            as recovered, once
 At the clean end of a run the count of each message that was written in this trace is the number of queues that
 hold it, which the ledger says (stage 2).
 
-Array form: message by message, in the order of the store's rows.  A message whose rows in a unit begin with a WRITE and end at 0 is over,
-and only that WRITE and its last row are kept; of others all rows are left open.  Both are flat (store, message, seq, word, count).  At the
-end each message that is open in a unit begins with a WRITE or RECOVERED, is in one store, and moves by one, with what is kept of it where
-it was over in another unit: a fan-out may write it there once more.
+Array form: message by message, in the order of the store's rows.  A message whose rows in a unit begin with a
+WRITE and end at 0 is over, and only that WRITE and its last row are kept; of others all rows are left open.
+Both are flat (store, message, seq, word, count).  At the end each message that is open in a unit begins with
+a WRITE or RECOVERED, is in one store, and moves by one, with what is kept of it where it was over in another
+unit: a fan-out may write it there once more.
 """
 
 from __future__ import annotations

@@ -51,8 +51,9 @@ class Supervisor(Machine):
     ESCALATE    <=                     violated
     ==========  =====================  ========
 
-    The count is that of these rows within the period.  The supervisor looks at the clock between the row before, as a rule the
-    CHILD_EXIT, and this one; where that leaves open whether an old restart is still within the period, both counts are fine.
+    The count is that of these rows within the period.  The supervisor looks at the clock between the row
+    before, as a rule the CHILD_EXIT, and this one; where that leaves open whether an old restart is still
+    within the period, both counts are fine.
     """
 
     name: ClassVar[str] = "supervisor"
@@ -89,7 +90,9 @@ class Supervisor(Machine):
 
     @staticmethod
     def _wrong(row: SupervisorRow, before: int, counted: list[tuple[int, SupervisorRow]]) -> str:
-        """The complaint about a row, if there is one; `counted` are those before it, each with the t after which it was counted."""
+        """The complaint about a row, if there is one; `counted` are those before it, each with the t after
+        which it was counted.
+        """
         if row.event == Ev.RESTART and row.restarts > row.intensity:
             return "restarted a child beyond its intensity"
         if row.event == Ev.ESCALATE and row.restarts <= row.intensity:

@@ -4,7 +4,7 @@
         id="Q5",
         name="nothing ready is stuck",            in tables
         text="When a queue has nothing ...",      the sentence
-        sources=("docs/reference/classic-queue.md#consumers", "docs/reference/classic-queue.md#p6"),  where RabbitMQ's source, or the format of traces, says so
+        sources=("docs/reference/classic-queue.md#p6", ...),  where RabbitMQ's source, or a format, says so
         exercised=Exercised(...),                 which rows could have broken it
         machines=(Rests,),                        what decides it, row by row, and by arrays
         sql=...,                                  the same said by tables: sql.py
@@ -12,9 +12,9 @@
         is_final=...,                             when a finding stands in a trace that is still being written
     )
 
-Most machines serve one rule and stand in its file, with their array form.  Several rules that look at the same state of a queue, a file
-or a message share one pass over its rows.  These machines are in passes/: they keep the state, and each rule decides on it in its
-own file (`judge`).
+Most machines serve one rule and stand in its file, with their array form.  Several rules that look at the
+same state of a queue, a file or a message share one pass over its rows.  These machines are in passes/: they
+keep the state, and each rule decides on it in its own file (`judge`).
 
 The registry (registry.py) is every RULE of this folder: a new rule is a new file, and a planted violation in
 tests/replay/planted_violations.py.  Rules of users are the same objects.
@@ -44,7 +44,9 @@ class Exercised:
     (figures of EXERCISED)."""
 
     def count(self, rows: Mapping[int, int]) -> int:
-        """Number of rows that are such cases; `rows` has the number of rows of each event and flag, as ActorSummary.counts."""
+        """Number of rows that are such cases; `rows` has the number of rows of each event and flag, as
+        ActorSummary.counts.
+        """
         if self.rows is None:
             return 0
         return sum(
@@ -76,8 +78,10 @@ class Judge:
     """A rule's part in a pass that several rules share; the pass's file says with what each function is called."""
 
     fine: Callable[..., Any] = always
-    """Whether one thing that the pass came to is as it should be.  Written for plain numbers and for arrays of them alike, so that the
-    machine and its array form decide by the same table: `&`, `|`, no `and`, no `or`."""
+    """Whether one thing that the pass came to is as it should be.  Written for plain numbers and for arrays
+    of them alike, so that the machine and its array form decide by the same table: `&`, `|`, no `and`, no
+    `or`.
+    """
     decide: Callable[..., None] = _nothing
     """All rows of a key are in: notes findings and figures in the Outcome that is the last argument."""
     proves: Callable[..., bool] = always
@@ -113,14 +117,17 @@ class Rule:
     sources: tuple[str, ...] = ()
     """Links; docs/reference/message-store.md#i21 is an invariant, docs/reference/classic-queue.md#p25 a property."""
     sql: str = ""
-    """A query of its violations, each a row (run, actor, seq) of the trace: specification and third judge, held against the machines
-    by tests."""
+    """A query of its violations, each a row (run, actor, seq) of the trace: specification and third judge,
+    held against the machines by tests.
+    """
     not_in_sql: str = ""
     """The reason why the rule has no SQL, or the part that its SQL leaves out."""
     explain: Callable[[Story], Chain] = no_chain
     is_final: Callable[[Finding, TraceContext], bool] = is_known
     judge: Mapping[type[Machine], Any] = field(default_factory=dict)
-    """The rule's decisions in passes that it shares, in the form that the file of each pass names: a Judge, or a table of checks."""
+    """The rule's decisions in passes that it shares, in the form that the file of each pass names: a Judge,
+    or a table of checks.
+    """
 
     @property
     def events(self) -> frozenset[int]:

@@ -8,9 +8,9 @@
     steps               run, actor, seq, t, event, flag, id: each message, by its sequence id, that a row of a queue moves (PUBLISH,
                         RECOVERED, DELIVER, ACK, REQUEUE, DROP); id >> 48 is its priority
 
-A rule's query gives a row (run, actor, seq) for each violation.  It is written in what SQLite and Spark SQL have in common: no types, no
-functions but aggregates and windows, names in `backticks`.  `run` is a number in SQLite, and the run's name in Spark; `name` and `scope`
-hold what all incarnations of an actor have in common.
+A rule's query gives a row (run, actor, seq) for each violation.  It is written in what SQLite and Spark SQL
+have in common: no types, no functions but aggregates and windows, names in `backticks`.  `run` is a number in
+SQLite, and the run's name in Spark; `name` and `scope` hold what all incarnations of an actor have in common.
 
 The queries of our own rules specify them, and tests hold them against the machines; a replay runs the machines.
 """

@@ -1,7 +1,7 @@
 """C5: what a queue process owed when it ended is nacked before its supervisor hears of the end.
 
-Key: (run, queue actor).  A publish that wants a confirm has a CONFIRM of its queue, or a NACKED row of whoever found the process
-dead; there may be more of these, for publishes that it never took in.
+Key: (run, queue actor).  A publish that wants a confirm has a CONFIRM of its queue, or a NACKED row of
+whoever found the process dead; there may be more of these, for publishes that it never took in.
 
     wanted - confirmed    nacked    CHILD_EXIT     then
     any                   any       none           the supervisor did not hear: nothing is known

@@ -18,7 +18,9 @@ def _what_was_appended(file: File, trigger: int, offset: int, size: int) -> str:
 
 
 def _no_more_after_a_roll_over(file: File, _msg: int, offset: int, _size: int) -> str:
-    """A file is left full, for garbage or for a large message (S6 checks which): after its last flush nothing comes any more."""
+    """A file is left full, for garbage or for a large message (S6 checks which): after its last flush nothing
+    comes any more.
+    """
     return f"a record was appended at {offset}, after a flush for a roll-over" if file.rolling else ""
 
 

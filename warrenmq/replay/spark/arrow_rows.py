@@ -7,8 +7,9 @@
     epoch                                                             the wall clock when t was 0, ns since 1970
     directory, vhost                                                  whose run it is: the data directory's id, the virtual host
 
-`actor_rows` and `run_actors` are what makes a filtered or stored DataFrame safe to check: if fewer rows of an actor are there,
-or fewer actors of a run, what is missing counts as missing, and rules that need it do not convict.
+`actor_rows` and `run_actors` are what makes a filtered or stored DataFrame safe to check: if fewer rows of an
+actor are there, or fewer actors of a run, what is missing counts as missing, and rules that need it do not
+convict.
 """
 
 from __future__ import annotations
@@ -99,7 +100,8 @@ class Naming:
         for (event, flag), name in flags.items():
             by_word[event << 8 | flag] = name
         self._flags = pa.array(by_word, pa.string())
-        # Not made when this module is imported: the first array of a process imports pandas, and one that plans a query makes none.
+        # Not made when this module is imported: the first array of a process imports pandas, and one that
+        # plans a query makes none.
         self._of_consumers = pa.array(sorted(map(int, OF_CONSUMERS)), pa.int64())
 
     def batch(self, pieces: Sequence[Piece], columns: Sequence[str] = COLUMNS) -> pa.RecordBatch:

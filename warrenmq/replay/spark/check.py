@@ -1,10 +1,12 @@
 """The rules on a DataFrame of rows: a trace, or the part of it that a filter, a union, or a trip through Parquet left.
 
-Rows are cut into pieces where they lie, a piece a row: as a trace is read, and through most filters, those of an actor still follow each
-other, so that hundreds of them go on as one.  Pieces that are near in time are brought together, as in a file of a trace, so that most
-messages are sent, received and settled in one task, and a busy actor is spread like any other.  There those that follow each other are
-joined, which mends rows that came in any order, and kept; the catalogue is made from the pieces: an actor is whole when its rows run
-without a gap to `actor_rows`.  All rows of a trace, as `read` gave them, are checked as a replay does, in the blocks of its files.
+Rows are cut into pieces where they lie, a piece a row: as a trace is read, and through most filters, those of
+an actor still follow each other, so that hundreds of them go on as one.  Pieces that are near in time are
+brought together, as in a file of a trace, so that most messages are sent, received and settled in one task,
+and a busy actor is spread like any other.  There those that follow each other are joined, which mends rows
+that came in any order, and kept; the catalogue is made from the pieces: an actor is whole when its rows run
+without a gap to `actor_rows`.  All rows of a trace, as `read` gave them, are checked as a replay does, in the
+blocks of its files.
 """
 
 from __future__ import annotations

@@ -5,11 +5,13 @@
     spark.read.format(...).option("report", "damage").load("a/")               what is missing or damaged (damage.py)
     spark.read.format(...).option("report", "stretches").load("a/")            which rows of each actor are there (stretches.py)
 
-It reads with Python's own `open`, so on a cluster a path must be mounted on every worker; `warrenmq.replay.read` reads whatever
-Spark itself can.  A task takes some hundred blocks, so a large segment is many tasks, and many small files are one.
+It reads with Python's own `open`, so on a cluster a path must be mounted on every worker;
+`warrenmq.replay.read` reads whatever Spark itself can.  A task takes some hundred blocks, so a large segment
+is many tasks, and many small files are one.
 
-option("only", ...) is a JSON object of conditions on t, seq, run, actor, kind and ev: blocks that can hold no such rows are not read
-(only.py).  The API tells a source nothing of the columns that a query selects, so `select` alone prunes none: a schema does.
+option("only", ...) is a JSON object of conditions on t, seq, run, actor, kind and ev: blocks that can hold no
+such rows are not read (only.py).  The API tells a source nothing of the columns that a query selects, so
+`select` alone prunes none: a schema does.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ _TABLES: dict[str, tuple[str, Callable[[Catalog, list[str]], Iterable[tuple[Any,
     "damage": (damage.DDL, damage.damage_rows),
     "stretches": (stretches.DDL, lambda catalog, _: stretches.stretches_of(catalog)),
 }
-"""Small tables that the driver makes of a whole trace: their columns, and their rows from its catalogue and the names of its files."""
+"""Small tables that the driver makes of a whole trace: their columns, and their rows from its catalogue and
+the names of its files.
+"""
 _REPORTS = ("rows", *_TABLES)
 
 

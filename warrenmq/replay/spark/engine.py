@@ -8,16 +8,16 @@
                                          ▼ repartition by key, sort by order
                           stage 2 ──mapInArrow──► the same
 
-The keys of a trace of up to a million rows fit into one task.  It is given the summaries of the actors, too, and concludes one stage behind
-the other: all of it is one job, as a job costs more than such a stage.
+The keys of a trace of up to a million rows fit into one task.  It is given the summaries of the actors, too,
+and concludes one stage behind the other: all of it is one job, as a job costs more than such a stage.
 
-No actor is one task: a block of half a million rows is checked wherever it comes to lie.  Shuffled are the rows that the prechecks
-(precheck.py) leave open, and one small row for each key of a block.  Blocks of messages and files,
-not the store, are the keys of what the store does.  A task handles thousands of keys in one call, so no Python call is
-paid for a message.
+No actor is one task: a block of half a million rows is checked wherever it comes to lie.  Shuffled are the
+rows that the prechecks (precheck.py) leave open, and one small row for each key of a block.  Blocks of
+messages and files, not the store, are the keys of what the store does.  A task handles thousands of keys in
+one call, so no Python call is paid for a message.
 
-The driver collects one row an actor, a bounded number of findings a rule and of files a store, and the figures of queues and stores:
-nothing that grows with the rows of a trace.
+The driver collects one row an actor, a bounded number of findings a rule and of files a store, and the
+figures of queues and stores: nothing that grows with the rows of a trace.
 """
 
 from __future__ import annotations
@@ -381,7 +381,8 @@ def _summary(pickled: bytes) -> Any:
 def conclude_stages(
     machines: Sequence[Machine], context: TraceContext, given: Batches
 ) -> Iterator[pa.RecordBatch]:
-    """Job of all stages in one task: yields the actors' summaries, and outcomes up to those of a stage that leaves keys unproven.
+    """Job of all stages in one task: yields the actors' summaries, and outcomes up to those of a stage that
+    leaves keys unproven.
 
     Summaries of actors come first: they have no machine.
     """

@@ -51,7 +51,8 @@ class Read(NamedTuple):
 def read(
     spark: SparkSession, *paths: Paths, columns: Sequence[str] | None = None, only: Conditions | None = None
 ) -> DataFrame:
-    """The rows of a trace, with names; only some `columns`, and only rows that fulfil conditions (only.py), if they are given.
+    """The rows of a trace, with names; only some `columns`, and only rows that fulfil conditions (only.py),
+    if they are given.
 
     Of files that Python can open it is the data source that reads, so blocks without such rows are passed over.  Other
     addresses (object storage) go through Spark's own readers, and every block is unpacked.
@@ -78,8 +79,9 @@ def read(
 def narrowed(rows: DataFrame, columns: Collection[str], events: Collection[int] | None = None) -> DataFrame:
     """Select columns of the rows of some events, or of all.
 
-    Spark pushes no columns into a Python data source.  So a DataFrame that `read` gave, and that is not kept in memory, is read anew,
-    without the other columns and events; any other is selected from, and has the types of a trace again, which a CSV file made strings.
+    Spark pushes no columns into a Python data source.  So a DataFrame that `read` gave, and that is not kept
+    in memory, is read anew, without the other columns and events; any other is selected from, and has the
+    types of a trace again, which a CSV file made strings.
     """
     ordered = [name for name in COLUMNS if name in columns]
     if lacking := [name for name in ordered if name not in rows.columns]:
@@ -167,7 +169,9 @@ def _schema(columns: Sequence[str]) -> str:
 
 
 def _require_python(spark: SparkSession, files: list[str]) -> None:
-    """Register the source, and have Spark start its Pythons once a session, as the caller's action would not say what is wrong in a sentence."""
+    """Register the source, and have Spark start its Pythons once a session, as the caller's action would not
+    say what is wrong in a sentence.
+    """
     register(spark)
     if spark not in _planned:
         _ = spark.read.format(TraceSource.name()).load(files[:1]).schema

@@ -1,8 +1,9 @@
 """A home of Spark whose Python workers find PySpark compiled.
 
-Spark puts the archive python/lib/pyspark.zip of its home first on the path of its workers, and of an archive Python keeps no compiled
-modules: each of the four daemons behind a first read would compile for half a second.  So beside the home that pip installed we
-write another one into the user's cache folder, made of links, in which a folder stands in the archive's place.
+Spark puts the archive python/lib/pyspark.zip of its home first on the path of its workers, and of an archive
+Python keeps no compiled modules: each of the four daemons behind a first read would compile for half a
+second.  So beside the home that pip installed we write another one into the user's cache folder, made of
+links, in which a folder stands in the archive's place.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ Which events move messages, and the delays, are those of rules/passes/message_li
 | `delay_us` | PUBLISH | the first DELIVER | the same |
 | `ack_us` | the DELIVER before it | ACK | |
 
-The rows of an actor have no gap unless some are missing (arrow_rows.py's `actor_rows` says how many there were), so it is known
-between which rows some are missing.  `whole` is false for a message that these may have been about; the columns that they may have
-changed are null.
+The rows of an actor have no gap unless some are missing (arrow_rows.py's `actor_rows` says how many there
+were), so it is known between which rows some are missing.  `whole` is false for a message that these may have
+been about; the columns that they may have changed are null.
 
 Names are those of rabbit_logs' lifecycles wherever they mean the same.
 """
@@ -112,7 +112,9 @@ def _by_message(rows: DataFrame) -> DataFrame:
 
 
 def _gaps(rows: DataFrame) -> DataFrame | None:
-    """The gaps of each actor of whom rows are missing: pairs of numbers (first, last) that enclose missing rows.  None: none is missing."""
+    """The gaps of each actor of whom rows are missing: pairs of numbers (first, last) that enclose missing
+    rows.  None: none is missing.
+    """
     there = stretches(rows)
     if there is None:
         return _gaps_in(rows)

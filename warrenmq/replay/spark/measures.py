@@ -5,8 +5,9 @@
                                          ▼ repartition by key, sort by order
                                         ──mapInArrow──► sums of a task ──► merged in one task, to the driver
 
-Each row of the trace is unpacked once, and none goes through Spark by itself: rows that must meet others are columns of numbers in a row
-for each key.  Slices of time are as long as the trace asks for, so that the driver does not collect more of a longer one.
+Each row of the trace is unpacked once, and none goes through Spark by itself: rows that must meet others are
+columns of numbers in a row for each key.  Slices of time are as long as the trace asks for, so that the
+driver does not collect more of a longer one.
 """
 
 from __future__ import annotations

@@ -12,7 +12,9 @@ from warrenmq.trace.schema import EVENTS
 
 
 class Named:
-    """Finds columns in a DataFrame of rows, in which stored columns have their own names, or those that `places` gives them."""
+    """Finds columns in a DataFrame of rows, in which stored columns have their own names, or those that
+    `places` gives them.
+    """
 
     def __init__(self, event: str, **places: str) -> None:
         self._event = event

@@ -10,8 +10,8 @@
 
 All conditions must hold.  Only rows that fulfil them are read.
 
-Why not filters that Spark pushes down: in Spark 4.3 all queries of one DataFrame share what a Python data source was last told, so
-the two sides of a join would both read with the filters of one.
+Why not filters that Spark pushes down: in Spark 4.3 all queries of one DataFrame share what a Python data
+source was last told, so the two sides of a join would both read with the filters of one.
 """
 
 from __future__ import annotations

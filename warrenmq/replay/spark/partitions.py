@@ -1,7 +1,7 @@
 """The number of partitions of a replay: it follows from the number of rows, and not from the settings of the session.
 
-A session's default (spark.sql.shuffle.partitions, 200) makes thousands of tasks of a small trace, and the default parallelism of
-a large cluster does the same.  Each `repartition` here says its number.
+A session's default (spark.sql.shuffle.partitions, 200) makes thousands of tasks of a small trace, and the
+default parallelism of a large cluster does the same.  Each `repartition` here says its number.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ def partitions(rows: int, rows_each: int) -> int:
 
 
 def in_few_partitions(rows: DataFrame) -> DataFrame:
-    """Rows that came from anywhere, in no more partitions than keep all cores busy: a task in Python costs 50 ms, however few its rows are."""
+    """Rows that came from anywhere, in no more partitions than keep all cores busy: a task in Python costs 50
+    ms, however few its rows are.
+    """
     spark = rows.sparkSession
     if spark.conf.get("spark.dynamicAllocation.enabled", "false") == "true":
         return rows  # of the cores that there will be nothing is known

@@ -57,8 +57,9 @@ appender.stderr.layout.pattern = spark: %m%n
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = fatal
 """
-# Errors come as exceptions, printed as one sentence; below them Spark logs a stack trace for each attempt of each task, and
-# for each accumulator that a task reports when the session has ended.  The gateway's level is named because Spark prints a line about it whenever it differs from the root's.
+# Errors come as exceptions, printed as one sentence; below them Spark logs a stack trace for each attempt of
+# each task, and for each accumulator that a task reports when the session has ended.  The gateway's level is
+# named because Spark prints a line about it whenever it differs from the root's.
 
 
 def require_pyspark() -> None:
@@ -78,8 +79,8 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """The active session, or a new one that ends with the block.
 
-    `master` may be the address of a Spark Connect server, too.  `short` compiles less (for a run of seconds); `memory` is the JVM's heap.  Both, and `master`, count only when
-    this process starts Spark.
+    `master` may be the address of a Spark Connect server, too.  `short` compiles less (for a run of seconds);
+    `memory` is the JVM's heap.  Both, and `master`, count only when this process starts Spark.
     """
     require_pyspark()
     from pyspark.sql import SparkSession
@@ -127,7 +128,9 @@ def spark_session(
 
 
 def _require_answer(address: str) -> None:
-    """Raise CallerError when no standalone master, or server of Spark Connect, listens there; Spark itself tries for minutes, and then does not say so."""
+    """Raise CallerError when no standalone master, or server of Spark Connect, listens there; Spark itself
+    tries for minutes, and then does not say so.
+    """
     scheme, _, hosts = address.partition("://")
     # gRPC goes through a proxy, which a master's clients do not
     if scheme not in _PORTS or (scheme == "sc" and getproxies()):

@@ -1,12 +1,14 @@
 """A trace in Spark: its catalogue and its pieces.
 
-All files are read through Spark's `binaryFile`, so that whatever Spark can read (a folder, a volume, object storage)
-can hold a trace and no executor needs to open a file.  First each task indexes its files, and one task makes the catalogue of the
-small results, which is all that the driver collects; local files of up to 128 MiB the driver indexes sooner than a job begins.  Then each task unpacks its blocks piece by piece, for whatever job reads
-them.  The rows that killed runs left in slab files are in the catalogue, and go back to the tasks as they are.
+All files are read through Spark's `binaryFile`, so that whatever Spark can read (a folder, a volume, object
+storage) can hold a trace and no executor needs to open a file.  First each task indexes its files, and one
+task makes the catalogue of the small results, which is all that the driver collects; local files of up to 128
+MiB the driver indexes sooner than a job begins.  Then each task unpacks its blocks piece by piece, for
+whatever job reads them.  The rows that killed runs left in slab files are in the catalogue, and go back to
+the tasks as they are.
 
-A file may be large, so its frames are dealt out in blocks: the bytes that go from one task to another are as they were stored, some
-five a row.
+A file may be large, so its frames are dealt out in blocks: the bytes that go from one task to another are as
+they were stored, some five a row.
 """
 
 from __future__ import annotations
@@ -232,7 +234,9 @@ def put_together(
 def _whole_trace(
     names: list[str], listed: list[str], unread: Sequence[FileIndex], indexes: Sequence[FileIndex]
 ) -> TraceIndex:
-    """The trace of these files, of those that were not read, and of those that Spark lists and, as they are empty, does not read."""
+    """The trace of these files, of those that were not read, and of those that Spark lists and, as they are
+    empty, does not read.
+    """
     read = {index.name for index in indexes}
     empty = [unread_file(name, NO_HEADER) for name in listed if name not in read]
     return trace_index(names, [*indexes, *empty, *unread])

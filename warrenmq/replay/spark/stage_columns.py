@@ -5,8 +5,9 @@
     outcomes      facts, findings, figures, files of stores, and the keys that need a full check; one kind a row, the other columns
                   are null
 
-`summary` alone is binary: it is the machine's own, a pickle of tuples and arrays, pressed.  A key is an array of parts, each of which is a
-`text` or a `number`: the machine says what they are (of `files`, for instance, run, store and file).
+`summary` alone is binary: it is the machine's own, a pickle of tuples and arrays, pressed.  A key is an array
+of parts, each of which is a `text` or a `number`: the machine says what they are (of `files`, for instance,
+run, store and file).
 """
 
 from __future__ import annotations
@@ -105,7 +106,9 @@ def unpack(parts: Sequence[dict[str, Any]]) -> Key:
 
 
 def pressed(data: bytes | memoryview) -> bytes:
-    """Bytes as they go through Spark, which moves them a dozen times: to Java, through a cache and a shuffle, and to Python."""
+    """Bytes as they go through Spark, which moves them a dozen times: to Java, through a cache and a shuffle,
+    and to Python.
+    """
     compressed: bytes = pa.compress(data, codec=_CODEC, asbytes=True)
     return len(data).to_bytes(_LENGTH, "little") + compressed
 

@@ -7,8 +7,9 @@
 | `found` | what was found | nothing: it was printed |
 | `standing` | | a Standing, as JSON |
 
-Spark keeps the changes of a batch with the number of the batch, or none of them.  A read of one key is a call to the JVM beside
-the worker (0.2 ms) and one of all keys a few: so `about` is read whole, and a state when a row speaks of its key.
+Spark keeps the changes of a batch with the number of the batch, or none of them.  A read of one key is a call
+to the JVM beside the worker (0.2 ms) and one of all keys a few: so `about` is read whole, and a state when a
+row speaks of its key.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """`spark.readStream.format("warrenmq-trace").load(dir)`: the rows of a trace that is still being written, each once.
 
-The offset is a place of trace/tail.py: whole blocks of each segment, and which rows were taken from slabs.  The rows between
-two offsets are the same whenever they are read, so a query that starts again from its checkpoint loses nothing and gets nothing
-twice.  `actor_rows` is null: how many rows an actor will write is not known yet.
+The offset is a place of trace/tail.py: whole blocks of each segment, and which rows were taken from slabs.
+The rows between two offsets are the same whenever they are read, so a query that starts again from its
+checkpoint loses nothing and gets nothing twice.  `actor_rows` is null: how many rows an actor will write is
+not known yet.
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@
     rules     by data directory, in the workers: Live (drive/live.py) takes the summaries; what it knows is in Spark's state store
     batch     the lines, printed in the driver
 
-No rule looks at the runs of two data directories, so those of one are decided by one task, whichever worker has it.  A query that
-is started again, anywhere from where its checkpoint can be read, goes on where Spark's log of batches ends.
+No rule looks at the runs of two data directories, so those of one are decided by one task, whichever worker
+has it.  A query that is started again, anywhere from where its checkpoint can be read, goes on where Spark's
+log of batches ends.
 """
 
 from __future__ import annotations
@@ -124,7 +125,9 @@ class SummaryStream(DataSourceStreamReader):
 
 
 class DirectoryRules(StatefulProcessor):
-    """The rules on the runs of a data directory; returns lines to be printed, and with the last one what the runs have come to."""
+    """The rules on the runs of a data directory; returns lines to be printed, and with the last one what the
+    runs have come to.
+    """
 
     returns = "directory string, line string, standing string"
 
@@ -192,7 +195,9 @@ def watch(
     wait: Callable[[float], None],
     until_closed: bool = False,
 ) -> None:
-    """Check a trace while it is written, as drive.watch.watch does; `checkpoint` is a directory, or an address that Spark can write to."""
+    """Check a trace while it is written, as drive.watch.watch does; `checkpoint` is a directory, or an
+    address that Spark can write to.
+    """
     require_live(paths)
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise CallerError("a watch prints where its session is, so it cannot run through Spark Connect.")
@@ -261,8 +266,8 @@ def _plainly_named(place: str) -> Iterator[str]:
 def _settings_of_the_state_store(spark: SparkSession) -> Iterator[None]:
     """Set for a query that is started inside what its state store needs; a checkpoint keeps them.
 
-    Each partition has a store that every batch writes, and a worker that it starts: the default number of them, 200, would take tens of
-    seconds a batch, and a directory needs no more than one.
+    Each partition has a store that every batch writes, and a worker that it starts: the default number of
+    them, 200, would take tens of seconds a batch, and a directory needs no more than one.
     """
     settings = dict(_SETTINGS)
     if spark.conf.get("spark.sql.shuffle.partitions") in _UNCHOSEN:

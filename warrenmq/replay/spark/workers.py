@@ -1,4 +1,6 @@
-"""The question to a session's workers whether they can run this package, asked before the caller's first action, whose error would be a stack trace."""
+"""The question to a session's workers whether they can run this package, asked before the caller's first
+action, whose error would be a stack trace.
+"""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ An event is a class, whose attributes name the columns that it uses:
     stores.py      message stores, garbage collectors
     system.py      alarms, flow control, the broker, marks
 
-Their numbers and the values of their columns are in trace/words.py, which this package gives out as well.  An event may use peer
-and pseq for something else, and put several values into one column.
+Their numbers and the values of their columns are in trace/words.py, which this package gives out as well.  An
+event may use peer and pseq for something else, and put several values into one column.
 
 A block of n messages published together has consecutive message ids and consecutive sequence ids; rows that
 cover such a block carry its first message, its first sequence id and n.  All bodies of a block of one PUBLISH row are in

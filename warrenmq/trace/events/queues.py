@@ -70,9 +70,10 @@ class Publish(
 ):
     """Messages entered the queue; the row is also the receive of their SENDs when `send` is above 0.
 
-    The checksum, here and of a delivery, is one more than the sum of what each message is stored with as its CRC-32, times one more than
-    its sequence id, modulo 65,535: it tells when bodies are exchanged, and those of rows add up.  Rows whose first sequence id is among the first 64 of 1,024 have one,
-    rows of more than 64 messages as large a part of them (is_checked).
+    The checksum, here and of a delivery, is one more than the sum of what each message is stored with as its
+    CRC-32, times one more than its sequence id, modulo 65,535: it tells when bodies are exchanged, and those
+    of rows add up.  Rows whose first sequence id is among the first 64 of 1,024 have one, rows of more than
+    64 messages as large a part of them (is_checked).
     """
 
     flags: T = in_flag(PublishFlag, "what was asked for, and where the bodies are")
@@ -106,8 +107,9 @@ class QiWrite(
 ):
     """Index records were handed to the operating system.
 
-    Of version 1 a publish has two records, and all that wait are written.  Of version 2 they are of one segment, that of `first`: all acks
-    in it that wait, and all publishes, or none.  So from `first` on these are the first ones that were not written yet.
+    Of version 1 a publish has two records, and all that wait are written.  Of version 2 they are of one
+    segment, that of `first`: all acks in it that wait, and all publishes, or none.  So from `first` on these
+    are the first ones that were not written yet.
     """
 
     trigger: T = in_flag(Trigger, "why")
@@ -262,8 +264,8 @@ class ConsumerAdded(
 class ConsumerGone(
     Event[T], event=Ev.CONSUMER_GONE, says="{actor} lost {consumer}, which {reason} and held {held} messages"
 ):
-    """A consumer was cancelled, or did not ack in time, or its channel has ended (of getters, too, that hold messages); REQUEUE
-    rows follow of what it gives back.
+    """A consumer was cancelled, or did not ack in time, or its channel has ended (of getters, too, that hold
+    messages); REQUEUE rows follow of what it gives back.
     """
 
     reason: T = in_flag(ConsumerEnd, "why")
@@ -312,8 +314,9 @@ class QueueDeleted(Event[T], event=Ev.QUEUE_DELETED, says="{actor} is deleted fr
 class Nacks(Event[T], event=Ev.NACKED, says="{actor} nacked {count} messages of {queue}; {message_ids}"):
     """Publishers were told that a queue process has ended before it confirmed their messages.
 
-    The actor that finds the process dead writes it, as an actor of the queue's, before the supervisor hears of the end.  A queue that may
-    not write what it took in, since its files may not grow (`ulimit -f`), writes it itself.
+    The actor that finds the process dead writes it, as an actor of the queue's, before the supervisor hears
+    of the end.  A queue that may not write what it took in, since its files may not grow (`ulimit -f`),
+    writes it itself.
     """
 
     message: T = in_msg("first message")
@@ -340,8 +343,9 @@ class Routed(
 ):
     """The exchange and the routing key of an actor's publishes from here on, until its next such row.
 
-    Written when they change, or the number of queues does: an actor that has no such row publishes through the default exchange,
-    straight to queues, and of that the keys are not said.  The receivers of the SENDs are the queues that were chosen.
+    Written when they change, or the number of queues does: an actor that has no such row publishes through
+    the default exchange, straight to queues, and of that the keys are not said.  The receivers of the SENDs
+    are the queues that were chosen.
     """
 
     since: T = in_pseq(
@@ -404,7 +408,9 @@ class QueueRecovered(
 class Recovered(
     Event[T], event=Ev.RECOVERED, says="{actor} found {messages} at its recovery[; {message_ids}]"
 ):
-    """Messages were found at recovery: one row a run of consecutive sequence ids, and of consecutive message ids where they are known."""
+    """Messages were found at recovery: one row a run of consecutive sequence ids, and of consecutive message
+    ids where they are known.
+    """
 
     first_seq_id: T = in_a(SEQ_ID, "first sequence id")
     count: T = in_b(COUNT, "how many messages")

@@ -55,8 +55,8 @@ class AlarmUnblocked(
 
 
 class CreditBlocked(Event[T], event=Ev.CREDIT_BLOCKED, says="{actor} waits for credit from {granter}"):
-    """The actor has no credit left towards a peer, and waits: a thread stands still, a channel's connection is not read, a queue
-    grants its publishers nothing.
+    """The actor has no credit left towards a peer, and waits: a thread stands still, a channel's connection
+    is not read, a queue grants its publishers nothing.
     """
 
     granter: T = in_peer(ACTOR, "the peer that grants credit")

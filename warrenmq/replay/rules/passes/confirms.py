@@ -1,9 +1,9 @@
 """Pass of confirms, for C1 (the queue's side), C3 and C4: PUBLISH, what lies between, CONFIRM.
 
-Key: (run, queue actor), in the queue's own order of rows.  Sequence ids rise, so "synced" is one number: everything published below it
-was; in a queue with priorities those of one priority do, which have a window each.  A piece folds into the window that it leaves
-open, and the confirms and ON_DISK rows that belong to messages from before it; to fold the next piece in is to play those
-against the window and append the new one.
+Key: (run, queue actor), in the queue's own order of rows.  Sequence ids rise, so "synced" is one number:
+everything published below it was; in a queue with priorities those of one priority do, which have a window
+each.  A piece folds into the window that it leaves open, and the confirms and ON_DISK rows that belong to
+messages from before it; to fold the next piece in is to play those against the window and append the new one.
 
 Of a rule (`judge`):
 
@@ -11,13 +11,14 @@ Of a rule (`judge`):
     decide(who, windows, context, outcome)     the windows have the confirms that were not fine, and the messages that have none
     proves(left, actor_summary)                the same of what is Open by arrays, when all confirms are fine
 
-A stop does not wait for the store's sync: of a body that no store reported, and of those that were published together with it, the
-publisher learns by the end of the process.
+A stop does not wait for the store's sync: of a body that no store reported, and of those that were published
+together with it, the publisher learns by the end of the process.
 
-Array form: a PUBLISH that wants a confirm, and what must lie between, by the numbers of a queue's rows.  Of a unit there are left: the
-publishes and the confirms that have not met (or met, and it was not fine yet), the ON_DISK rows of messages that are not confirmed,
-and the first and the last sync.  That is enough: between rows of two units lies a sync if one of them has one after the first or
-before the second, or one between them has any.
+Array form: a PUBLISH that wants a confirm, and what must lie between, by the numbers of a queue's rows.  Of a
+unit there are left: the publishes and the confirms that have not met (or met, and it was not fine yet), the
+ON_DISK rows of messages that are not confirmed, and the first and the last sync.  That is enough: between
+rows of two units lies a sync if one of them has one after the first or before the second, or one between them
+has any.
 
 A sequence id or a body in the store that comes a second time is for the machine: sequence ids must rise, in each unit and
 from unit to unit, and no open message may be among those that were answered.
@@ -62,7 +63,9 @@ from warrenmq.trace.index import Row
 _PUBLISH, _CONFIRM, _ON_DISK, _QI_SYNC = int(Ev.PUBLISH), int(Ev.CONFIRM), int(Ev.ON_DISK), int(Ev.QI_SYNC)
 
 _CONTINUES = 1 << 8
-"""Beside the flags of a PUBLISH that is no receive: some bodies of the publish before it lie elsewhere, and these are the rest."""
+"""Beside the flags of a PUBLISH that is no receive: some bodies of the publish before it lie elsewhere, and
+these are the rest.
+"""
 
 _REASON = 2
 _REPORTS = (1 << _REASON) - 1
@@ -74,7 +77,9 @@ _on_disk = OnDisk.getter("who", "message")
 Block = list[int]
 """Publishes that wait together; an answered block has LO == HI.  A list, as millions are made."""
 LO, HI, MSG, FLAGS, SYNCS, SEQ = range(6)
-"""Of a Block: its sequence ids are LO to HI - 1; the message of LO; flags of the PUBLISH, how many syncs came before it, its seq."""
+"""Of a Block: its sequence ids are LO to HI - 1; the message of LO; flags of the PUBLISH, how many syncs came
+before it, its seq.
+"""
 
 Confirmed = tuple[int, int, int, int, int, int]
 """(lo, hi, message of lo, kind, seq, t)."""
@@ -189,7 +194,9 @@ class Window:
         return True
 
     def _answer(self, block: Block, lo: int, hi: int, kind: int, seq: int, t: int, fine: Answers) -> None:
-        """Decide about each message in the store; the others are decided together, by the first, and by the first that is not synced."""
+        """Decide about each message in the store; the others are decided together, by the first, and by the
+        first that is not synced.
+        """
         flags = block[FLAGS] & 0xFF
         reports = {lo: 0}
         if flags & IN_STORE and kind == CONFIRM_DURABLE:
@@ -533,7 +540,9 @@ def _spans(ids: Ints, seqs: Ints) -> Ints | None:
 
 
 def _heard_of(published: Ints, on_disk: Ints) -> tuple[Ints, Ints, Bools]:
-    """The place of each message's one ON_DISK row (-1: none or several); of each such row the place of its message, and if it has one."""
+    """The place of each message's one ON_DISK row (-1: none or several); of each such row the place of its
+    message, and if it has one.
+    """
     order = np.argsort(published[:, 1], kind="stable")
     at, known = look_up(published[order, 1], on_disk[:, 0])
     owners, places = order[at], np.flatnonzero(known)

@@ -14,8 +14,8 @@ The decisions are the rules' own (`judge`): for each event a check, which is ask
 
 A check is called with the file and those columns of the row that the method of `File` for this event takes (STEPS).
 
-FILE_STATE rows name every file that the store found, so a file without a recorded size counts as missing: unless rows are missing,
-which makes findings indeterminate.
+FILE_STATE rows name every file that the store found, so a file without a recorded size counts as missing:
+unless rows are missing, which makes findings indeterminate.
 """
 
 from __future__ import annotations
@@ -132,7 +132,8 @@ class File:
     def take_stretch(
         self, messages: Sequence[int], offsets: Sequence[int], sizes: Sequence[int], released: Iterable[int]
     ) -> bool:
-        """Take rows that append new records, each at the end of the one before, and rows that release; False if one breaks a check.
+        """Take rows that append new records, each at the end of the one before, and rows that release; False
+        if one breaks a check.
 
         Within such a stretch nothing changes that a check of an append asks for, but where the next record begins, which
         rises: what the first and the last pass, all pass.

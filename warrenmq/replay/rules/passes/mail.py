@@ -1,8 +1,8 @@
 """Pass of messages between actors, for T2 and T4: it brings each receive together with its SEND.
 
-A SEND is known by (sender, seq); RECV, PUBLISH, ACK and UNDELIVERED name it.  Key: (run, sender, seq >> 12 of the SEND), so both sides
-meet wherever they were written.  Their order does not matter: whichever comes first waits for the other, and a receive by an actor that the SEND
-was not for never counts as its receive.
+A SEND is known by (sender, seq); RECV, PUBLISH, ACK and UNDELIVERED name it.  Key: (run, sender, seq >> 12 of
+the SEND), so both sides meet wherever they were written.  Their order does not matter: whichever comes first
+waits for the other, and a receive by an actor that the SEND was not for never counts as its receive.
 
 Of a rule (`judge`):
 
@@ -11,9 +11,9 @@ Of a rule (`judge`):
 
 A SEND without a receive is no violation: it may lie in a mailbox.
 
-Array form: a SEND and its one receive, wherever they are, cancel each other.  Open rows are the sends without a receive (seq, t,
-receiver) and the receives without a send (seq of the SEND, t, actor, 1 = UNDELIVERED), flat.  At the end sends may be left, receives
-may not.
+Array form: a SEND and its one receive, wherever they are, cancel each other.  Open rows are the sends without
+a receive (seq, t, receiver) and the receives without a send (seq of the SEND, t, actor, 1 = UNDELIVERED),
+flat.  At the end sends may be left, receives may not.
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ class Bucket:
     sent: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     """Messages that were not received yet: seq -> (seq, t, receiver)."""
     taken: array[int] = field(default_factory=lambda: array("i"))
-    """The receivers of those that were received, 0 of others, up to the last that a receive names; ANYONE of one that did not name it."""
+    """The receivers of those that were received, 0 of others, up to the last that a receive names; ANYONE of
+    one that did not name it.
+    """
     waiting: dict[int, list[Received]] = field(default_factory=dict)
     """Receives whose SEND has not come yet, by its seq."""
     odd: list[tuple[int, int, bool, Received]] = field(default_factory=list)
@@ -288,8 +290,8 @@ class MailPrecheck(Precheck):
     def _meet(
         self, sends: Sequence[Ints], receives: Sequence[Ints], send_codes: Ints, receive_codes: Ints
     ) -> tuple[Bools, Bools, Bools]:
-        """Sends, by rising codes, and receives, as columns: which sends and which receives are open, which receives are not as they
-        should be.
+        """Sends, by rising codes, and receives, as columns: which sends and which receives are open, which
+        receives are not as they should be.
         """
         order = np.argsort(receive_codes, kind="stable")
         twice = np.empty(len(order), np.bool_)

@@ -5,11 +5,12 @@
                                   ▲    (no_ack: straight to gone)      ▲
                                   └──── REQUEUE ───┘    DROP of a ready message
 
-A rule is asked of each step, `fine(event << 8 | flag, state before, mark before)`; what is not fine is kept as it was met (Odd).
-A message costs some 34 bytes, in arrays as long as the largest id met.
+A rule is asked of each step, `fine(event << 8 | flag, state before, mark before)`; what is not fine is kept
+as it was met (Odd). A message costs some 34 bytes, in arrays as long as the largest id met.
 
-Array form: entries are rows of single messages, as columns.  Sorted by message, and as they came within each, the state before an entry is
-what the entry before it left; so no state is kept, and all messages are judged in one go.
+Array form: entries are rows of single messages, as columns.  Sorted by message, and as they came within each,
+the state before an entry is what the entry before it left; so no state is kept, and all messages are judged
+in one go.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ from warrenmq.trace.events import (
 )
 
 SHIFT = 12
-"""Messages are decided in buckets of SIZE: a number, of a message or its sequence id, shifted right by this is its bucket's."""
+"""Messages are decided in buckets of SIZE: a number, of a message or its sequence id, shifted right by this
+is its bucket's.
+"""
 SIZE = 1 << SHIFT
 
 NONE, READY, UNACKED, GONE = range(4)
@@ -46,7 +49,9 @@ _NO_STEP = 255
 
 # marks, bits
 DURABLE, STORED, CONFIRMED, DELIVERED, RECOVERED, MORTAL, LOST, PUBLISHED = (1 << bit for bit in range(8))
-"""MORTAL: it has a time to live.  LOST: it was to be delivered, and its body was damaged.  RECOVERED, PUBLISHED: in this incarnation."""
+"""MORTAL: it has a time to live.  LOST: it was to be delivered, and its body was damaged.  RECOVERED,
+PUBLISHED: in this incarnation.
+"""
 
 PUBLISH, CONFIRM, DELIVER, ACK = int(Ev.PUBLISH), int(Ev.CONFIRM), int(Ev.DELIVER), int(Ev.ACK)
 REQUEUE, DROP, RECOVER, EXPIRY = int(Ev.REQUEUE), int(Ev.DROP), int(Ev.RECOVERED), int(Ev.EXPIRY)
@@ -265,7 +270,9 @@ class Walked:
     sizes: Places
     """The first entry of each message, and the number of its entries."""
     fine: Bools
-    """True if from PUBLISH or RECOVERED on every step is as it should be; if its body was damaged, it was published here, and no confirm promised it."""
+    """True if from PUBLISH or RECOVERED on every step is as it should be; if its body was damaged, it was
+    published here, and no confirm promised it.
+    """
     state: Bytes
     """The last."""
     confirmed: Bools
@@ -355,7 +362,9 @@ def _first_of(places: Places, owners: Places, messages: int) -> Places:
 def _add_mortal(
     mark: Bytes, words: Any, steps: Places, whose: Places, begins: Places, limits: Places, owner: Places
 ) -> None:
-    """Mark the steps that a time to live ended, if it was set (at `limits`) behind the message's beginning and before the step."""
+    """Mark the steps that a time to live ended, if it was set (at `limits`) behind the message's beginning
+    and before the step.
+    """
     expired = np.flatnonzero(is_expired(words))
     if len(expired):
         of = whose[expired]
@@ -364,7 +373,9 @@ def _add_mortal(
 
 
 def _last_deliveries(delivers: Places, to: Places, acks: Places, of: Places) -> Places:
-    """The last of `delivers` (to messages `to`) before each of `acks` (of messages `of`) that is the same message's; -1 = none."""
+    """The last of `delivers` (to messages `to`) before each of `acks` (of messages `of`) that is the same
+    message's; -1 = none.
+    """
     if not len(delivers):
         return np.full(len(acks), -1, np.intp)
     at = np.searchsorted(delivers, acks) - 1

@@ -1,7 +1,7 @@
 """Pass of the messages of a queue across restarts, for Q1, Q3, Q4 and C2; it counts what E1 compares and the report shows.
 
-Key: (scope of the run, queue name, sequence id >> 12): 4,096 messages, in all incarnations of the queue, in all runs; message_life.py
-has their states.
+Key: (scope of the run, queue name, sequence id >> 12): 4,096 messages, in all incarnations of the queue, in
+all runs; message_life.py has their states.
 
 Of a rule (`judge`):
 
@@ -13,8 +13,8 @@ An incarnation that wrote nothing beyond RECOVERED, not even the QUEUE_RECOVERED
 is passed over.  Of the messages that a run holds at its clean end, and that live in the store, the ledger tells
 `references` (a fact each).
 
-Array form: messages whose whole life went well leave only their numbers.  A message is over in a unit when all its rows are fine, it
-is gone, and has its confirm if it wanted one.  Left open are
+Array form: messages whose whole life went well leave only their numbers.  A message is over in a unit when
+all its rows are fine, it is gone, and has its confirm if it wanted one.  Left open are
 
     entries   all rows of the messages that are not over
     ranges    (actor, first id, end) of those that are: an id must not come a second time
@@ -206,7 +206,9 @@ class Ledger(Machine):
                 place = held.find(1, place + 1)
 
     def prune(self, key: Key, state: Lives, context: TraceContext) -> bool:
-        """Forget ids that are all gone, but for that fact and which were gone before the last sync (some 100 bytes): C2 needs it."""
+        """Forget ids that are all gone, but for that fact and which were gone before the last sync (some 100
+        bytes): C2 needs it.
+        """
         for who, life in state.lives.items():
             if len(life.states) == SIZE and life.states.count(GONE) == SIZE:
                 _shrink(life, context.actor_summary(who).last_sync)
@@ -466,7 +468,9 @@ _BINS = 8
 
 
 def _tally(actor: Ints, ids: Ints, places: Places | None, numbers: Ints) -> Ints:
-    """Count each number in each bucket of these sorted ids; a number belongs to the id at the same index of `places`, None = of its own."""
+    """Count each number in each bucket of these sorted ids; a number belongs to the id at the same index of
+    `places`, None = of its own.
+    """
     buckets = ids >> SHIFT
     begins = np.ones(len(buckets), np.bool_)
     begins[1:] = (buckets[1:] != buckets[:-1]) | (actor[1:] != actor[:-1])

@@ -60,7 +60,9 @@ moves AS (
            lead(seq) OVER (PARTITION BY run, actor, id ORDER BY seq) AS until
     FROM states)
 """
-"""A table for the SQL of rules: each step of a message with the state before it, the state it leaves, and the row that ends that."""
+"""A table for the SQL of rules: each step of a message with the state before it, the state it leaves, and the
+row that ends that.
+"""
 
 Operation = list[int]
 """[NEW, ADD, TAKE, REMOVE or SHED, lo, hi, seq, t] with the first row's seq and t: if anything is wrong, it is lo."""

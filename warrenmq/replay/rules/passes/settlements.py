@@ -1,11 +1,12 @@
 """Pass of what consumers settle, for A1, A2 and A3.
 
-Key: (run, queue actor), its rows in their order.  A delivery that has to be settled is held under its consumer and delivery tag
-until an ACK, a REQUEUE or a DROP of its sequence id; these rows say which consumer and tag the client named.  Consumer and tag are
-one number here, `word`: consumer << 32 | tag.
+Key: (run, queue actor), its rows in their order.  A delivery that has to be settled is held under its
+consumer and delivery tag until an ACK, a REQUEUE or a DROP of its sequence id; these rows say which consumer
+and tag the client named.  Consumer and tag are one number here, `word`: consumer << 32 | tag.
 
-A CONSUMER_GONE row says after which tag messages go back.  Their REQUEUE rows follow at once: what is still held when the queue
-delivers or settles anything else, syncs or stops, was kept.  Messages that were not held are not looked at (Q1 does that).
+A CONSUMER_GONE row says after which tag messages go back.  Their REQUEUE rows follow at once: what is still
+held when the queue delivers or settles anything else, syncs or stops, was kept.  Messages that were not held
+are not looked at (Q1 does that).
 
 Of a rule (`judge`):
 
@@ -13,8 +14,8 @@ Of a rule (`judge`):
     decide(who, held, context, outcome)        the settlings that were not fine, what was kept, and deliveries to consumers that were gone
     proves(deliveries, gone, ...)              the same of a queue whose settlings are all fine: see Settled
 
-Array form: each delivery with the row that settles it, side by side.  Rows become entries of single messages.  Sorted by sequence id,
-a delivery and a settling take turns.  Of a unit there are left, by queue process:
+Array form: each delivery with the row that settles it, side by side.  Rows become entries of single messages.
+Sorted by sequence id, a delivery and a settling take turns.  Of a unit there are left, by queue process:
 
     entries   (sequence id, which, word, seq): deliveries and settlings that have not met, and pairs that a CONSUMER_GONE row of the
               unit, or of another one, may speak of
@@ -84,8 +85,9 @@ _lost = ConsumerGone.getter("last_tag", "held", "consumer")
 _rejected_up_to = Drop.getter("multiple")
 
 DELIVERED, NO_ACK_DELIVERED, UNNAMED, EACH, UP_TO, GIVEN_BACK, GONE = range(7)
-"""Kinds of steps: a delivery, one that needs no ack; a settling without a consumer and a tag, tag by tag, up to a tag; a consumer that is
-gone gives back; a consumer is gone."""
+"""Kinds of steps: a delivery, one that needs no ack; a settling without a consumer and a tag, tag by tag, up
+to a tag; a consumer that is gone gives back; a consumer is gone.
+"""
 WIDTH = 6
 """Numbers of a step: (which, first sequence id or the last tag that was taken, how many, word, seq, t)."""
 
@@ -111,8 +113,9 @@ pairs AS (
                       WHERE e.run = s.run AND e.actor = s.actor AND e.id = s.id AND e.seq > d.seq AND e.seq < s.seq
                         AND (e.event IN (25, 26) OR (e.event = 27 AND e.flag & 15 = 1))))
 """
-"""Tables for the SQL of rules: each settled message (consumer, tag that was named) with its delivery (holder, held), if that was
-not settled before."""
+"""Tables for the SQL of rules: each settled message (consumer, tag that was named) with its delivery (holder,
+held), if that was not settled before.
+"""
 
 
 def step_of(word: int, names: int, up_to: int) -> int | None:
@@ -434,7 +437,9 @@ class SettlesPrecheck(Precheck):
         return (entries[keep].reshape(-1), gone.reshape(-1), lasts.reshape(-1), others[:1], counted)
 
     def _pairs(self, entries: Ints) -> tuple[Ints, Ints] | None:
-        """Places of deliveries, and for each of its settling; None if any is not fine, or something is there without the other."""
+        """Places of deliveries, and for each of its settling; None if any is not fine, or something is there
+        without the other.
+        """
         order = np.lexsort((entries[:, _SEQ], entries[:, _ID]))
         id_, which = entries[order, _ID], entries[order, _WHICH]
         is_delivery = which == DELIVERED
