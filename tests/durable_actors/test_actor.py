@@ -80,6 +80,16 @@ def started(broker, actor=Adder):
     return broker.runtime.start(actor, broker)
 
 
+def supervised(broker, actor):
+    return Supervisor.start_link(
+        strategy="one_for_one",
+        intensity=3,
+        period=10.0,
+        children=[ChildSpec("adder", actor, args=(broker,), name="adder")],
+        runtime=broker.runtime,
+    )
+
+
 def started_and_idle(broker, actor):
     """An actor that has handled and acked all that it was told."""
     running = started(broker, actor)
@@ -187,13 +197,7 @@ def test_state_and_messages_are_there_when_the_directory_is_opened_again(tmp_pat
 
 
 def test_a_new_incarnation_takes_what_a_killed_one_held(broker):
-    app = Supervisor.start_link(
-        strategy="one_for_one",
-        intensity=3,
-        period=10.0,
-        children=[ChildSpec("adder", Adder, args=(broker,), name="adder")],
-        runtime=broker.runtime,
-    )
+    app = supervised(broker, Adder)
     adder = Adder.ref(broker)
     for number in range(300):
         adder.tell(Add(number))
@@ -219,15 +223,8 @@ def test_a_killed_incarnation_gives_back_what_it_had_at_hand(broker):
     """It stayed unacked, with a consumer that was gone, for a minute."""
     for number in range(100):
         DiesOnce.ref(broker).tell(Add(number))
-    app = Supervisor.start_link(
-        strategy="one_for_one",
-        intensity=3,
-        period=10.0,
-        children=[ChildSpec("adder", DiesOnce, args=(broker,), name="adder")],
-        runtime=broker.runtime,
-    )
+    app = supervised(broker, DiesOnce)
     queue = broker.queue("DiesOnce")
-    # an ask would be handled behind what was given back, which is not looked for here
     settled(broker, lambda: not queue.info().ready and not queue.info().unacked)
     assert DiesOnce.ref(broker).ask(Total(), timeout=LIMIT)["total"] == sum(range(100))
     broker.runtime.stop_actor(app)

@@ -184,7 +184,7 @@ def test_an_ask_whose_question_is_lost_fails(machine):
 
 @pytest.mark.parametrize("ends", ["killed", "deleted"])
 def test_the_queue_for_answers_may_end(machine, ends):
-    """Who asked hears that, and the next question has another queue; one that was restarted does not stay."""
+    """An asker hears that, and the next question has another queue; one that was restarted does not stay."""
     broker = machine.open()
     Shop.ref(broker)
     before = {queue.name for queue in broker.queues()}

@@ -118,7 +118,7 @@ def test_a_publish_to_an_exchange_that_this_process_deleted_is_refused_at_once(
 
 
 def test_a_message_is_no_call_batch_or_reply_whatever_its_key_and_its_body(attached: SharedBroker) -> None:
-    """What came from outside as a key could have the owner do anything."""
+    """A message from outside with the key of calls could have the owner do anything."""
     queue = attached.declare_queue("q")
     batch_of_one = Batch(method_of(encode_method(1, make(Basic.Publish, routing_key="q"))), b"\0\0", [b"x"])
     for key, body in (

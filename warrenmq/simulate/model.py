@@ -37,13 +37,13 @@ class QueueModel:
     gone: set[int] = field(default_factory=set)
     """Settled, and known to be on disk."""
     may_drop: bool = False
-    """What is sent to it now may go at any time: it expires, or the queue has priorities and its length has a limit."""
+    """True if a message may go at any time: it expires, or the queue has priorities and its length has a limit."""
     has_dropped: bool = False
     """It may have dropped messages."""
     has_ttl: bool = False
     """Messages sent to it have a time to live."""
     length: Length = field(default_factory=Length)
-    """What its policies allow."""
+    """The length that its policies allow."""
     rejects: bool = False
     """It may nack what is sent to it."""
     dead_letters: bool = False

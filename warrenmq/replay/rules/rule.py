@@ -78,7 +78,7 @@ class Judge:
     """A rule's part in a pass that several rules share; the pass's file says with what each function is called."""
 
     fine: Callable[..., Any] = always
-    """Whether one thing that the pass came to is as it should be.  Written for plain numbers and for arrays
+    """True if one thing that the pass came to is as it should be.  Written for plain numbers and for arrays
     of them alike, so that the machine and its array form decide by the same table: `&`, `|`, no `and`, no
     `or`.
     """
