@@ -226,6 +226,9 @@ FOUND = {
     "a message that comes while its queue is asked for its length is there before its consumers": (
         "modern", 1802199, "burst to=e count=1\nrivals queue=e count=2",
     ),
+    "a slow disk has time to deliver what an auto-delete queue holds": (
+        "modern", 1906903, "slow ms=106 of=reader\nbrief",
+    ),
     "garbage that a full disk let be written only at last is not left over from a quiet minute": (
         "modern", 1704497, "full room=125\npublish to=e size=103\nsleep ms=70000",
     ),
