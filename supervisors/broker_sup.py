@@ -28,7 +28,7 @@ worth more than a second limit, so all queues share the limit of the one above (
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from warrenmq.actors.node.alarm import RABBIT_ALARM, RabbitAlarm
@@ -79,17 +79,15 @@ class VhostSup(Supervisor):
         shutdown = vhost.settings.msg_store_shutdown_timeout / 1000
         vhost.look_at_folders()
 
-        def references() -> Iterable[tuple[str, list[bytes]]]:
-            owners = [
-                (name, vhost.folders(record))
-                for name, record in vhost.definitions.queues.items()
-                if name not in vhost.asleep
-            ]
-            # no queue is called like a path
-            owners += [(f"folder {folder}", (folder,)) for folder in vhost.kept_folders]
-            for name, folders in owners:
-                for msg_ids in vhost.last_stops.claims(folders):
-                    yield name, msg_ids
+        def messages_of(name: str) -> Iterator[list[bytes]]:
+            if name not in vhost.asleep:
+                yield from vhost.last_stops.claims(vhost.folders(vhost.definitions.queues[name]))
+
+        def references() -> Iterator[tuple[str, Iterator[list[bytes]]]]:
+            for name in vhost.definitions.queues:
+                yield name, messages_of(name)
+            for folder in vhost.kept_folders:  # no queue is called like a path
+                yield f"folder {folder}", vhost.last_stops.claims((folder,))
 
         def store(name: str, refs: Any) -> ChildSpec:
             args = (name, vhost.directory.store(name), vhost.disk, vhost.settings, refs, vhost.directory.quarantine,

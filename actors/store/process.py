@@ -13,7 +13,7 @@ arrive together share one sync, and the more there is to do, the more arrive tog
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -46,7 +46,7 @@ from warrenmq.message_store.dump import save
 from warrenmq.message_store.effects import Confirm, Reply, StoreStatistics
 from warrenmq.message_store.gc_plan import CHECK_INTERVAL
 from warrenmq.message_store.lost_references import LostReferences
-from warrenmq.message_store.recovery import recover, wipe
+from warrenmq.message_store.recovery import References, recover, wipe
 from warrenmq.message_store.state import MsgStoreState
 from warrenmq.message_store.trace import tell_closed
 from warrenmq.runtime import NO_REPLY, CreditFlow, CreditSpec, Down, From, Server, Timer
@@ -100,14 +100,13 @@ class MsgStore(Server):
         directory: str,
         disk: Disk,
         settings: Settings,
-        refs: Callable[[], Iterable[tuple[str, list[bytes]]]] | None,
+        refs: References | None,
         quarantine: str,
         damage: DamageLog,
     ) -> None:
         """Recover what the directory holds, all of it, before anything else.
 
-        refs     (queue, the messages it holds): called after an unclean stop; None = a transient store, whose
-                 directory is wiped
+        refs     the queues, and the messages that they hold; None = a transient store, whose directory is wiped
         damage   where to tell what of the files was found damaged
         """
         self._log = Log("warrenmq.store", store=kind)
@@ -120,7 +119,7 @@ class MsgStore(Server):
         if refs is None:
             recovered = wipe(self._disk, directory)
         else:
-            recovered = recover(self._disk, directory, _later(refs), quarantine, kind)
+            recovered = recover(self._disk, directory, refs, quarantine, kind)
         damage.add(recovered.damage)
         self._damage = damage
         self._lost = LostReferences(self._disk, directory, quarantine, kind, recovered)
@@ -333,8 +332,3 @@ class MsgStore(Server):
             save(self._disk, self._directory, state.tables.index, state.tables.files, state.owners)
         except OSError as error:
             self._log.warning("the next start reads the store's files: no dump was written", error=str(error))
-
-
-def _later(refs: Callable[[], Iterable[tuple[str, list[bytes]]]]) -> Iterable[tuple[str, list[bytes]]]:
-    """The result of `refs`, called only when it is needed."""
-    yield from refs()

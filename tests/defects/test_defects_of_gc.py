@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from tests.message_store.actors_kit import LIMIT, STORE, StoreHost, Watched
-from tests.message_store.kit import FOLDER, QUARANTINE, SMALL, body_of, msg_id, new_disk, record
+from tests.message_store.kit import FOLDER, QUARANTINE, SMALL, body_of, held_by, msg_id, new_disk, record
 from warrenmq.message_store import compact, scan
 from warrenmq.message_store.gc_plan import CHECK_INTERVAL
 from warrenmq.message_store.recovery import recover
@@ -213,7 +213,7 @@ def test_a_copy_that_was_torn_in_the_middle_does_not_win_over_the_whole_record()
             with disk.power_fails_at(cut):
                 compact.fill_holes(disk, f"{FOLDER}/0.rdq", compact.plan(alive))
             scattered(disk, Random(cut * 10 + seed))
-            recovered = recover(disk, FOLDER, [("q", [msg_id(n) for n in kept])], QUARANTINE, "store")
+            recovered = recover(disk, FOLDER, held_by(q=[msg_id(n) for n in kept]), QUARANTINE, "store")
             data = disk.read(f"{FOLDER}/0.rdq")
             for number in kept:
                 _, _, offset, total = recovered.index.lookup(msg_id(number))

@@ -13,6 +13,7 @@ from tests.message_store.kit import (
     SMALL,
     body_of,
     check_tables,
+    held_by,
     msg_id,
     new_disk,
     reads,
@@ -33,7 +34,7 @@ def put(disk, number, *parts):
 
 def start_on(disk, *claims):
     """A dirty start of a store whose queues (owner, numbers) believe to hold these; its state, checked."""
-    references = [(owner, [msg_id(n) for n in numbers]) for owner, numbers in claims]
+    references = held_by(**{owner: [msg_id(n) for n in numbers] for owner, numbers in claims})
     recovered = recover(disk, FOLDER, references, QUARANTINE, "store")
     state = MsgStoreState(disk, FOLDER, SMALL, recovered, None, reads(disk))
     check_tables(state, disk)

@@ -91,11 +91,17 @@ class StoreHost:
         return self.store
 
     def references(self):
-        self.asked += 1
+        first = True
         for owner, numbers in self.claims.items():
-            yield owner, [msg_id(number) for number in numbers]
+            yield owner, self.claimed(numbers, first)
+            first = False
+
+    def claimed(self, numbers, is_first):
+        self.asked += is_first
+        yield [msg_id(number) for number in numbers]
 
     def queue(self, owner, holds=(), **kwargs):
+        self.claims.setdefault(owner, ())
         return self.runtime.start(StoreQueue, owner, holds, **kwargs)
 
     def ask(self, queue, function):

@@ -74,7 +74,7 @@ class World(StoreHost):
 
     def references(self):
         for owner in OWNERS:
-            yield owner, [msg_id(n) for n in self.held[owner].elements()]
+            yield owner, [[msg_id(n) for n in self.held[owner].elements()]]
 
     def boot(self):
         """One process: one run in the trace."""

@@ -9,6 +9,7 @@ from warrenmq.message.stored import bound_to, encode_head, seal
 from warrenmq.message_store import rdq
 from warrenmq.message_store.damage import StoreDamage
 from warrenmq.message_store.gc_jobs import Truncate
+from warrenmq.message_store.recovery import References
 from warrenmq.message_store.state import MsgStoreState
 from warrenmq.seams.disk import Disk
 from warrenmq.settings import Settings
@@ -33,6 +34,11 @@ def new_disk(seed: int = 0) -> SimulatedDisk:
     disk = SimulatedDisk(random.Random(seed))
     disk.mkdir(FOLDER)
     return disk
+
+
+def held_by(**owners: list[bytes]) -> References:
+    """The messages that owners hold, each in one run, as `recover` asks for them."""
+    return lambda: [(owner, [held]) for owner, held in owners.items()]
 
 
 HEAD = encode_head("", ["q"], None)

@@ -5,7 +5,7 @@ Mail is handled in the order in which it was sent, as a mailbox does; the collec
 
 from collections import Counter, deque
 
-from tests.message_store.kit import FOLDER, QUARANTINE, SMALL, body_of, check_at_rest, msg_id, reads
+from tests.message_store.kit import FOLDER, QUARANTINE, SMALL, body_of, check_at_rest, held_by, msg_id, reads
 from warrenmq.message_store import combine, compact
 from warrenmq.message_store.dump import save
 from warrenmq.message_store.effects import Confirm, Reply
@@ -33,8 +33,8 @@ class StoreWorld:
 
     def open(self):
         """Recover from what the disk has and the queues claim; every queue registers."""
-        claims = {owner: list(held.elements()) for owner, held in self.held.items()}
-        recovered = recover(self.disk, FOLDER, claims.items(), QUARANTINE, "store")
+        claims = {owner: [*held.elements()] for owner, held in self.held.items()}
+        recovered = recover(self.disk, FOLDER, held_by(**claims), QUARANTINE, "store")
         self.damaged = len(recovered.damage)
         self.state = MsgStoreState(self.disk, FOLDER, self.settings, recovered, None, reads(self.disk))
         self.mail, self.jobs, self.crefs = deque(), deque(), {}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.message_store.kit import FOLDER, QUARANTINE, msg_id, new_disk, sealed
+from tests.message_store.kit import FOLDER, QUARANTINE, held_by, msg_id, new_disk, sealed
 from warrenmq.errors import CorruptFile
 from warrenmq.message_store import rdq
 from warrenmq.message_store.compact import Move, Plan, fill_holes, gather, plan, truncate, two_cursors
@@ -274,7 +274,7 @@ def test_a_killed_compaction_leaves_no_damage_whatever_was_acked_meanwhile(kept)
             disk = new_disk(seed)
             going_on = run_until(disk, operation, kept)
             wanted = [msg_id(n) for n in random.Random(seed).sample(kept, len(kept) * seed // 3)]
-            recovered = recover(disk, FOLDER, [("q", wanted)], QUARANTINE, "store")
+            recovered = recover(disk, FOLDER, held_by(q=wanted), QUARANTINE, "store")
             assert recovered.damage == []
             assert {each for each, _ in recovered.index.items()} == set(wanted)
         operation += 1
@@ -293,7 +293,7 @@ def test_a_compaction_that_a_power_cut_ended_leaves_no_damage(kept, monkeypatch)
             going_on = run_until(disk, operation, kept)
             disk.power_cut()
             wanted = [msg_id(n) for n in random.Random(seed).sample(kept, len(kept) * (3 - seed % 3) // 3)]
-            recovered = recover(disk, FOLDER, [("q", wanted)], QUARANTINE, "store")
+            recovered = recover(disk, FOLDER, held_by(q=wanted), QUARANTINE, "store")
             assert recovered.damage == []
             assert {each for each, _ in recovered.index.items()} == set(wanted)
             assert not disk.exists(QUARANTINE)

@@ -220,6 +220,9 @@ FOUND = {
     "what a sync of the commit log that failed may have left there is not written over a newer journal": (
         "classic", 2246, "policy queue=b is=ttl\npublish_many to=x.x count=12\npublish to=x.x via=amqp\npublish\nkill victim=b how=error",
     ),
+    "a store that was stopped before it heard of a deletion gives up what the deleted queue held at its next start": (
+        "classic", 10013248, "publish_many to=t count=20 size=1500\npublish to=t\ndelete queue=t\nkill victim=queue_sup",
+    ),
     "a channel that ends while it waits for credit blocks no other": (
         "modern", 913000317, "publish_many to=d count=20 size=150 via=amqp\npublish to=d size=899 via=amqp\nhang_up\npublish to=d via=amqp\nget queue=d via=amqp",
     ),

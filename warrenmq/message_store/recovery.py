@@ -2,8 +2,11 @@
 docs/reference/message-store.md#start-up-and-recovery).
 
     transient store         the folder is wiped
-    stopped cleanly         the dumps are taken over (message_store/dump.py)
+    stopped cleanly         the dumps are taken over (message_store/dump.py), if they know of no queue that is gone
     anything else, "dirty"  the queues give their references; then every file is read
+
+The dumps hold messages of a queue that is gone when its deletion had not reached the store before that was told to stop,
+which comes first, as in gen_server2.  RabbitMQ compares the client references for the same reason.
 
 The dirty way, one file after the other in ascending order:
 
@@ -27,7 +30,7 @@ The dirty way, one file after the other in ascending order:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
@@ -45,8 +48,10 @@ from warrenmq.message_store.owner_refs import OwnerRefs
 from warrenmq.message_store.scan import BLOCK, Gap, Record, Trust, scan
 from warrenmq.seams.disk import Disk, File, is_full
 
+References = Callable[[], Iterable[tuple[str, Iterable[list[bytes]]]]]
+"""Gives every owner, and its messages in runs that were appended in their order."""
 Claims = list[tuple[str, list[bytes]]]
-"""Each queue's messages, in their order; a queue with priorities has as many entries."""
+"""Each run of messages, with its owner."""
 
 
 @dataclass(slots=True)
@@ -72,10 +77,8 @@ def wipe(disk: Disk, directory: str) -> Recovered:
     return Recovered(MessageIndex({}), files, OwnerRefs(), clean=True, wiped=True)
 
 
-def recover(
-    disk: Disk, directory: str, references: Iterable[tuple[str, list[bytes]]], quarantine: str, kind: str
-) -> Recovered:
-    """Find the messages of a store.  `references` (owner, its messages) is read only after an unclean stop."""
+def recover(disk: Disk, directory: str, references: References, quarantine: str, kind: str) -> Recovered:
+    """Find the messages of a store; those of each owner are asked for only when the files have to be read."""
     disk.mkdir(directory)
     damage: list[CorruptFile] = []
     try:
@@ -85,8 +88,15 @@ def recover(
         if disk.listdir(directory):
             Log("warrenmq.store").info("the store was not stopped cleanly", store=kind, reason=str(reason))
     else:
-        return Recovered(index, files, owners, clean=True)
-    owners, claims = OwnerRefs(), list(references)
+        if not (
+            gone := {each for each in owners.owners() if owners.held(each)}
+            - {each for each, _ in references()}
+        ):
+            return Recovered(index, files, owners, clean=True)
+        Log("warrenmq.store").info(
+            "the store holds messages of queues that are gone", store=kind, queues=sorted(gone)
+        )
+    owners, claims = OwnerRefs(), [(owner, msg_ids) for owner, runs in references() for msg_ids in runs]
     for owner, msg_ids in claims:
         for msg_id in msg_ids:
             owners.add(owner, msg_id)
