@@ -88,19 +88,21 @@ def recover(disk: Disk, directory: str, references: References, quarantine: str,
         if disk.listdir(directory):
             Log("warrenmq.store").info("the store was not stopped cleanly", store=kind, reason=str(reason))
     else:
-        if not (
-            gone := {each for each in owners.owners() if owners.held(each)}
-            - {each for each, _ in references()}
-        ):
+        gone = _gone(owners, references)
+        if not gone:
             return Recovered(index, files, owners, clean=True)
-        Log("warrenmq.store").info(
-            "the store holds messages of queues that are gone", store=kind, queues=sorted(gone)
-        )
+        Log("warrenmq.store").info("the store has messages of queues that are gone", store=kind, queues=gone)
     owners, claims = OwnerRefs(), [(owner, msg_ids) for owner, runs in references() for msg_ids in runs]
     for owner, msg_ids in claims:
         for msg_id in msg_ids:
             owners.add(owner, msg_id)
     return _Reader(disk, directory, owners, claims, quarantine, kind, damage).run()
+
+
+def _gone(owners: OwnerRefs, references: References) -> list[str]:
+    """The owners that hold messages, and that nobody knows any more."""
+    known = {owner for owner, _ in references()}
+    return [each for each in owners.owners() if owners.held(each) and each not in known]
 
 
 class _Reader:
