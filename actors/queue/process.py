@@ -88,7 +88,7 @@ from warrenmq.runtime.closable import ALIVE
 from warrenmq.runtime.life import inbox_of
 from warrenmq.runtime.reasons import NORMAL, SHUTDOWN, Killed
 from warrenmq.runtime.shortage import may_pass
-from warrenmq.seams.disk import is_full, is_short_of_descriptors, lack_of
+from warrenmq.seams.disk_errors import is_full, is_short_of_descriptors, lack_of
 from warrenmq.seams.fenced_disk import FencedDisk
 from warrenmq.trace.events import Nacks, Trigger
 from warrenmq.trace.writers import writer

@@ -22,7 +22,8 @@ from warrenmq.message_store.gc_jobs import Combine, Compact, Delete, Job, Phase,
 from warrenmq.message_store.rdq import file_name
 from warrenmq.message_store.tables import trace_number
 from warrenmq.runtime import Server
-from warrenmq.seams.disk import Disk, lack_of
+from warrenmq.seams.disk import Disk
+from warrenmq.seams.disk_errors import lack_of
 from warrenmq.seams.fenced_disk import FencedDisk
 from warrenmq.trace.events import CompactDone, CompactMove, CompactStart, GcDone, GcMove, GcStart
 from warrenmq.trace.events import Truncate as TruncateRow

@@ -42,7 +42,8 @@ from warrenmq.routing.delayed import is_store
 from warrenmq.runtime import NO_REPLY, CallFailed, From, Name, Server
 from warrenmq.runtime.reasons import KILLED
 from warrenmq.runtime.shortage import shortage
-from warrenmq.seams.disk import Disk, is_full, lack_of
+from warrenmq.seams.disk import Disk
+from warrenmq.seams.disk_errors import is_full, lack_of
 from warrenmq.supervisors import start_child, stop_child
 from warrenmq.vhost.queue_folders import keep_definition
 from warrenmq.vhost.unknown_folders import FOLDER_GONE

@@ -32,7 +32,7 @@ from warrenmq.amqp.wire.codec import decode_method
 from warrenmq.amqp.wire.frames import BODY, HEADER, HEARTBEAT, METHOD
 from warrenmq.broker.broker import QueueHandle
 from warrenmq.errors import BrokerClosed, CallerError
-from warrenmq.seams import disk
+from warrenmq.seams import real_disk
 
 
 def eventually(condition: Callable[[], bool], seconds: float = LIMIT) -> bool:
@@ -319,7 +319,7 @@ def test_connections_that_published_and_consumed_leave_nothing(server, broker):
 def test_a_sync_that_hangs_holds_up_no_other_client(tmp_path, monkeypatch):
     """The socket loop runs channels and queues, on the pool, but not while they are in the disk; heartbeats go out as well."""
     hangs, gate = threading.Event(), threading.Event()
-    sync = disk._datasync
+    sync = real_disk._datasync
 
     def hang(descriptor: int) -> None:
         if threading.current_thread().name == "amqp-io" and not hangs.is_set():
@@ -336,7 +336,7 @@ def test_a_sync_that_hangs_holds_up_no_other_client(tmp_path, monkeypatch):
             slow.next(Confirm.SelectOk)
             other.method(Basic.Consume(queue="q", no_ack=True), 1)
             other.next(Basic.ConsumeOk)
-            monkeypatch.setattr(disk, "_datasync", hang)
+            monkeypatch.setattr(real_disk, "_datasync", hang)
             published = 0
             while not hangs.is_set():  # a worker may be the one to sync
                 slow.send(messages("slow", 1, 10, delivery_mode=2))

@@ -21,7 +21,7 @@ from tests.support.golden import files, manifest
 from tests.support.source_tree import ROOT
 from warrenmq.cli import main
 from warrenmq.message.properties import Properties
-from warrenmq.seams.disk import RealDisk
+from warrenmq.seams.real_disk import RealDisk
 
 CASE = "c03-v1-sigkill-a"
 

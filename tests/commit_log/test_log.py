@@ -12,7 +12,7 @@ import pytest
 from warrenmq.commit_log import disk as logged_disk
 from warrenmq.commit_log.contents import FILE_NAMES, read
 from warrenmq.commit_log.disk import LARGE, LoggedDisk, open_logged, remove_log, replay
-from warrenmq.seams.disk import FileDeleted, NoRoomToSync, is_full, lack_of
+from warrenmq.seams.disk_errors import FileDeleted, NoRoomToSync, is_full, lack_of
 from warrenmq.testing import SimulatedDisk
 
 ROOT = "/data"

@@ -25,7 +25,7 @@ from warrenmq.directory.layout import (
     vhost_folder,
 )
 from warrenmq.errors import DirectoryInUse
-from warrenmq.seams.disk import RealDisk
+from warrenmq.seams.real_disk import RealDisk
 from warrenmq.settings import Settings
 from warrenmq.testing import SimulatedDisk
 
@@ -216,7 +216,7 @@ OWN = """
 import sys, time
 from warrenmq.settings import Settings
 from warrenmq.directory.layout import DataDirectory
-from warrenmq.seams.disk import RealDisk
+from warrenmq.seams.real_disk import RealDisk
 directory = DataDirectory.open(RealDisk(), sys.argv[1], Settings())
 print("mine", flush=True)
 sys.stdin.read()

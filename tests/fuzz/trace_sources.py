@@ -16,8 +16,8 @@ from tests.support.simulated import EVERY_KIND, SimulatedHost
 from tests.support.source_tree import ROOT
 from warrenmq.broker.broker import Broker
 from warrenmq.runtime import Threads
-from warrenmq.seams.disk import RealDisk
 from warrenmq.seams.memory import RealMemory
+from warrenmq.seams.real_disk import RealDisk
 from warrenmq.settings import Settings
 from warrenmq.trace.recorder import Recorder
 from warrenmq.trace.slab import SLAB_SUFFIX

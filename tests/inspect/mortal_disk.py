@@ -6,7 +6,7 @@ import errno
 import os
 from typing import Any
 
-from warrenmq.seams.disk import RealDisk
+from warrenmq.seams.real_disk import RealDisk
 
 
 class Cut(BaseException):

@@ -13,7 +13,7 @@ from warrenmq.inspect.inspection import Inspection
 from warrenmq.mend.doubts import forget, settle
 from warrenmq.mend.ledger import Ledger, key
 from warrenmq.mend.moving import fingerprint
-from warrenmq.seams.disk import RealDisk
+from warrenmq.seams.real_disk import RealDisk
 
 VERSIONS = [{"queue_version": 1}, {"queue_version": 2}]
 

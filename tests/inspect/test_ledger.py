@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warrenmq.mend.ledger import Doubt, Ledger, hold, key
-from warrenmq.seams.disk import RealDisk
+from warrenmq.seams.real_disk import RealDisk
 from warrenmq.testing import SimulatedDisk
 
 PRINT = b"f" * 16

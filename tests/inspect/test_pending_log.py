@@ -10,7 +10,8 @@ from tests.support.simulated import SMALL, SMALL_CLASSIC, SimulatedHost
 from warrenmq.commit_log.contents import FILE_NAMES, read
 from warrenmq.mend.compact import compact
 from warrenmq.mend.repair import repair
-from warrenmq.seams.disk import SECTOR, RealDisk
+from warrenmq.seams.disk import SECTOR
+from warrenmq.seams.real_disk import RealDisk
 from warrenmq.settings import Settings
 from warrenmq.testing.machine import DATA
 

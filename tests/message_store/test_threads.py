@@ -9,7 +9,7 @@ from tests.message_store.actors_kit import StoreHost, Watched
 from tests.message_store.kit import body_of, check_at_rest, msg_id
 from tests.support.limits import LIMIT
 from tests.support.schedulers import scheduler
-from warrenmq.seams.disk import RealDisk
+from warrenmq.seams.real_disk import RealDisk
 from warrenmq.settings import Settings
 
 OWNERS = ("q1", "q2", "q3", "q4")

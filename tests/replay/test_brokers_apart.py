@@ -19,7 +19,7 @@ from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.replay.drive.watch import Watch
 from warrenmq.replay.replayed import replay
 from warrenmq.replay.report.summary import summary_lines
-from warrenmq.seams.disk import RealDisk
+from warrenmq.seams.real_disk import RealDisk
 from warrenmq.settings import Settings
 from warrenmq.simulate.generate import generate
 from warrenmq.simulate.run import run_traced

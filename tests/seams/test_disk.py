@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 import warrenmq
 from warrenmq.errors import Fenced
 from warrenmq.runtime import Fence
-from warrenmq.seams import disk as disk_seam
-from warrenmq.seams.disk import Disk, FileDeleted, RealDisk, SyncFailed, is_full, lack_of
+from warrenmq.seams import real_disk
+from warrenmq.seams.disk import Disk
+from warrenmq.seams.disk_errors import FileDeleted, SyncFailed, is_full, lack_of
 from warrenmq.seams.fenced_disk import FencedDisk
+from warrenmq.seams.real_disk import RealDisk
 from warrenmq.testing import PowerCut, SimulatedDisk
 
 if TYPE_CHECKING:
@@ -135,7 +137,7 @@ def test_the_names_of_an_open_file_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statx: bool
 ) -> None:
     if not statx:
-        monkeypatch.setattr(disk_seam, "_statx", lambda *_: -1)
+        monkeypatch.setattr(real_disk, "_statx", lambda *_: -1)
     path = f"{tmp_path}/f"
     file = RealDisk("fsync").open(path, create=True)
     file.check_name()
@@ -154,7 +156,7 @@ def test_a_file_system_that_counts_no_links_has_files_all_the_same(
 ) -> None:
     disk = RealDisk("fsync")
     file = disk.open(f"{tmp_path}/f", create=True)
-    monkeypatch.setattr(disk_seam, "_statx", lambda *_: 0)  # 0 names, as it leaves the zeros that are there
+    monkeypatch.setattr(real_disk, "_statx", lambda *_: 0)  # 0 names, as it leaves the zeros that are there
     file.append(b"one")
     file.datasync()
     os.unlink(f"{tmp_path}/f")
@@ -437,8 +439,8 @@ def test_a_sync_that_fails_names_its_file_and_is_no_full_disk(tmp_path, monkeypa
 
     disk = RealDisk()
     file = disk.open(str(tmp_path / "f"), create=True)
-    monkeypatch.setattr(disk_seam, "_datasync", fail)
-    monkeypatch.setattr(disk_seam.os, "fsync", fail)
+    monkeypatch.setattr(real_disk, "_datasync", fail)
+    monkeypatch.setattr(real_disk.os, "fsync", fail)
     for sync in (file.datasync, lambda: disk.sync_files([file]), lambda: disk.sync_many([file.path])):
         with pytest.raises(SyncFailed, match=r"No space left on device: '.*/f'") as failed:
             sync()

@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warrenmq.message.stored import problem_of
-from warrenmq.seams.disk import SECTOR, ReadFailed, RealDisk
+from warrenmq.seams.disk import SECTOR
+from warrenmq.seams.disk_errors import ReadFailed
+from warrenmq.seams.real_disk import RealDisk
 from warrenmq.seams.salvage import UNREADABLE, Salvage
 from warrenmq.testing import SimulatedDisk
 

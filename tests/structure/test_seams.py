@@ -23,7 +23,7 @@ CLOSED = {
 """Modules whose use means an own thread, clock, die or line to the outside."""
 
 SEAM = {
-    "warrenmq.seams.disk",  # is the seam: the one place that calls the operating system
+    "warrenmq.seams.real_disk",  # is the seam: the one place that calls the operating system
     "warrenmq.directory.owner_lock",  # and this: its lock on a directory, and who holds it
     "warrenmq.seams.descriptors",  # and this: how many files may be open
     "warrenmq.seams.memory",  # and this: how much memory there is

@@ -14,8 +14,8 @@ from warrenmq.broker.broker import Broker
 from warrenmq.broker.embedded import runtime_of
 from warrenmq.directory.layout import VHOSTS, DataDirectory, vhost_folder
 from warrenmq.errors import CallerError
-from warrenmq.seams.disk import RealDisk
 from warrenmq.seams.memory import RealMemory
+from warrenmq.seams.real_disk import RealDisk
 from warrenmq.settings import Settings
 
 

@@ -10,8 +10,8 @@ from warrenmq.broker.broker import Broker
 from warrenmq.checks import is_a, mapping, place_of, short_text, shown, text
 from warrenmq.errors import ArgumentTypeError, SettingsError
 from warrenmq.runtime import Pool, Runtime, Threads
-from warrenmq.seams.disk import RealDisk
 from warrenmq.seams.memory import RealMemory
+from warrenmq.seams.real_disk import RealDisk
 from warrenmq.settings import Settings
 
 

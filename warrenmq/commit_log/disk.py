@@ -32,7 +32,8 @@ from warrenmq.commit_log import log, note
 from warrenmq.commit_log.contents import FILE_NAMES, Contents, read, write_back
 from warrenmq.commit_log.log import FILE_SIZE, Batch, CommitLog, Outcome
 from warrenmq.commit_log.record import encoded, pack_writes
-from warrenmq.seams.disk import Disk, DiskAbove, File, FileDeleted, NoRoomToSync, Waiter, write_in_turn
+from warrenmq.seams.disk import Disk, DiskAbove, File, Waiter, write_in_turn
+from warrenmq.seams.disk_errors import FileDeleted, NoRoomToSync
 
 LARGE = 128 << 10
 """Bytes since the last sync with which a file is synced by itself: to write them twice costs a busy queue

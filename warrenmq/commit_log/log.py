@@ -41,16 +41,8 @@ from warrenmq.commit_log import note
 from warrenmq.commit_log.contents import FILE_NAMES, Contents
 from warrenmq.commit_log.record import CLEAN, encoded, pack, pack_forget, room_for
 from warrenmq.seams.blocking import THIS_THREAD
-from warrenmq.seams.disk import (
-    SECTOR,
-    Disk,
-    File,
-    FileDeleted,
-    SyncFailed,
-    Waiter,
-    is_full,
-    is_short_of_descriptors,
-)
+from warrenmq.seams.disk import SECTOR, Disk, File, Waiter
+from warrenmq.seams.disk_errors import FileDeleted, SyncFailed, is_full, is_short_of_descriptors
 
 
 class Lock(AbstractContextManager[Any], Protocol):

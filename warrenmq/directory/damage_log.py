@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from warrenmq.errors import CorruptFile
 from warrenmq.log import Log
-from warrenmq.seams.disk import FileDeleted
+from warrenmq.seams.disk_errors import FileDeleted
 
 MOST = 1_000
 """Places that are remembered and logged; a directory that is full of damage says nothing new with the next one."""

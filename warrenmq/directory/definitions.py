@@ -37,7 +37,8 @@ from warrenmq.directory.definition_frames import VERSION, frame, frames, is_torn
 from warrenmq.directory.quarantine import set_aside
 from warrenmq.directory.torn import Damage
 from warrenmq.errors import CorruptFile
-from warrenmq.seams.disk import Disk, is_full
+from warrenmq.seams.disk import Disk
+from warrenmq.seams.disk_errors import is_full
 
 KNOWN_VERSIONS = (1, VERSION)
 _SHORT = 1 << 16

@@ -38,7 +38,8 @@ from warrenmq.directory.owner_lock import OwnerLock
 from warrenmq.directory.quarantine import set_aside
 from warrenmq.errors import CorruptFile
 from warrenmq.log import Log
-from warrenmq.seams.disk import Disk, RealDisk
+from warrenmq.seams.disk import Disk
+from warrenmq.seams.real_disk import RealDisk
 from warrenmq.seams.salvage import Salvage
 from warrenmq.settings import MAX_SEGMENT_ENTRIES, Settings
 

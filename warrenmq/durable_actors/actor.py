@@ -57,7 +57,7 @@ from warrenmq.durable_actors.snapshot import Answer, Snapshot
 from warrenmq.errors import ArgumentTypeError, Blocked, BrokerClosed, Error, Nacked, NotFound
 from warrenmq.log import Log
 from warrenmq.message.properties import Properties
-from warrenmq.seams.disk import lack_of
+from warrenmq.seams.disk_errors import lack_of
 
 BATCH = 64
 """Messages that are handled before one snapshot and their acks."""

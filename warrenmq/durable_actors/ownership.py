@@ -20,7 +20,7 @@ from warrenmq.broker.parts import BrokerClient
 from warrenmq.errors import Blocked, BrokerClosed, Error, ProcessDied
 from warrenmq.queue.messages import Drain, Info
 from warrenmq.runtime import Channel, Lock
-from warrenmq.seams.disk import FULL
+from warrenmq.seams.disk_errors import FULL
 
 
 class Ownership:

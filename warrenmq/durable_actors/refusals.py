@@ -14,7 +14,7 @@ from __future__ import annotations
 from enum import Enum
 
 from warrenmq.errors import Blocked, Nacked
-from warrenmq.seams.disk import lack_of
+from warrenmq.seams.disk_errors import lack_of
 
 _UNTIL_ROOM = 1.0
 _SOON = 0.05

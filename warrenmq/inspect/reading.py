@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 
 from warrenmq.commit_log.contents import patched
 from warrenmq.inspect.pending_log import pending_log
-from warrenmq.seams.disk import read_rest
+from warrenmq.seams.real_disk import read_rest
 from warrenmq.seams.salvage import is_of_a_place, pieces
 
 

@@ -31,7 +31,8 @@ from warrenmq.message_store.dump import CLEAN, INDEX, SUMMARY
 from warrenmq.message_store.gc_jobs import Survivor
 from warrenmq.message_store.rdq import EXTENSION, RABBITMQ_TEMPORARY
 from warrenmq.message_store.scan import whole_records
-from warrenmq.seams.disk import Disk, RealDisk
+from warrenmq.seams.disk import Disk
+from warrenmq.seams.real_disk import RealDisk
 
 
 class StoreSize(NamedTuple):

@@ -27,7 +27,8 @@ from typing import Any, NamedTuple
 import msgpack  # type: ignore[import-untyped]
 
 from warrenmq.directory.owner_lock import OwnerLock
-from warrenmq.seams.disk import Disk, RealDisk
+from warrenmq.seams.disk import Disk
+from warrenmq.seams.real_disk import RealDisk
 
 KEY_BYTES = 24
 FINGERPRINT_BYTES = 16

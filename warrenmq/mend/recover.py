@@ -38,7 +38,7 @@ from warrenmq.mend.living import held, node_of
 from warrenmq.mend.moving import Outcome, move
 from warrenmq.mend.redelivery import mark
 from warrenmq.routing.delayed import exchange_of, is_store
-from warrenmq.seams.disk import RealDisk
+from warrenmq.seams.real_disk import RealDisk
 
 RECOVERED = "recovered"
 """The folder of the ledgers in the target."""

@@ -37,7 +37,8 @@ from warrenmq.mend.living import held, make_safe, node_of
 from warrenmq.mend.store_files import StoreFiles
 from warrenmq.message_store.dump import CLEAN, INDEX, SUMMARY
 from warrenmq.message_store.scan import Trust
-from warrenmq.seams.disk import Disk, RealDisk
+from warrenmq.seams.disk import Disk
+from warrenmq.seams.real_disk import RealDisk
 from warrenmq.vhost.queue_folders import parse, records_of
 
 

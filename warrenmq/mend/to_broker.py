@@ -43,7 +43,7 @@ from warrenmq.mend.moving import BATCH, BATCH_BYTES, Candidate, candidates
 from warrenmq.mend.recover import QueueReport, Report, by_name, by_vhost, definitions_of
 from warrenmq.remote import Remote
 from warrenmq.routing.delayed import is_store
-from warrenmq.seams.disk import RealDisk
+from warrenmq.seams.real_disk import RealDisk
 
 LEDGER = ".recovered"
 """The suffix of the ledgers' folder, which follows the source's name unless another folder is named."""

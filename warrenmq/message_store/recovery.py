@@ -46,7 +46,8 @@ from warrenmq.message_store.file_summary import FileSummary
 from warrenmq.message_store.message_index import Entry, MessageIndex
 from warrenmq.message_store.owner_refs import OwnerRefs
 from warrenmq.message_store.scan import BLOCK, Gap, Record, Trust, scan
-from warrenmq.seams.disk import Disk, File, is_full
+from warrenmq.seams.disk import Disk, File
+from warrenmq.seams.disk_errors import is_full
 
 References = Callable[[], Iterable[tuple[str, Iterable[list[bytes]]]]]
 """Gives every owner, and its messages in runs that were appended in their order."""

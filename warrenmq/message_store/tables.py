@@ -15,7 +15,8 @@ from warrenmq.message_store.file_handles import FileHandles
 from warrenmq.message_store.file_summary import FileSummary
 from warrenmq.message_store.flying import FlyingTable
 from warrenmq.message_store.message_index import MessageIndex
-from warrenmq.seams.disk import FULL, Disk
+from warrenmq.seams.disk import Disk
+from warrenmq.seams.disk_errors import FULL
 from warrenmq.settings import Settings
 
 

@@ -32,7 +32,8 @@ from warrenmq.message_store.effects import Confirm, Effect
 from warrenmq.message_store.rdq import LARGE_MESSAGE, OVERHEAD
 from warrenmq.message_store.tables import Client, StoreTables, trace_number
 from warrenmq.message_store.trace import checksum_in_row
-from warrenmq.seams.disk import Disk, NoRoomToSync, is_longest, is_short_of_descriptors, lack_of
+from warrenmq.seams.disk import Disk
+from warrenmq.seams.disk_errors import NoRoomToSync, is_longest, is_short_of_descriptors, lack_of
 from warrenmq.settings import Settings
 from warrenmq.trace.events import (
     IGNORED,

@@ -24,7 +24,8 @@ from warrenmq.queue.messages import DeliverAgain, Idle, SyncTimeout
 from warrenmq.queue.setting import QueueSetting
 from warrenmq.queue.unsafe_acks import UnsafeAcks
 from warrenmq.queue_index.protocol import QueueFiles
-from warrenmq.seams.disk import FULL, Waiter, is_full, is_short_of_descriptors, lack_of
+from warrenmq.seams.disk import Waiter
+from warrenmq.seams.disk_errors import FULL, is_full, is_short_of_descriptors, lack_of
 from warrenmq.seams.memory import no_memory
 from warrenmq.trace.events import Trigger
 

@@ -19,7 +19,8 @@ from contextlib import contextmanager
 from struct import Struct
 from zlib import crc32
 
-from warrenmq.seams.disk import Disk, lack_of
+from warrenmq.seams.disk import Disk
+from warrenmq.seams.disk_errors import lack_of
 
 NAME = ".delivery-counts"
 _PAIR, _RECORD = Struct(">QI"), Struct(">QII")

@@ -82,7 +82,8 @@ from warrenmq.queue.ram_duration import RamDuration
 from warrenmq.queue.returns import Returns
 from warrenmq.queue.setting import QueueSetting
 from warrenmq.queue.unconfirmed import Publication, Unconfirmed, are_several
-from warrenmq.seams.disk import Waiter, is_longest
+from warrenmq.seams.disk import Waiter
+from warrenmq.seams.disk_errors import is_longest
 from warrenmq.trace.events import DROP_DELETED, DROP_PURGED, Trigger
 
 T = TypeVar("T")

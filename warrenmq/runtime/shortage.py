@@ -11,7 +11,7 @@ from collections.abc import Callable
 from time import sleep
 
 from warrenmq.errors import Blocked, ResourceError
-from warrenmq.seams.disk import is_short_of_descriptors, lack_of
+from warrenmq.seams.disk_errors import is_short_of_descriptors, lack_of
 from warrenmq.seams.memory import no_memory
 
 _ERRNOS = frozenset({errno.ENOMEM, errno.EAGAIN})

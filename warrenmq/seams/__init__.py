@@ -2,7 +2,9 @@
 
 In the order of reading:
 
-    disk          files
+    disk          files and folders, as storage code sees them
+    disk_errors   what may go wrong with them
+    real_disk     those of the operating system
     fenced_disk   a disk whose owner can lose the right to write
     blocking      code that is about to wait says so to its scheduler
     syncs         how often something was made durable

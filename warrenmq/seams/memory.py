@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from warrenmq.errors import ResourceError
-from warrenmq.seams.disk import is_short_of_descriptors
+from warrenmq.seams.disk_errors import is_short_of_descriptors
 
 LARGE = 1 << 20
 """Bytes of messages above which it is worth looking whether there is room for them."""

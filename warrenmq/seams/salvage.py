@@ -13,7 +13,8 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator
 
-from warrenmq.seams.disk import SECTOR, Disk, ReadFailed, SalvagedFile
+from warrenmq.seams.disk import SECTOR, Disk, SalvagedFile
+from warrenmq.seams.disk_errors import ReadFailed
 
 UNREADABLE = bytes.fromhex("f7c1e59ab3d486ff92e8bd71ca5ff3a6")
 """These stand for bytes that cannot be read, again and again."""

@@ -50,8 +50,8 @@ from warrenmq.runtime import Runtime, Threads
 from warrenmq.runtime.shortage import keep_on, may_pass, no_thread
 from warrenmq.runtime.thread_event import News
 from warrenmq.runtime.thread_start import start_thread
-from warrenmq.seams.disk import RealDisk
 from warrenmq.seams.memory import RealMemory
+from warrenmq.seams.real_disk import RealDisk
 from warrenmq.settings import Settings
 from warrenmq.shared.attachment import Attachment
 from warrenmq.shared.errors import LinkLost, NobodyServes, OwnerSilent

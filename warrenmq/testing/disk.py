@@ -22,17 +22,8 @@ from random import Random
 from threading import RLock
 
 from warrenmq.seams.descriptors import Descriptors
-from warrenmq.seams.disk import (
-    UNLIMITED,
-    File,
-    Salvage,
-    SyncFailed,
-    Waiter,
-    Write,
-    deleted,
-    refuse_to_salvage,
-    write_in_turn,
-)
+from warrenmq.seams.disk import UNLIMITED, File, Salvage, Waiter, Write, refuse_to_salvage, write_in_turn
+from warrenmq.seams.disk_errors import SyncFailed, deleted
 from warrenmq.testing.inode import Change, Inode, sectors
 from warrenmq.testing.outage import Outage, PowerCut
 

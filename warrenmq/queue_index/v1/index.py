@@ -36,7 +36,8 @@ from warrenmq.queue_index.v1.journal import FILE_NAME, WRITE_BUFFER, Journal
 from warrenmq.queue_index.v1.recovery import Found, Recovery
 from warrenmq.queue_index.v1.segment import EXTENSION, Segment, next_boundary, split
 from warrenmq.queue_index.v1.segment_files import SegmentFiles
-from warrenmq.seams.disk import Disk, File, is_full
+from warrenmq.seams.disk import Disk, File
+from warrenmq.seams.disk_errors import is_full
 from warrenmq.settings import Settings
 from warrenmq.trace.events import QiFlush, QiSync, QiWrite, Trigger
 from warrenmq.trace.recorder import ActorTrace

@@ -23,7 +23,8 @@ from itertools import chain
 from struct import Struct
 
 from warrenmq.directory.torn import in_doubt
-from warrenmq.seams.disk import Disk, File, is_short_of_descriptors
+from warrenmq.seams.disk import Disk, File
+from warrenmq.seams.disk_errors import is_short_of_descriptors
 
 FILE_NAME = "journal.jif"
 WRITE_BUFFER = 1 << 20
