@@ -13,7 +13,8 @@ the package itself. The copy does the runs of the mutation's workload, and then 
 
     the model    a promise to the client was broken, or an exception reached the application
     the rules    the replay of the run's trace found a violation, or could not decide
-    the tests    those of the module's room and of the whole broker, up to the first that fails (--tests)
+    the tests    those of the module's room, up to the first that fails; where no judge has killed it, those of the
+                 whole broker, too (--tests)
 
 A mutation that makes a run go on for ever is killed when its time is up, and told as `hangs`.
 """
@@ -131,12 +132,13 @@ def try_one(mutation: Mutation, seeds: range, seconds: float = SECONDS, *, both:
     return _result(mutation, output, hangs=hangs)
 
 
-def run_tests(mutation: Mutation, seconds: float) -> str:
-    """Run the tests of the mutated module's room, then those of actors and of the whole broker, up to the first that fails.
+def run_tests(mutation: Mutation, seconds: float, *, all_rooms: bool) -> str:
+    """Run the tests of the mutated module's room, with `all_rooms` then those of actors and of the whole broker, up to
+    the first that fails.
 
     Returns failed or passed; "none failed" if they were not through after `seconds`.
     """
-    rooms = dict.fromkeys((mutation.module.split("/")[0], *BROKER_ROOMS))
+    rooms = dict.fromkeys((mutation.module.split("/")[0], *BROKER_ROOMS * all_rooms))
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         _copy(mutation, folder)
         for name in ("tests", "tools", "benchmarks"):
@@ -236,7 +238,9 @@ def _parser() -> argparse.ArgumentParser:
         "--both", action="store_true", help="go on until the model and the rules have each killed it"
     )
     parser.add_argument(
-        "--tests", action="store_true", help="run the tests of its room and of the broker, too"
+        "--tests",
+        action="store_true",
+        help="run the tests of its room, too, and of the broker if nothing has killed it",
     )
     parser.add_argument("--only-tests", action="store_true", help="run them alone")
     parser.add_argument("--seconds", type=float, default=SECONDS, help=f"time for one mutation ({SECONDS:g})")
@@ -277,7 +281,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             else try_one(mutation, seeds, args.seconds, both=args.both)
         )
         if args.tests or args.only_tests:
-            result = result._replace(tests=run_tests(mutation, args.seconds))
+            found = run_tests(mutation, args.seconds, all_rooms=not result.is_killed)
+            result = result._replace(tests=found)
         return result
 
     with ThreadPoolExecutor(args.cores) as pool:

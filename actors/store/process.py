@@ -182,7 +182,7 @@ class MsgStore(Server):
             case Register():
                 reply = self._register(request)
             case ClientTerminate():
-                self._tell_gc(self._state.forget(request.cref))
+                self._tell_gc(self._state.terminate(request.cref))
                 self._part(request.cref)
             case Statistics():
                 reply = StoreStatistics.of(self._state.tables, disk_full=self._state.writer.disk_full)

@@ -451,6 +451,32 @@ def test_a_clean_stop_is_believed_and_only_once(host) -> None:
     host.at_rest(queue)
 
 
+@pytest.mark.parametrize("end", ["stop_actor", "kill"])
+@pytest.mark.parametrize("stops", [1, 2])
+def test_a_message_that_a_queue_names_no_more_is_damage_if_the_queue_had_said_goodbye(host, end, stops) -> None:
+    """Of a queue that was killed an ack may be in its index and not have come here."""
+    queue = host.queue("q")
+    host.write(queue, *range(8))
+    host.confirmed(queue, *range(8))
+    getattr(host.runtime, end)(queue)
+    for _ in range(stops):
+        host.runtime.stop_actor(host.store)
+        host.start()
+    host.queue("q", range(6))
+    assert len(Watched.newest._damage.places) == (2 if end == "stop_actor" else 0)
+    assert bool(host.disk.listdir(QUARANTINE)) == (end == "stop_actor")
+
+
+def test_of_a_queue_that_outlives_its_store_nobody_knows_whether_all_acks_have_come(host) -> None:
+    host.write(queue := host.queue("q"), *range(8))
+    host.confirmed(queue, *range(8))
+    host.runtime.stop_actor(host.store)
+    host.runtime.kill(queue)
+    host.start()
+    host.queue("q", range(6))
+    assert Watched.newest._damage.places == []
+
+
 def test_a_store_that_stops_while_a_combine_runs_still_leaves_its_dumps(host) -> None:
     queue, go = queue_during_a_combine(host)
     host.runtime.stop_actor(queue)

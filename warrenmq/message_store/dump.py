@@ -1,7 +1,7 @@
 """The dumps of a clean stop, which spare the next start reading the store's files.
 
     file_summary.ets        the rows of the file summary
-    msg_store_index.ets     the index, and each queue's references
+    msg_store_index.ets     the index, each queue's references, and the queues of which they may be too many
     clean.dot               written last: the checksums of the other two
 
 RabbitMQ's names, our bytes: a checksum (u32 CRC-32 of what follows, big endian), then msgpack.  A start consumes them
@@ -55,8 +55,9 @@ def save(disk: Disk, directory: str, index: MessageIndex, files: FileSummary, ow
     rows = b"".join(_ROW.pack(n, row.valid_total_size, row.file_size) for n, row in files.rows.items())
     entries = b"".join(_ENTRY.pack(msg_id, *entry) for msg_id, entry in index.items() if entry[0])
     held = [(owner, b"".join(owners.all_of(owner))) for owner in owners.owners()]
+    doubtful = sorted(each for each in owners.doubtful if owners.held(each))
     summary_checksum = _write(disk, f"{directory}/{SUMMARY}", rows)
-    index_checksum = _write(disk, f"{directory}/{INDEX}", [entries, held])
+    index_checksum = _write(disk, f"{directory}/{INDEX}", [entries, held, doubtful])
     _write(disk, f"{directory}/{CLEAN}", [VERSION, summary_checksum, index_checksum])
 
 
@@ -77,7 +78,7 @@ def _load(disk: Disk, directory: str) -> tuple[MessageIndex, FileSummary, OwnerR
     if version != VERSION:
         raise UnusableDump(f"{CLEAN} is of version {version}")
     packed_rows, summary_checksum = _read(disk, f"{directory}/{SUMMARY}")
-    (packed_entries, held), index_checksum = _read(disk, f"{directory}/{INDEX}")
+    (packed_entries, held, *rest), index_checksum = _read(disk, f"{directory}/{INDEX}")
     if checksums != [summary_checksum, index_checksum]:
         raise UnusableDump("the dumps are not of the same stop")
     files = FileSummary()
@@ -98,6 +99,7 @@ def _load(disk: Disk, directory: str) -> tuple[MessageIndex, FileSummary, OwnerR
     for owner, msg_ids in held:
         for msg_id in _split(msg_ids):
             owners.add(owner, msg_id)
+    owners.doubtful.update(*rest)  # older dumps do not tell them
     return MessageIndex(entries), files, owners
 
 

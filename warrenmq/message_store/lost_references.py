@@ -2,9 +2,9 @@
 
 Its index was damaged meanwhile.
 
-After a crash a queue may hold fewer messages than its store knows of, as acks reached the index and not the store.  After
-a clean stop both say the same, so what is missing in the index is a reference that damage took away.  The message is about
-to be garbage; its record is copied to the quarantine first.
+After a crash, of the broker or of the queue, a queue may hold fewer messages than its store knows of, as acks reached the
+index and not the store.  After a clean stop of both they say the same, so what is missing in the index is a reference that
+damage took away.  The message is about to be garbage; its record is copied to the quarantine first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class LostReferences:
         self._quarantine = quarantine
         self._kind = kind
         self._index, self._owners = recovered.index, recovered.owners
-        self._waiting = {*recovered.owners.owners()} if recovered.clean else set[str]()
+        self._waiting = (
+            {*recovered.owners.owners()} - recovered.owners.doubtful if recovered.clean else set[str]()
+        )
 
     def claimed(self, owner: str, holds: Sequence[bytes]) -> list[CorruptFile]:
         """An owner registers: set aside the messages that it held at the stop and holds no more; returns the

@@ -20,6 +20,10 @@ class OwnerRefs:
 
     def __init__(self) -> None:
         self._held: dict[str, dict[bytes, int]] = {}
+        self.doubtful: set[str] = set()
+        """Owners that hold messages, and whose process ended without a word: what it had given up may not have come here.
+        (A crashed queue's client reference stays in RabbitMQ's store for the same reason, and has the next start read all.)
+        """
 
     def add(self, owner: str, msg_id: bytes) -> None:
         held = self._held.setdefault(owner, {})

@@ -98,16 +98,27 @@ class MsgStoreState:
             for _ in range(count - held.get(msg_id, count)):
                 self.tables.index.count(msg_id, 1)
                 self.owners.add(owner, msg_id)
+        self.owners.doubtful.discard(owner)
         self.clients[client.cref] = client
         self.of_owner[owner] = client.cref
         self.tables.files.admit(client.cref)
         self.gc.collect()
         return {msg_id for msg_id in claimed if msg_id in held}, unread
 
+    def terminate(self, cref: bytes) -> list[int]:
+        """A client ended in order: all that its owner gave up has come.  As `forget` else."""
+        client = self.clients.get(cref)
+        unread = self.forget(cref)
+        if client is not None:
+            self.owners.doubtful.discard(client.owner)
+        return unread
+
     def forget(self, cref: bytes) -> list[int]:
-        """A client ended or died; its owner's references stay.  Returns the files that have no reader to wait for."""
+        """A client died; its owner's references stay.  Returns the files that have no reader to wait for."""
         client = self.clients.pop(cref, None)
         if client is not None:
+            if self.owners.held(client.owner):
+                self.owners.doubtful.add(client.owner)
             self.writer.forget(client)
             del self.of_owner[client.owner]
         self._abandon(cref)
@@ -398,6 +409,7 @@ class MsgStoreState:
 
     def settle(self) -> bool:
         """The collector has stopped: enter what it did.  False if it was stopped in the middle of a job."""
+        self.owners.doubtful.update(self.of_owner)
         self.gc.closing = True
         for job in list(self.gc.jobs):
             if job.phase is Phase.RUNNING:
