@@ -90,7 +90,7 @@ class Vhost:
         known = {folder: record for record in records for folder in self.folders(record)}
         found = sort_out(disk, self.directory, self.definitions, known)
         self.definitions.settle(found.declared_again)
-        self.definitions.note_folders([*found.with_folder, *(record.name for record in found.declared_again)])
+        self.definitions.note_folders(found.with_folder)
         self.kept_folders = found.kept
         # the directory is opened, and then the vhost's process starts: both go through the folders, and find the same
         told = {str(each) for each in self.damage.places}

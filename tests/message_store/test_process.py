@@ -453,7 +453,9 @@ def test_a_clean_stop_is_believed_and_only_once(host) -> None:
 
 @pytest.mark.parametrize("end", ["stop_actor", "kill"])
 @pytest.mark.parametrize("stops", [1, 2])
-def test_a_message_that_a_queue_names_no_more_is_damage_if_the_queue_had_said_goodbye(host, end, stops) -> None:
+def test_a_message_that_a_queue_names_no_more_is_damage_if_the_queue_had_said_goodbye(
+    host, end, stops
+) -> None:
     """Of a queue that was killed an ack may be in its index and not have come here."""
     queue = host.queue("q")
     host.write(queue, *range(8))

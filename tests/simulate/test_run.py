@@ -223,6 +223,13 @@ FOUND = {
     "a store that was stopped before it heard of a deletion gives up what the deleted queue held at its next start": (
         "classic", 10013248, "publish_many to=t count=20 size=1500\npublish to=t\ndelete queue=t\nkill victim=queue_sup",
     ),
+    "an ack that the process of a queue which was killed sent in vain is no damage": (
+        "classic", 0, "publish_many to=a count=20 size=1500\nsettle\npurge queue=a\nkill victim=queue_sup",
+    ),
+    "folders of priorities that a crash left unmade are no damage": ("modern", 20011139, "crash_at cut=0\npublish to=p"),
+    "a delayed message that came twice may have come back too often": (
+        "classic", 20021162, "later to=l ms=300\ntake how=consume\nrivals\ntake queue=l\nlinger queue=l victim=queue_sup",
+    ),
     "a channel that ends while it waits for credit blocks no other": (
         "modern", 913000317, "publish_many to=d count=20 size=150 via=amqp\npublish to=d size=899 via=amqp\nhang_up\npublish to=d via=amqp\nget queue=d via=amqp",
     ),

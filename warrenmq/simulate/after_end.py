@@ -50,7 +50,10 @@ def check_queues(session: Session, sent: Mapping[str, set[int]], *, clean: bool,
         for number in [*session.rejected]:
             if not any(number in model.copies for model in session.models.values()):
                 del session.rejected[number]
-    if lost and not session.is_silent and not session.broker.stats().damage:
+    damage = session.broker.stats().damage
+    if damage and not (session.is_damaged or session.may_be_torn):
+        raise PromiseBroken("damage", f"nothing was damaged, and stats() tells {damage[0]}")
+    if lost and not session.is_silent and not damage:
         raise PromiseBroken(
             "lost without a word",
             f"after damage messages {sorted(lost)} are gone, and stats() names no damage",

@@ -72,6 +72,7 @@ class Application:
         end = next((n for n in range(place + 1, len(script)) if script[n].verb in _ENDS), len(script))
         reached = place
         of = step.word("of")
+        self.session.may_be_torn |= bool(step.number("cut"))
         with self._machine.crash_at(
             step.number("operation"),
             power_cut=bool(step.number("cut")),

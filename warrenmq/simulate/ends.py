@@ -64,6 +64,7 @@ class Ends:
         if not self._faults.ever_refused:
             for model in self._session.models.values():
                 model.acks_are_safe(self._session.now() - _ACKED)
+        self._session.may_be_torn |= bool(step.number("cut"))
         self._machine.crash(power_cut=bool(step.number("cut")))
         self.open_again()
 
@@ -91,6 +92,7 @@ class Ends:
             self._fail_a_sync(victim)
             return
         if how != "kill":
+            self._session.may_be_torn |= how == "sync"
             self._faults.break_disk_of(str(name), "datasync" if how == "sync" else "")
             self._publishing.publish_one(victim)
             self._machine.sleep(_MET)
@@ -114,6 +116,7 @@ class Ends:
         file takes nothing more.
         """
         before = self._session.now()
+        self._session.may_be_torn = True
         self._faults.break_disk_of("", "datasync")
         self._publishing.publish_one(victim)
         self._machine.sleep(_MET)

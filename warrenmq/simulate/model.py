@@ -316,12 +316,19 @@ class QueueModel:
             self.may_have_come_back([copy])
 
     def may_have_come_back(self, copies: Iterable[Copy] | None = None) -> None:
-        """Copies were perhaps in delivery, and came back; all that are ready if none are named."""
+        """Copies were perhaps in delivery, and came back; all that are ready if none are named, and those that may be
+        there once more.
+        """
         if not self.is_limited:
             return
         if copies is None:
             copies = [copy for copy in self.copies.values() if copy.state is State.READY]
-        for copy in copies:
+        again = [
+            copy
+            for number, copy in self.copies.items()
+            if number in self.repeated and copy.state is State.SETTLED
+        ]
+        for copy in [*copies, *again]:
             copy.returns += 1
             if copy.returns > RETURNS:
                 copy.doubt()

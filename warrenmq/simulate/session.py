@@ -79,6 +79,7 @@ class Session:
     may_nack       a queue was deleted or killed, which may nack what had been sent to it
     was_closed     a broker was closed while other threads might publish: the rows of their last sends may be missing
     may_fall       a sync failed under the commit log, which takes nothing more: a broker goes down unless it is ended before
+    may_be_torn    the power was cut, or a sync failed: what a write left half done may be told as damage
     is_damaged     a bit was flipped: messages may be lost if the broker tells so
     is_silent      it was in a file whose entries have no checksum, in RabbitMQ's layout: what it cost nothing can tell
     """
@@ -111,6 +112,7 @@ class Session:
         self.may_nack = False
         self.was_closed = False
         self.may_fall = False
+        self.may_be_torn = False
         self.is_damaged = False
         self.is_silent = False
 
@@ -357,7 +359,8 @@ class Session:
         dead = self.models.get("dead")
         model = self.models[name]
         if model.is_limited and dead is not None and (name in DEAD_LETTERING or model.dead_letters):
-            dead.may_stray([copy.message for copy in copies if copy.returns > RETURNS])
+            again = [copy for number, copy in model.copies.items() if number in model.repeated]
+            dead.may_stray([copy.message for copy in (*copies, *again) if copy.returns > RETURNS])
 
     def was_consumed(self, name: str) -> None:
         """A consumer of a queue was cancelled: what it was sent and did not take has come back."""

@@ -43,7 +43,7 @@ class UnknownContents:
 
     declared_again: list[QueueRecord] = field(default_factory=list)
     with_folder: list[str] = field(default_factory=list)
-    """Declared durable queues whose folder is there."""
+    """Declared durable queues whose folders are all there."""
     kept: list[str] = field(default_factory=list)
     """Paths of folders that stay, though no file tells whose they are."""
     damage: list[CorruptFile] = field(default_factory=list)
@@ -108,15 +108,18 @@ def _look_for_known(
     disk: Disk, directory: VhostDirectory, definitions: Definitions, known: Mapping[str, QueueRecord],
     found: UnknownContents,
 ) -> None:  # fmt: skip
-    """Note which durable queues have their folder, and report those that had one."""
+    """Note which durable queues have their folders, one a priority, and report those that had them all."""
     folders = {*disk.listdir(directory.queues)}
-    for path, record in known.items():
-        if not record.durable:
-            continue
-        if path.rpartition("/")[2] in folders:
-            found.with_folder.append(record.name)
-        elif record.name in definitions.with_folder:
-            found.damage.append(CorruptFile(directory.definitions, 0, FOLDER_GONE.format(record.name)))
+    missing = {
+        record.name
+        for path, record in known.items()
+        if record.durable and path.rpartition("/")[2] not in folders
+    }
+    for name in dict.fromkeys(record.name for record in known.values() if record.durable):
+        if name not in missing:
+            found.with_folder.append(name)
+        elif name in definitions.with_folder:
+            found.damage.append(CorruptFile(directory.definitions, 0, FOLDER_GONE.format(name)))
 
 
 def clear(disk: Disk, path: str, quarantine: str, settings: Settings) -> list[CorruptFile]:
