@@ -267,6 +267,15 @@ def test_unreferenced_messages_are_garbage_and_missing_ones_are_forgotten():
     assert recovered.files.rows[0].file_size == 58
 
 
+@pytest.mark.parametrize("others", [[], [2]])
+def test_a_message_that_misses_an_older_one_is_damage_unless_another_queue_may_have_sent_it(others):
+    disk = new_disk()
+    put(disk, 0, record(2, sealed(2, 200)))
+    held = held_by(q=[msg_id(1), msg_id(2)], p=[msg_id(n) for n in others])
+    recovered = recover(disk, FOLDER, held, QUARANTINE, "store")
+    assert len(recovered.damage) == (0 if others else 1)
+
+
 def test_references_are_counted_over_all_owners():
     disk = new_disk()
     put(disk, 0, record(1))

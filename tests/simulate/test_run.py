@@ -227,6 +227,11 @@ FOUND = {
         "classic", 0, "publish_many to=a count=20 size=1500\nsettle\npurge queue=a\nkill victim=queue_sup",
     ),
     "folders of priorities that a crash left unmade are no damage": ("modern", 20011139, "crash_at cut=0\npublish to=p"),
+    "a message that two queues hold may be in the store before an older one of theirs": (
+        "modern", 10035135, "get via=amqp\nsleep ms=70000\nget via=amqp\nsleep ms=70000\nburst to=all\nkill victim=vhost_sup\n"
+        "kill victim=msg_store_persistent\nget\nkill victim=vhost_sup\nkill victim=msg_store_persistent\nburst to=all size=150\n"
+        "kill victim=vhost_sup\nkill victim=msg_store_persistent",
+    ),
     "a delayed message that came twice may have come back too often": (
         "classic", 20021162, "later to=l ms=300\ntake how=consume\nrivals\ntake queue=l\nlinger queue=l victim=queue_sup",
     ),

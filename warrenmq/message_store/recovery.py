@@ -299,8 +299,10 @@ class _Reader:
     def _had_all_before(self, msg_id: bytes) -> bool:
         """True if the store holds a message of ours with everything that was appended before: a file is
         synced when it is left, and the last one shows a hole where a power cut tore what was in front.
+
+        A message that several queues hold may have been appended for another one, before this queue's mail was read.
         """
-        if msg_id not in self._entries or msg_id in self._foreign:
+        if msg_id not in self._entries or msg_id in self._foreign or self._refs[msg_id] > 1:
             return False
         _, number, offset, _ = self._entries[msg_id]
         return number != self._files.current or offset < self._whole_to.get(number, inf)
