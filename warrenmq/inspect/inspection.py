@@ -5,7 +5,8 @@ then every message in turn.  Nothing but the ids is kept, so that a directory of
 
     an entry is                                               it is given back    reason, if not
     not persistent                                            no                  not persistent; queue not durable
-    in a store that has no record of it                       no                  no message record
+    in a store that has no record of it                       no                  no message record; not on disk when the
+                                                                                  process ended
     there, but its bytes are no message, or its checksum      no                  unreadable: what is wrong with it
     expired                                                   no                  expired
     found where RabbitMQ itself would not look, or in a       yes, marked         -
@@ -47,9 +48,14 @@ QUEUE_NOT_DURABLE = "queue not durable"
 NO_RECORD = "no message record"
 WITHOUT_RECORD = "no record of it is in a store or beside the index"
 """The end of the sentence on a message of which nothing is left but its entry."""
+UNFINISHED = "not on disk when the process ended"
+"""Of a queue of ours that was not stopped in order: nothing that it alone has sent to the store since is there either.
+A start says no more of these (message_store/recovery.py), as a queue's messages are appended in its order, and none of
+them was confirmed.
+"""
 EXPIRED = "expired"
 UNREADABLE = "unreadable"
-NORMAL = {NOT_PERSISTENT, QUEUE_NOT_DURABLE, EXPIRED}
+NORMAL = {NOT_PERSISTENT, QUEUE_NOT_DURABLE, EXPIRED, UNFINISHED}
 """Reasons that are no problem of the directory."""
 
 
@@ -81,11 +87,18 @@ class VhostInspection:
         self._layout = layout
         self._now_us = now_us
         terms = recovery_terms(findings, vhost)
-        self._indexes = {
-            queue.path: QueueIndex(findings, queue, vhost.entry_count, terms(queue)) for queue in vhost.queues
-        }
+        self._terms = {queue.path: terms(queue) for queue in vhost.queues}
+        self._indexes = {queue.path: self._index_of(queue) for queue in vhost.queues}
         self.referring = list(self._indexes) if layout.kind != "queue" else [str(layout.only)]
         """Folders of the queues whose messages the stores are searched for; to be set before they are."""
+        self._shared: set[bytes] = set()
+        """Messages that several entries refer to, once the stores were looked at."""
+        self._newest: dict[str, int] = {}
+        """Folder -> the newest sequence id of a message that is in the store for this queue alone; -1: none."""
+
+    def _index_of(self, queue: QueueFolder) -> QueueIndex:
+        terms, vhost = self._terms[queue.path], self.vhost
+        return QueueIndex(self._findings, queue, vhost.entry_count, terms, ours=vhost.ours)
 
     @property
     def queues(self) -> list[QueueFolder]:
@@ -105,11 +118,14 @@ class VhostInspection:
         for path in self.referring:
             for entry in self._indexes[path].entries():
                 if entry.where == Where.STORE:
-                    wanted[PERSISTENT if entry.persistent else TRANSIENT][entry.msg_id] = -1
+                    ids = wanted[PERSISTENT if entry.persistent else TRANSIENT]
+                    if entry.msg_id in ids:
+                        self._shared.add(entry.msg_id)
+                    ids[entry.msg_id] = -1
         found: dict[str, InspectedStore] = {}
         for path in self.vhost.stores:
             kind = PERSISTENT if basename(path) not in {PERSISTENT, TRANSIENT} else basename(path)
-            found[kind] = InspectedStore(self._findings, path, wanted[kind])
+            found[kind] = InspectedStore(self._findings, path, wanted[kind], ours=self.vhost.ours)
         return found
 
     @property
@@ -159,6 +175,8 @@ class VhostInspection:
             )
         if row.reason is None and self._has_expired(queue, entry):
             return replace(row, reason=EXPIRED, salvaged=None)
+        if row.reason == NO_RECORD and self._is_unfinished(queue, entry):
+            return replace(row, reason=UNFINISHED, salvaged=None)
         if row.reason == NO_RECORD and entry.persistent:
             reason = f"message {entry.msg_id.hex() or entry.seq_id}: {WITHOUT_RECORD}"
             self._findings.note(f"{queue.path}/{entry.file}", entry.offset, reason, unless_in_use=True)
@@ -183,6 +201,21 @@ class VhostInspection:
                 continue
             return replace(row, message=found, salvaged=row.salvaged or store.why_lost(place))
         return replace(row, reason=reason)
+
+    def _is_unfinished(self, queue: QueueFolder, entry: Entry) -> bool:
+        store, index = self.stores.get(PERSISTENT), self._indexes[queue.path]
+        if not self.vhost.ours or entry.where != Where.STORE or store is None or not store.files:
+            return False
+        if store.was_stopped and index.was_stopped:
+            return False
+        if (newest := self._newest.get(queue.path)) is None:
+            there = (
+                each.seq_id
+                for each in self._index_of(queue).entries()  # `rows` is in the middle of the other one
+                if each.where == Where.STORE and each.msg_id not in self._shared and store.has(each.msg_id)
+            )
+            newest = self._newest[queue.path] = max(there, default=-1)
+        return entry.seq_id > newest
 
     def _from_queue(self, row: Row, files: _Files) -> Row:
         entry = row.entry

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from warrenmq.directory.recovery_terms import FILE_NAME as TERMS
 from warrenmq.inspect.entries import Entry
 from warrenmq.inspect.index_v1 import IndexV1
 from warrenmq.inspect.index_v2 import IndexV2
@@ -30,11 +31,20 @@ class QueueIndex:
     """Reads a queue's index as often as it is asked to; nothing is kept but what the last reading found odd."""
 
     def __init__(
-        self, findings: Findings, queue: QueueFolder, entry_count: int, terms: dict[str, Any] | None
+        self,
+        findings: Findings,
+        queue: QueueFolder,
+        entry_count: int,
+        terms: dict[str, Any] | None,
+        *,
+        ours: bool,
     ) -> None:
         self.queue = queue
+        self._ours = ours
         self.terms = terms
-        """The recovery terms that the queue wrote at a clean stop; None after a crash."""
+        """The recovery terms that the queue wrote at a clean stop; None after a crash, or if they are not believed."""
+        self.was_stopped = TERMS in findings.names(queue.path)
+        """True if the queue was stopped in order, even if files have changed since."""
         self._findings = findings
         self._entry_count = entry_count
         self._delivered: set[int] = set()
@@ -52,7 +62,8 @@ class QueueIndex:
 
     def _entries(self) -> Iterator[Entry]:
         index = IndexV2(self._findings, self.queue.path)
-        for number in index.orphans:
+        # a crash leaves such files of a segment that was begun or deleted, of which a start of ours says no more
+        for number in index.orphans if self.was_stopped or not self._ours else ():
             reason = (
                 "there is no index file with its number: its messages cannot be told from acknowledged ones"
             )

@@ -28,7 +28,7 @@ from warrenmq.errors import CorruptFile
 from warrenmq.inspect.reading import File, Findings, file_sizes
 from warrenmq.message_store.dump import CLEAN, INDEX, SUMMARY, UnusableDump, changes_since, saved_sizes
 from warrenmq.message_store.rdq import EXTENSION, HEAD, MARKER, OVERHEAD, RABBITMQ_TEMPORARY, file_name
-from warrenmq.message_store.scan import Gap, Trust, scan, whole_records
+from warrenmq.message_store.scan import Gap, Trust, is_cut_off, scan, whole_records
 
 _MOST_OFFSET = 1 << 44
 _RABBITMQ_CLEAN = b"{client_refs,"
@@ -73,8 +73,9 @@ class FileSummary(NamedTuple):
 class InspectedStore:
     """The files of one store; `wanted` are the ids that queues refer to."""
 
-    def __init__(self, findings: Findings, path: str, wanted: dict[bytes, int]) -> None:
+    def __init__(self, findings: Findings, path: str, wanted: dict[bytes, int], *, ours: bool) -> None:
         self.path = path
+        self._ours = ours
         self.files: list[FileSummary] = []
         self._findings = findings
         self._wanted = (
@@ -88,6 +89,8 @@ class InspectedStore:
         names = findings.names(path)
         self.clean = all(name in names for name in _CLEAN_STOP)
         """True if the store was stopped in order: its broker will use the saved index instead of a scan."""
+        self.was_stopped = self.clean
+        """The same, even if files have changed since."""
         files = [name for name in names if name.endswith((EXTENSION, RABBITMQ_TEMPORARY))]
         self._names = sorted(files, key=by_number)
         for index, name in enumerate(self._names):
@@ -116,6 +119,10 @@ class InspectedStore:
         file = self._file(self._names[index])
         size = int.from_bytes(file.pread(8, offset), "big") if file is not None else 0
         return [Place(self._names[index], offset, size + 9, Trust.SOUND)]
+
+    def has(self, msg_id: bytes) -> bool:
+        """True if there is a copy of a wanted message."""
+        return self._wanted.get(msg_id, -1) >= 0 or msg_id in self._more
 
     def why_lost(self, place: Place) -> str | None:
         """The reason why RabbitMQ itself would not deliver a message whose best copy this is; None if it would."""
@@ -186,7 +193,8 @@ class InspectedStore:
                         self._zeros.add(name)
                     else:
                         damaged += found.length
-                        if not temporary:  # a torn copy is what a crash leaves
+                        # a torn copy or write is what a crash leaves
+                        if not temporary and not self._is_cut_off(index, file, found.offset):
                             file.note(found.offset, found.damage)
                     continue
                 trust = found.trust
@@ -205,6 +213,11 @@ class InspectedStore:
                     if trust >= Trust.BAD_MARKER:
                         file.note(offset, f"message {msg_id.hex()}: {_WHY_LOST[trust]}")
             self.files.append(FileSummary(name, file.size(), count, live, passed - live, zeros, damaged))
+
+    def _is_cut_off(self, index: int, file: File, offset: int) -> bool:
+        """True for the last write of a store of ours that was not stopped in order; its start says no more of it."""
+        is_last = index == len(self._names) - 1
+        return self._ours and not self.was_stopped and is_last and is_cut_off(file, offset, self._wanted)
 
     def _another(self, msg_id: bytes, place: Place) -> None:
         if msg_id not in self._more:

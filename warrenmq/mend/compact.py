@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from warrenmq.errors import PreconditionFailed
-from warrenmq.inspect.inspection import WITHOUT_RECORD, Inspection, VhostInspection
+from warrenmq.inspect.inspection import UNFINISHED, WITHOUT_RECORD, Inspection, VhostInspection
 from warrenmq.inspect.layout import PERSISTENT
 from warrenmq.inspect.reading import Findings
 from warrenmq.inspect.store import InspectedStore
@@ -84,9 +84,7 @@ def _refuse_uncertain(inspection: Inspection, part: VhostInspection, path: str) 
         raise PreconditionFailed(
             f"{vhost.path} has no queues that would show which messages are garbage; nothing was changed."
         )
-    for queue in vhost.queues:
-        for _ in part.rows(queue):
-            pass
+    missing = [queue.path for queue in vhost.queues for row in part.rows(queue) if row.reason == UNFINISHED]
     part.stores  # noqa: B018  # looks at every file
     inspection.findings.check_permissions()
     damaged = inspection.findings.damaged()
@@ -96,9 +94,10 @@ def _refuse_uncertain(inspection: Inspection, part: VhostInspection, path: str) 
         for name in inspection.findings.names(store)
         if name.endswith(RABBITMQ_TEMPORARY)
     ]
-    if damaged and not unfinished and all(each.reason.endswith(WITHOUT_RECORD) for each in damaged):
+    missing += [each.file for each in damaged if each.reason.endswith(WITHOUT_RECORD)]
+    if missing and not unfinished and all(each.reason.endswith(WITHOUT_RECORD) for each in damaged):
         raise PreconditionFailed(
-            f"{path} has entries of messages that are gone ({damaged[0].file}), so nothing was compacted; "
+            f"{path} has entries of messages that are gone ({missing[0]}), so nothing was compacted; "
             "a start of its broker drops them."
         )
     if damaged or unfinished:

@@ -45,7 +45,7 @@ from warrenmq.message_store.dump import CLEAN, INDEX, SUMMARY, UnusableDump, loa
 from warrenmq.message_store.file_summary import FileSummary
 from warrenmq.message_store.message_index import Entry, MessageIndex
 from warrenmq.message_store.owner_refs import OwnerRefs
-from warrenmq.message_store.scan import BLOCK, Gap, Record, Trust, scan
+from warrenmq.message_store.scan import BLOCK, Gap, Record, Trust, is_cut_off, scan
 from warrenmq.seams.disk import Disk, File
 from warrenmq.seams.disk_errors import is_full
 
@@ -234,7 +234,7 @@ class _Reader:
                     continue
                 kept = True
                 self._keep(file, number, offset, length)
-                if self._is_cut_off(file, number, offset):
+                if number == self._files.current and is_cut_off(file, offset, self._refs):
                     Log("warrenmq.store", store=self._kind).warning(
                         "the last write was cut off, as a kill leaves it; its bytes were copied to the quarantine",
                         path=path, offset=offset, bytes=length,
@@ -322,21 +322,6 @@ class _Reader:
     def _tell_damaged(self, number: int, record: bytes, error: CorruptFile) -> None:
         self._damage.append(error)
         keep_record(self._disk, self._quarantine, self._kind, number, error.offset, record)
-
-    def _is_cut_off(self, file: File, number: int, offset: int) -> bool:
-        """True if the end of the last file is the beginning of a record and perhaps zeros, as a killed
-        process or a power cut leaves of a write.
-
-        It was never synced, so nobody was promised the message.  A record whose size has a flipped bit ends in a marker.
-        """
-        if number != self._files.current:
-            return False
-        came = file.pread(file.size() - offset, offset).rstrip(b"\0")
-        if len(came) < rdq.HEAD.size:
-            return came.startswith(bytes(4))  # no size is as large as 4 GiB
-        size, msg_id = rdq.HEAD.unpack_from(came)
-        whole = int(size) + rdq.OVERHEAD - rdq.ID_SIZE
-        return msg_id in self._refs and whole > len(came) and not came.endswith(rdq.MARKER)
 
     def _is_unfinished_copy(self, file: File, number: int, offset: int, length: int) -> bool:
         """True if damage begins with the head of a message that has its place further behind in the same

@@ -97,6 +97,19 @@ def whole_records(file: Readable, wanted: Container[bytes]) -> Iterator[Record]:
             yield from found.records
 
 
+def is_cut_off(file: Readable, offset: int, wanted: Container[bytes]) -> bool:
+    """True if the end of a store's last file is the beginning of a record and perhaps zeros, as a killed process or
+    a power cut leaves of a write.
+
+    It was never synced, so nobody was promised the message.  A record whose size has a flipped bit ends in a marker.
+    """
+    came = file.pread(file.size() - offset, offset).rstrip(b"\0")
+    if len(came) < HEAD.size:
+        return came.startswith(bytes(4))  # no size is as large as 4 GiB
+    size, msg_id = HEAD.unpack_from(came)
+    return msg_id in wanted and size + _FRAME > len(came) and not came.endswith(MARKER)
+
+
 class _Scan:
     """One pass over a file, by blocks; `_data[0]` stands at `_base`."""
 

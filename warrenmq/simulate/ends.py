@@ -92,7 +92,7 @@ class Ends:
             self._fail_a_sync(victim)
             return
         if how != "kill":
-            self._session.may_be_torn |= how == "sync"
+            self._session.may_be_torn = True
             self._faults.break_disk_of(str(name), "datasync" if how == "sync" else "")
             self._publishing.publish_one(victim)
             self._machine.sleep(_MET)

@@ -79,7 +79,7 @@ class Session:
     may_nack       a queue was deleted or killed, which may nack what had been sent to it
     was_closed     a broker was closed while other threads might publish: the rows of their last sends may be missing
     may_fall       a sync failed under the commit log, which takes nothing more: a broker goes down unless it is ended before
-    may_be_torn    the power was cut, or a sync failed: what a write left half done may be told as damage
+    may_be_torn    the power was cut, or the disk gave an error: what a write left half done may be told as damage
     is_damaged     a bit was flipped: messages may be lost if the broker tells so
     is_silent      it was in a file whose entries have no checksum, in RabbitMQ's layout: what it cost nothing can tell
     """

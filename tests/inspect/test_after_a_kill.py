@@ -1,0 +1,36 @@
+"""What a killed process leaves half done is nothing wrong: `check` says so, and agrees with the next start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.inspect.test_damage_after_a_stop import checked
+from tests.support.own_directories import files_of, sha256
+from tests.support.simulated import EVERY_KIND, SimulatedHost
+
+SIZES = (5_000, 300, 5_000, 5_000)
+"""In the store, and beside the index or in it."""
+
+
+@pytest.mark.parametrize("made_with", EVERY_KIND)
+def test_a_directory_of_a_process_that_was_killed_while_it_published_has_no_damage(
+    made_with, tmp_path: Path
+) -> None:
+    missed = 0
+    for seed in range(10):
+        with SimulatedHost(seed, made_with, traced=False) as host:
+            queue = host.open().declare_queue("q")
+            queue.publish_many([bytes(size) for size in SIZES]).result()
+            with host.crash_at(1 + seed, power_cut=False) as outage:
+                queue.publish_many([bytes(size) for size in SIZES * 3]).result()
+            if not outage.came:
+                break
+            status, queues, damaged = checked(files_of(host), tmp_path / "data")
+            assert (status, damaged) == (0, set())
+            broker = host.open()
+            assert broker.stats().damage == ()
+            assert [sha256(each.body) for each in iter(broker.queue("q").get, None)] == queues["q"]
+            missed += len(queues["q"]) < len(SIZES) * 4
+    assert missed
