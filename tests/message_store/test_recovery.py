@@ -344,19 +344,34 @@ def test_a_full_disk_does_not_stop_a_start_with_damage():
     assert len(recovered.damage) == 1
 
 
+@pytest.mark.parametrize("number", [2, 9])
 @pytest.mark.parametrize("zeros", [0, 700])
 @pytest.mark.parametrize("came", [1, 7, 8, 20, 24, 25, 100, 300])
-def test_a_write_that_was_cut_off_is_no_damage(came, zeros):
-    """A process that was killed within a write of the last file, or a power cut: the message was never confirmed."""
+def test_a_write_that_was_cut_off_is_no_damage(came, zeros, number):
+    """A process that was killed within a write of the last file, or a power cut: the message was never confirmed, and
+    perhaps no index has it yet.
+    """
     for in_last in (True, False):
         disk = new_disk()
-        put(disk, 0, record(1), record(2, b"\x83" * 400)[:came], bytes(zeros))
+        put(disk, 0, record(1), record(number, b"\x83" * 400)[:came], bytes(zeros))
         if not in_last:
             put(disk, 1, record(3))
         places, recovered = found(disk, 1, 2, *([] if in_last else [3]))
         assert places[1] == (0, 0)
         assert 2 not in places
         assert bool(recovered.damage) == (came > 6 and not in_last), "an older file was synced"
+
+
+@pytest.mark.parametrize(("older", "damage"), [(1, 1), (4, 0)])
+def test_bytes_that_are_no_record_are_damage_in_no_file_before_that_of_an_older_message(older, damage):
+    """A kill leaves messages that were not appended yet, and half of a compaction in an older file."""
+    disk = new_disk()
+    whole = {number: record(number, sealed(number, 200)) for number in (1, 3, 4)}
+    put(disk, 0, whole[1], b"\x01" * 40, whole[3])
+    put(disk, 1, whole[4])
+    recovered = recover(disk, FOLDER, held_by(q=[msg_id(older), msg_id(2)]), QUARANTINE, "store")
+    assert {each for each, _ in recovered.index.items()} == {msg_id(older)}
+    assert len(recovered.damage) == len(disk.listdir(QUARANTINE)) == damage
 
 
 def test_half_done_files_of_a_crash_are_deleted():

@@ -125,8 +125,18 @@ class VhostInspection:
         found: dict[str, InspectedStore] = {}
         for path in self.vhost.stores:
             kind = PERSISTENT if basename(path) not in {PERSISTENT, TRANSIENT} else basename(path)
-            found[kind] = InspectedStore(self._findings, path, wanted[kind], ours=self.vhost.ours)
+            store = found[kind] = InspectedStore(self._findings, path, wanted[kind], ours=self.vhost.ours)
+            store.note_gaps(self._claims(kind))
         return found
+
+    def _claims(self, kind: str) -> Iterator[Iterator[bytes]]:
+        """The messages of each queue that are in this store, in its order."""
+        for path in self.referring:
+            yield (
+                entry.msg_id
+                for entry in self._indexes[path].entries()
+                if entry.where == Where.STORE and entry.persistent == (kind == PERSISTENT)
+            )
 
     @property
     def believes_no_stop(self) -> bool:

@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from warrenmq.erlang import ets
 from warrenmq.errors import CorruptFile
 from warrenmq.inspect.reading import File, Findings, file_sizes
 from warrenmq.message_store.dump import CLEAN, INDEX, SUMMARY, UnusableDump, changes_since, saved_sizes
+from warrenmq.message_store.missed import lowest_of_missed
 from warrenmq.message_store.rdq import EXTENSION, HEAD, MARKER, OVERHEAD, RABBITMQ_TEMPORARY, file_name
 from warrenmq.message_store.scan import Gap, Trust, is_cut_off, scan, whole_records
 
@@ -85,6 +86,8 @@ class InspectedStore:
         """All places of ids that have more than one, or one that is not sound."""
         self._zeros: set[str] = set()
         """Files in which zeros were found."""
+        self._gaps: list[tuple[int, int, str]] = []
+        """Bytes that are no record, of which nobody knows yet whether one is missed: file, offset, what is wrong."""
         self._open: tuple[str, File] | None = None
         names = findings.names(path)
         self.clean = all(name in names for name in _CLEAN_STOP)
@@ -126,8 +129,9 @@ class InspectedStore:
 
     def why_lost(self, place: Place) -> str | None:
         """The reason why RabbitMQ itself would not deliver a message whose best copy this is; None if it would."""
-        if place.trust in {Trust.BEHIND_ZEROS, Trust.BEHIND_DAMAGE} and (self.clean or self._is_mc(place)):
-            return None
+        behind = place.trust in {Trust.BEHIND_ZEROS, Trust.BEHIND_DAMAGE}
+        if behind and (self.clean or self._ours or self._is_mc(place)):
+            return None  # our collector leaves both, and our start finds its way
         if place.trust != Trust.SOUND:
             return _WHY_LOST[place.trust]
         if place.file.endswith(RABBITMQ_TEMPORARY):
@@ -193,9 +197,8 @@ class InspectedStore:
                         self._zeros.add(name)
                     else:
                         damaged += found.length
-                        # a torn copy or write is what a crash leaves
-                        if not temporary and not self._is_cut_off(index, file, found.offset):
-                            file.note(found.offset, found.damage)
+                        if not temporary:  # a torn copy is what a crash leaves
+                            self._gap(index, file, found.offset, found.damage)
                     continue
                 trust = found.trust
                 count += len(found.records)
@@ -214,10 +217,29 @@ class InspectedStore:
                         file.note(offset, f"message {msg_id.hex()}: {_WHY_LOST[trust]}")
             self.files.append(FileSummary(name, file.size(), count, live, passed - live, zeros, damaged))
 
-    def _is_cut_off(self, index: int, file: File, offset: int) -> bool:
-        """True for the last write of a store of ours that was not stopped in order; its start says no more of it."""
-        is_last = index == len(self._names) - 1
-        return self._ours and not self.was_stopped and is_last and is_cut_off(file, offset, self._wanted)
+    def _gap(self, index: int, file: File, offset: int, reason: str) -> None:
+        """Note bytes that are no record.  After a crash of ours a torn last write is none, and of others it is
+        not known yet whether they are (`note_gaps`).
+        """
+        if not self._ours or self.was_stopped:
+            file.note(offset, reason)
+        elif index < len(self._names) - 1 or not is_cut_off(file, offset):
+            self._gaps.append((index, offset, reason))
+
+    def note_gaps(self, claims: Iterable[Iterable[bytes]]) -> None:
+        """Note the bytes that may have been messages which are missed, as a start does; `claims`: of each queue."""
+        if not self._gaps:
+            return
+        lowest = lowest_of_missed(claims, self._file_of)
+        for index, offset, reason in self._gaps:
+            if index >= lowest:
+                self._findings.note(f"{self.path}/{self._names[index]}", offset, reason)
+
+    def _file_of(self, msg_id: bytes) -> int | None:
+        if (more := self._more.get(msg_id)) is not None:
+            return self._names.index(more[0].file)
+        where = self._wanted.get(msg_id, -1)
+        return None if where < 0 else where // _MOST_OFFSET
 
     def _another(self, msg_id: bytes, place: Place) -> None:
         if msg_id not in self._more:

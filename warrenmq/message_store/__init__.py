@@ -23,6 +23,7 @@ In the order of reading:
     compact           a job: records move within their file
     dump              what a clean stop leaves for the next start
     scan              the records of a file, whatever happened to it
+    missed            in which files a message that no file has may have been
     recovery          a start from the files alone
     lost_references   references that no queue names after a start
     damage            what turned out to be damaged when it was read

@@ -17,7 +17,8 @@ The dirty way, one file after the other in ascending order:
    compared (`second_is_better`): the collectors of RabbitMQ leave copies that a power cut tore, but for their head and marker, in
    front of the good one (defect S39 in docs/defects.md).  (RabbitMQ reads the files in parallel, and two of them may claim one message:
    defect S36.)
-3. Bytes that are no record are damage, and are copied to the quarantine, if a message is missed that may have been there.
+3. Bytes that are no record are damage, and are copied to the quarantine, if a message is missed that may have been there
+   (missed.py).
    Else they are of garbage: a power cut leaves half of the holes that a compaction was blanking, and of the copies in
    them, and no reader can tell these from bytes that rotted, as what lay there was no longer wanted.  A copy that our own
    compaction did not finish is no damage either way, nor is a write that was cut off at the end of the last file, which is kept
@@ -44,6 +45,7 @@ from warrenmq.message_store.damage import keep_record
 from warrenmq.message_store.dump import CLEAN, INDEX, SUMMARY, UnusableDump, load
 from warrenmq.message_store.file_summary import FileSummary
 from warrenmq.message_store.message_index import Entry, MessageIndex
+from warrenmq.message_store.missed import lowest_of_missed
 from warrenmq.message_store.owner_refs import OwnerRefs
 from warrenmq.message_store.scan import BLOCK, Gap, Record, Trust, is_cut_off, scan
 from warrenmq.seams.disk import Disk, File
@@ -224,9 +226,12 @@ class _Reader:
         self._files.add_valid(number, total)
 
     def _set_aside_no_records(self) -> None:
-        """Tell the bytes that are no record, and keep them: some message that is missed may have been there."""
+        """Tell the bytes that are no record, and keep them, where a message that is missed may have been."""
         kept = False
+        lowest = -1 if self._foreign else lowest_of_missed((ids for _, ids in self._claims), self._file_of)
         for number, offset, length in self._no_records:
+            if number < lowest:
+                continue
             path = f"{self._directory}/{rdq.file_name(number)}"
             file = self._disk.open_read(path)
             try:
@@ -234,7 +239,7 @@ class _Reader:
                     continue
                 kept = True
                 self._keep(file, number, offset, length)
-                if number == self._files.current and is_cut_off(file, offset, self._refs):
+                if number == self._files.current and is_cut_off(file, offset):
                     Log("warrenmq.store", store=self._kind).warning(
                         "the last write was cut off, as a kill leaves it; its bytes were copied to the quarantine",
                         path=path, offset=offset, bytes=length,
@@ -247,6 +252,12 @@ class _Reader:
         if kept:
             with suppress(OSError):
                 self._disk.sync_dir(self._quarantine)
+
+    def _file_of(self, msg_id: bytes) -> int | None:
+        if (entry := self._entries.get(msg_id)) is not None:
+            return entry[1]
+        bad = self._bad.get(msg_id)
+        return None if bad is None else bad[0]
 
     def _keep(self, file: File, number: int, offset: int, length: int) -> None:
         # a full disk, say: the bytes stay where they are until the file is collected

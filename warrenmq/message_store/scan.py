@@ -97,17 +97,19 @@ def whole_records(file: Readable, wanted: Container[bytes]) -> Iterator[Record]:
             yield from found.records
 
 
-def is_cut_off(file: Readable, offset: int, wanted: Container[bytes]) -> bool:
+def is_cut_off(file: Readable, offset: int) -> bool:
     """True if the end of a store's last file is the beginning of a record and perhaps zeros, as a killed process or
     a power cut leaves of a write.
 
     It was never synced, so nobody was promised the message.  A record whose size has a flipped bit ends in a marker.
     """
     came = file.pread(file.size() - offset, offset).rstrip(b"\0")
+    if not came.startswith(bytes(4)):
+        return False  # no size is as large as 4 GiB
     if len(came) < HEAD.size:
-        return came.startswith(bytes(4))  # no size is as large as 4 GiB
-    size, msg_id = HEAD.unpack_from(came)
-    return msg_id in wanted and size + _FRAME > len(came) and not came.endswith(MARKER)
+        return True
+    size, _ = HEAD.unpack_from(came)
+    return size + _FRAME > len(came) and not came.endswith(MARKER)
 
 
 class _Scan:
