@@ -1,4 +1,4 @@
-"""What a killed process leaves half done is nothing wrong: `check` says so, and agrees with the next start."""
+"""Directories of killed processes: `check` finds nothing wrong with them, and agrees with the next start."""
 
 from __future__ import annotations
 

@@ -49,9 +49,9 @@ NO_RECORD = "no message record"
 WITHOUT_RECORD = "no record of it is in a store or beside the index"
 """The end of the sentence on a message of which nothing is left but its entry."""
 UNFINISHED = "not on disk when the process ended"
-"""Of a queue of ours that was not stopped in order: nothing that it alone has sent to the store since is there either.
-A start says no more of these (message_store/recovery.py), as a queue's messages are appended in its order, and none of
-them was confirmed.
+"""The reason for entries of a killed process of ours whose bodies were on their way to the store: no newer body that the
+queue alone has is there, and a queue's bodies are appended in its order.  None of these messages was confirmed, and a
+start says no more of them (message_store/recovery.py).
 """
 EXPIRED = "expired"
 UNREADABLE = "unreadable"

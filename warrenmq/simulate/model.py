@@ -323,15 +323,18 @@ class QueueModel:
             return
         if copies is None:
             copies = [copy for copy in self.copies.values() if copy.state is State.READY]
-        again = [
+        for copy in [*copies, *self.again()]:
+            copy.returns += 1
+            if copy.returns > RETURNS:
+                copy.doubt()
+
+    def again(self) -> list[Copy]:
+        """The settled messages that may be there once more."""
+        return [
             copy
             for number, copy in self.copies.items()
             if number in self.repeated and copy.state is State.SETTLED
         ]
-        for copy in [*copies, *again]:
-            copy.returns += 1
-            if copy.returns > RETURNS:
-                copy.doubt()
 
     def giving_away(self) -> Callable[[], None]:
         """A message is about to be taken without an ack: if no answer comes, any may be gone that is ready.

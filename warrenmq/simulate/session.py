@@ -359,8 +359,8 @@ class Session:
         dead = self.models.get("dead")
         model = self.models[name]
         if model.is_limited and dead is not None and (name in DEAD_LETTERING or model.dead_letters):
-            again = [copy for number, copy in model.copies.items() if number in model.repeated]
-            dead.may_stray([copy.message for copy in (*copies, *again) if copy.returns > RETURNS])
+            all_copies = (*copies, *model.again())
+            dead.may_stray([copy.message for copy in all_copies if copy.returns > RETURNS])
 
     def was_consumed(self, name: str) -> None:
         """A consumer of a queue was cancelled: what it was sent and did not take has come back."""
