@@ -204,7 +204,7 @@ def table(results: Iterable[Result]) -> str:
             mutation.workload,
             _cell(each, each.model),
             _cell(each, each.rules),
-            each.tests,
+            {"": "not run", "failed": "killed"}.get(each.tests, "-"),
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
