@@ -57,5 +57,8 @@ def test_results_are_kept_in_a_file():
 def test_the_table_says_after_how_many_seeds_each_judge_has_killed():
     mutation = MUTATIONS[0]
     rows = table([Result(mutation.name, Killed(4, "modern", "lost", True), None, 9)]).splitlines()
-    assert rows[2] == f"| `{mutation.name}` | {mutation.does} | {mutation.workload} | lost, random 5 | - | not run |"
+    assert (
+        rows[2]
+        == f"| `{mutation.name}` | {mutation.does} | {mutation.workload} | lost, random 5 | - | not run |"
+    )
     assert "| hangs, 3 |" in table([Result(mutation.name, None, None, 2, hangs=True)])
