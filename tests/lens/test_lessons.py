@@ -133,6 +133,7 @@ def test_what_is_wrong_with_a_lesson_is_said_in_a_sentence(folder, text, scene, 
         "def scenario(machine):\n    machine.open()\n    while True:\n        machine.sleep(1)",
         "def scenario(machine):\n    jobs = machine.open().declare_queue('jobs')\n    while True:\n        jobs.publish(b'x').result()",
         "try:\n    while True:\n        pass\nexcept BaseException:\n    while True:\n        pass",
+        "try:\n    while True:\n        pass\nexcept BaseException:\n    raise ValueError",
     ],
 )
 def test_a_scenario_that_does_not_end_is_told(folder, scene, monkeypatch):

@@ -35,22 +35,26 @@ class TookTooLong(BaseException):
 
 def run_code(where: str, code: Callable[[], T]) -> T:
     """Call code of the file `where`; CallerError, in one sentence, if it fails or does not end."""
+    why, ran_out = "", threading.Event()
     try:
-        with _patience(MOST_SECONDS):
+        with _patience(MOST_SECONDS, ran_out):
             return code()
     except TookTooLong:
-        why = f"did not end within {MOST_SECONDS:g} s of processor time; does a loop of it wait for something that never comes?"
+        pass
     except Deadlock:
         why = "waits for what never comes: nothing can run, and no timer will change that."
     except (Exception, SystemExit) as error:  # noqa: BLE001 - it may raise anything
         why = f"failed: {type(error).__name__}: {error}."
+    # whatever became of TookTooLong: in an actor's loop it ends the actors, which the code hears of
+    if ran_out.is_set():
+        why = f"did not end within {MOST_SECONDS:g} s of processor time; does a loop of it wait for something that never comes?"
     raise CallerError(f"{where} {why}")
 
 
 @contextmanager
-def _patience(seconds: float) -> Iterator[None]:
-    """Raise TookTooLong in the block once it has taken so many seconds of its thread's processor time; it
-    cannot end a call that blocks in C.
+def _patience(seconds: float, ran_out: threading.Event) -> Iterator[None]:
+    """Raise TookTooLong in the block, and set `ran_out`, once it has taken so many seconds of its thread's
+    processor time; it cannot end a call that blocks in C.
     """
     me = ctypes.c_ulong(threading.get_ident())
     clock = _processor_time()
@@ -60,6 +64,7 @@ def _patience(seconds: float) -> Iterator[None]:
         nonlocal until
         while not over.wait(_LOOK):
             if clock() > until:
+                ran_out.set()
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(me, ctypes.py_object(TookTooLong))
                 until = clock() + _AGAIN
 
