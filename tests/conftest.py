@@ -33,7 +33,6 @@ settings.load_profile("steady")
 
 LONGEST = (
     "tests/spark",
-    "tests/spark/test_cluster.py",
     "tests/broker/test_power_cut.py",
     "tests/replay/test_prechecks.py",
     "tests/tools/test_specification.py",
@@ -55,9 +54,7 @@ these would come last, and one process would be left with them alone."""
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Over several processes a file stays together; one process has all that share a Spark session, but for those of a
-    cluster, which wait for processes of their own for a minute.
-    """
+    """Over several processes a file stays together; one process has all that share a Spark session: one JVM is enough."""
     from xdist.scheduler import LoadFileScheduling
 
     class ByFile(LoadFileScheduling):
@@ -69,7 +66,7 @@ def pytest_xdist_make_scheduler(config, log):
 
         def _split_scope(self, nodeid):
             scope = super()._split_scope(nodeid)
-            return "tests/spark" if scope.startswith("tests/spark/") and scope not in LONGEST else scope
+            return "tests/spark" if scope.startswith("tests/spark/") else scope
 
     return ByFile(config, log)
 
