@@ -125,7 +125,7 @@ class InspectedStore:
 
     def has(self, msg_id: bytes) -> bool:
         """True if there is a copy of a wanted message."""
-        return self._wanted.get(msg_id, -1) >= 0 or msg_id in self._more
+        return self._file_of(msg_id) is not None
 
     def why_lost(self, place: Place) -> str | None:
         """The reason why RabbitMQ itself would not deliver a message whose best copy this is; None if it would."""
