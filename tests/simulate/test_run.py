@@ -11,9 +11,10 @@ from warrenmq.actors.queue.dead_letter import DeadLetterPublisher
 from warrenmq.actors.vhost.queue_declarations import QueueDeclarations
 from warrenmq.actors.vhost.vhost import Vhost
 from warrenmq.amqp.channel.transaction import Transaction
-from warrenmq.broker.broker import Broker, QueueHandle
+from warrenmq.broker.broker import Broker
 from warrenmq.broker.consumer import Consumer
 from warrenmq.broker.delivery import Delivery, Subscription
+from warrenmq.broker.handles import QueueHandle
 from warrenmq.cli import main
 from warrenmq.queue.drops import QueueDrops
 from warrenmq.queue.queue_expiry import QueueExpiry
@@ -231,6 +232,9 @@ FOUND = {
         "modern", 10035135, "get via=amqp\nsleep ms=70000\nget via=amqp\nsleep ms=70000\nburst to=all\nkill victim=vhost_sup\n"
         "kill victim=msg_store_persistent\nget\nkill victim=vhost_sup\nkill victim=msg_store_persistent\nburst to=all size=150\n"
         "kill victim=vhost_sup\nkill victim=msg_store_persistent",
+    ),
+    "a message of a fan-out is no proof of what its queue sent before, also if that queue alone has it now": (
+        "modern", 20035893, "policy\npublish_many to=all count=8 size=900\npublish_many\nkill victim=msg_store_persistent",
     ),
     "a delayed message that came twice may have come back too often": (
         "classic", 20021162, "later to=l ms=300\ntake how=consume\nrivals\ntake queue=l\nlinger queue=l victim=queue_sup",

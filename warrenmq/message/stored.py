@@ -177,6 +177,15 @@ def head_of(before_body: bytes) -> bytes:
     return UNSEALED + before_body[FRONT.size :] if before_body.startswith(SEALED) else before_body
 
 
+def was_sent_by_name(stored: bytes, queue: str) -> bool:
+    """True if a message with a checksum was published to this queue alone: through the default exchange, without CC and BCC.
+
+    The first bytes are enough.
+    """
+    names: bytes = msgpack.packb(("", [queue]))
+    return stored.startswith(names[1:], FRONT.size)
+
+
 def body_size(stored: bytes, index_says: int) -> int:
     """Bytes of the body: the message's own word, which has a checksum, or else the index record's."""
     return (

@@ -34,11 +34,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from math import inf
 
 from warrenmq.errors import CorruptFile
 from warrenmq.log import Log
-from warrenmq.message.stored import SEALED
+from warrenmq.message.stored import SEALED, was_sent_by_name
 from warrenmq.message_store import rdq
 from warrenmq.message_store.combine import commit, placed, prepare
 from warrenmq.message_store.damage import keep_record
@@ -55,6 +56,11 @@ References = Callable[[], Iterable[tuple[str, Iterable[list[bytes]]]]]
 """Gives every owner, and its messages in runs that were appended in their order."""
 Claims = list[tuple[str, list[bytes]]]
 """Each run of messages, with its owner."""
+
+_NAMES = 512
+"""Bytes of a stored message that have its exchange and its first routing key, both of 255 at most."""
+_MOST_LOOKED_AT = 1_000
+"""Of a queue's newest messages so many are looked at for one that was sent to it alone: all may have come through an exchange."""
 
 
 @dataclass(slots=True)
@@ -302,21 +308,31 @@ class _Reader:
         A queue's messages are appended in its order, and their references given up when their acks are safe.
         """
         for owner, msg_ids in self._claims:
-            newest = max((at for at, msg_id in enumerate(msg_ids) if self._had_all_before(msg_id)), default=0)
-            if lost := sum(msg_id in missed for msg_id in msg_ids[:newest]):
+            first = next((at for at, msg_id in enumerate(msg_ids) if msg_id in missed), len(msg_ids))
+            later = islice(range(len(msg_ids) - 1, first, -1), _MOST_LOOKED_AT)
+            newest = next((at for at in later if self._had_all_before(owner, msg_ids[at])), first)
+            if lost := sum(msg_id in missed for msg_id in msg_ids[first:newest]):
                 why = f"{lost} messages of queue {owner!r} are in no file, and one that was written after them is"
                 self._damage.append(CorruptFile(self._directory, 0, why))
 
-    def _had_all_before(self, msg_id: bytes) -> bool:
-        """True if the store holds a message of ours with everything that was appended before: a file is
+    def _had_all_before(self, owner: str, msg_id: bytes) -> bool:
+        """True if the store holds a message of ours with everything that its owner had sent before: a file is
         synced when it is left, and the last one shows a hole where a power cut tore what was in front.
 
-        A message that several queues hold may have been appended for another one, before this queue's mail was read.
+        What came through an exchange may have been appended for another queue, before this one's mail was read, and that
+        queue may have removed it since.
         """
-        if msg_id not in self._entries or msg_id in self._foreign or self._refs[msg_id] > 1:
+        if msg_id not in self._entries or msg_id in self._foreign:
             return False
-        _, number, offset, _ = self._entries[msg_id]
-        return number != self._files.current or offset < self._whole_to.get(number, inf)
+        _, number, offset, total = self._entries[msg_id]
+        if number == self._files.current and offset >= self._whole_to.get(number, inf):
+            return False
+        file = self._disk.open_read(f"{self._directory}/{rdq.file_name(number)}")
+        try:
+            start = file.pread(min(total - rdq.BODY_AT, _NAMES), offset + rdq.BODY_AT)
+        finally:
+            file.close()
+        return was_sent_by_name(start, owner)
 
     def _check_unclaimed(self, msg_id: bytes, number: int, offset: int, total: int) -> None:
         path = f"{self._directory}/{rdq.file_name(number)}"
