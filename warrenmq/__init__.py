@@ -36,9 +36,10 @@ from warrenmq.version import version
 
 if TYPE_CHECKING:
     from warrenmq.actors.sending.confirms import Confirm
-    from warrenmq.broker.broker import Broker, Exchange, QueueHandle
+    from warrenmq.broker.broker import Broker
     from warrenmq.broker.consumer import Consumer
     from warrenmq.broker.delivery import Delivery, Message
+    from warrenmq.broker.handles import Exchange, QueueHandle
     from warrenmq.broker.simple_queue import Queue
     from warrenmq.broker.stats import Stats
     from warrenmq.durable_actors import DurableActor, DurableRef
@@ -92,11 +93,11 @@ _MODULES = {
     "Delivery": "broker.delivery",
     "DurableActor": "durable_actors.actor",
     "DurableRef": "durable_actors.address",
-    "Exchange": "broker.broker",
+    "Exchange": "broker.handles",
     "Message": "broker.delivery",
     "Properties": "message.properties",
     "Queue": "broker.simple_queue",
-    "QueueHandle": "broker.broker",
+    "QueueHandle": "broker.handles",
     "Settings": "settings",
     "Stats": "broker.stats",
     "open": "opening",

@@ -25,8 +25,8 @@ from opentelemetry import propagate, trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
 
 from warrenmq.actors.sending.confirms import Confirm
-from warrenmq.broker.broker import Exchange, QueueHandle
 from warrenmq.broker.delivery import Delivery
+from warrenmq.broker.handles import Exchange, QueueHandle
 from warrenmq.broker.message_options import OF_PROPERTIES, read_options
 from warrenmq.message.properties import Properties
 from warrenmq.version import version

@@ -30,7 +30,7 @@ from warrenmq.amqp.connection import channels as connection_channels
 from warrenmq.amqp.net import io
 from warrenmq.amqp.wire.codec import decode_method
 from warrenmq.amqp.wire.frames import BODY, HEADER, HEARTBEAT, METHOD
-from warrenmq.broker.broker import QueueHandle
+from warrenmq.broker.handles import QueueHandle
 from warrenmq.errors import BrokerClosed, CallerError
 from warrenmq.seams import real_disk
 

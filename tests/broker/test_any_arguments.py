@@ -25,7 +25,7 @@ import pytest
 import warrenmq
 from tests.broker.odd_arguments import HUGE_TABLES, Boom, HostileDatetime, HostileZone, odd_values
 from warrenmq import aio
-from warrenmq.broker.broker import QueueHandle
+from warrenmq.broker.handles import QueueHandle
 from warrenmq.broker.message_options import MessageOptions
 from warrenmq.message.properties import Properties
 from warrenmq.runtime import Server, Threads

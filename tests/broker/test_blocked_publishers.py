@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 import itertools
 
-from warrenmq.broker.broker import QueueHandle
+from warrenmq.broker.handles import QueueHandle
 
 TOTAL = 10_000
 SETTINGS = replace(SMALL, disk_free_limit=20_000)

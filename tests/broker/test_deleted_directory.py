@@ -10,7 +10,7 @@ import pytest
 
 import warrenmq
 from tests.support.simulated import SMALL, SimulatedHost
-from warrenmq.broker.broker import QueueHandle
+from warrenmq.broker.handles import QueueHandle
 
 BOTH = pytest.mark.parametrize(
     ("profile", "commit_log"), [("modern", True), ("modern", False), ("classic", True), ("classic", False)]

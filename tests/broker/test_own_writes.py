@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 import warrenmq
 from tests.support.simulated import SMALL, SimulatedHost
-from warrenmq.broker.broker import Broker, QueueHandle
+from warrenmq.broker.broker import Broker
+from warrenmq.broker.handles import QueueHandle
 from warrenmq.queue.ack_timeout import handed_out_before
 
 STEPS = st.sampled_from([
@@ -26,7 +27,7 @@ class Ledger:
     def __init__(self, broker: Broker, queue: QueueHandle) -> None:
         self.broker, self.queue = broker, queue
         self.ready = 0
-        self.held: list[warrenmq.broker.broker.Delivery] = []  # type: ignore[name-defined]
+        self.held: list[warrenmq.Delivery] = []
 
     def step(self, name: str) -> None:
         queue = self.queue

@@ -12,7 +12,8 @@ import warrenmq
 from tests.support.simulated import EVERY_KIND, SimulatedHost, take_all
 from warrenmq import Properties
 from warrenmq.actors.vhost.vhost import queue_name
-from warrenmq.broker.broker import Broker, QueueHandle
+from warrenmq.broker.broker import Broker
+from warrenmq.broker.handles import QueueHandle
 
 LARGE = b"L" * 900
 

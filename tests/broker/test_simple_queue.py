@@ -10,7 +10,7 @@ import pytest
 import warrenmq
 from tests.support.limits import LIMIT
 from warrenmq.broker import simple_queue
-from warrenmq.broker.broker import QueueHandle
+from warrenmq.broker.handles import QueueHandle
 from warrenmq.errors import Blocked
 
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
 
-from warrenmq.broker.broker import Broker, QueueHandle
+from warrenmq.broker.broker import Broker
+from warrenmq.broker.handles import QueueHandle
 from warrenmq.replay.drive.engine import replay_memory
 from warrenmq.settings import Settings
 from warrenmq.testing import SimulatedMachine

@@ -23,8 +23,8 @@ from tests.amqp.channels import Client
 from tests.support.simulated import SMALL, SimulatedHost, hold_disk
 from tests.support.trace_writer import SEQ, Actor, RunRows, T
 from warrenmq.actors.vhost.vhost import queue_name
-from warrenmq.broker.broker import QueueHandle
 from warrenmq.broker.delivery import Delivery
+from warrenmq.broker.handles import QueueHandle
 from warrenmq.message.properties import Properties
 from warrenmq.trace.reader import Trace, open_memory
 

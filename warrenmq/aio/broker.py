@@ -17,12 +17,13 @@ from warrenmq.aio.waking import WakingChannel
 from warrenmq.broker import arguments as check
 from warrenmq.broker import broker as _broker
 from warrenmq.broker.arguments import Named, check_bodies, name
-from warrenmq.broker.broker import QueueHandle as _Queue
 from warrenmq.broker.broker import Watermark
 from warrenmq.broker.calls import process_died
 from warrenmq.broker.consumer import DEFAULT_PREFETCH, consume_options
 from warrenmq.broker.delivery import Delivery, Message
 from warrenmq.broker.getter import Getter
+from warrenmq.broker.handles import Exchange as _Exchange
+from warrenmq.broker.handles import QueueHandle as _Queue
 from warrenmq.broker.message_options import OF_PROPERTIES, MessageOptions, read_options
 from warrenmq.broker.retry import Backoff, RetryPolicy
 from warrenmq.broker.stats import Stats
@@ -308,7 +309,7 @@ class Queue(Named):
         """Async version of `warrenmq.QueueHandle.retry_policy`."""
         to: Any = dead_letter
         if is_a(dead_letter, Exchange):
-            to = _broker.Exchange(self._broker.sync, to.name)
+            to = _Exchange(self._broker.sync, to.name)
         return await asyncio.to_thread(self._queue.retry_policy, max_attempts, backoff, to)
 
     async def peek(self, n: int = 1) -> list[Message]:

@@ -24,7 +24,7 @@ from itertools import islice
 
 import warrenmq
 from warrenmq.bench.resources import disk_used, memory_used, peak_memory, settled_disk
-from warrenmq.broker.broker import QueueHandle
+from warrenmq.broker.handles import QueueHandle
 from warrenmq.settings import Settings
 
 SIZE = 1024

@@ -2,7 +2,8 @@
 
 In the order of reading:
 
-    broker            Broker, QueueHandle and Exchange: what users call
+    broker            Broker: what users call
+    handles           QueueHandle and Exchange, which it gives them
     embedded          `open` in this process
     arguments         checks of what users pass
     message_options   the keywords of a publish

@@ -36,11 +36,12 @@ from typing import Any, Literal, Self, Unpack
 from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.backing_queue.rates import MOST_AHEAD
 from warrenmq.broker.arguments import check_bodies
-from warrenmq.broker.broker import MOST_PEEKED, Broker, QueueHandle
+from warrenmq.broker.broker import Broker
 from warrenmq.broker.codecs import codec_of
 from warrenmq.broker.consumer import Consumer
 from warrenmq.broker.delivery import Delivery, Message
 from warrenmq.broker.embedded import open  # noqa: A004
+from warrenmq.broker.handles import MOST_PEEKED, QueueHandle
 from warrenmq.broker.message_options import MessageOptions
 from warrenmq.checks import flag, number_of_seconds, of_this_process, seconds, whole, wrong_value
 from warrenmq.errors import ArgumentValueError, Blocked, PreconditionFailed

@@ -10,7 +10,8 @@ from typing import ParamSpec, Self
 from warrenmq import forks
 from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.broker import arguments as check
-from warrenmq.broker.broker import Broker, Inside, QueueHandle, Watermark
+from warrenmq.broker.broker import Broker, Inside, Watermark
+from warrenmq.broker.handles import QueueHandle
 from warrenmq.broker.stats import Stats
 from warrenmq.checks import seconds
 from warrenmq.errors import Blocked, PreconditionFailed

@@ -10,8 +10,8 @@ from contextlib import suppress
 from random import Random
 from typing import NamedTuple
 
-from warrenmq.broker.broker import QueueHandle
 from warrenmq.broker.delivery import Delivery
+from warrenmq.broker.handles import QueueHandle
 from warrenmq.errors import NotFound
 from warrenmq.simulate.amqp_client import AmqpClient, AmqpDelivery
 from warrenmq.simulate.faults import Faults
