@@ -59,7 +59,7 @@ class Blocking:
 
     def content_received(self) -> None:
         """A content header or body has come."""
-        if self.calls_only:
+        if self.calls_only or not self._throttle.reasons:
             return
         self._after(self._throttle.content_received())
 

@@ -29,7 +29,8 @@ class Throttle:
     """The throttle of one connection."""
 
     def __init__(self) -> None:
-        self._reasons: dict[str, None] = {}  # a dict, for its order
+        self.reasons: dict[str, None] = {}
+        """In the order in which they came; content changes nothing while there is none."""
         self._publishes = False
         """#throttle.should_block: content has come while there was a reason."""
         self._told = False
@@ -38,12 +39,12 @@ class Throttle:
     @property
     def blocked(self) -> bool:
         """True while the socket must not be read."""
-        return self._publishes and bool(self._reasons)
+        return self._publishes and bool(self.reasons)
 
     @property
     def alarms(self) -> list[str]:
         """The alarms among the reasons, which connection.blocked names."""
-        return [reason for reason in self._reasons if reason != FLOW]
+        return [reason for reason in self.reasons if reason != FLOW]
 
     @property
     def reason_text(self) -> str:
@@ -52,18 +53,18 @@ class Throttle:
 
     def content_received(self) -> Notice | None:
         """A content header or body was received; returns the notice to send to the client."""
-        if self._reasons:
+        if self.reasons:
             self._publishes = True
         return self._notice()
 
     def set(self, reason: str, stands: bool) -> Notice | None:
         """Add or remove a reason; returns the notice to send to the client."""
         if stands:
-            self._reasons[reason] = None
+            self.reasons[reason] = None
         else:
-            self._reasons.pop(reason, None)
+            self.reasons.pop(reason, None)
         notice = self._notice()
-        if not self._reasons:
+        if not self.reasons:
             self._publishes = False
         return notice
 
