@@ -369,6 +369,23 @@ def test_a_user_writes_and_binds_the_topics_that_are_his(api):
     assert publish("alice.x") is True
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("queues/%2F/u1", {"arguments": {"x-dead-letter-exchange": "amq.fanout"}}),
+     ("queues/%2F/u1", {"arguments": {"x-dead-letter-exchange": ""}}),
+     ("exchanges/%2F/u1", {"type": "fanout", "arguments": {"alternate-exchange": "amq.fanout"}})],
+)  # fmt: skip
+def test_messages_are_sent_on_only_where_a_user_may_write(shared_api, path, body):
+    """A queue or an exchange declared here sent them to exchanges that AMQP refuses the user."""
+    shared_api("PUT", "users/u", {"password": "p", "tags": "management"})
+    shared_api("PUT", "permissions/%2F/u", {"configure": "^u", "write": "^u", "read": "^u"})
+    status, answer = shared_api("PUT", path, body, user="u", password="p")
+    assert (status, "refused for user 'u'" in answer["reason"]) == (401, True)
+    shared_api("PUT", "permissions/%2F/u", {"configure": "^u", "write": "^amq", "read": "^u"})
+    assert shared_api("PUT", path, body, user="u", password="p")[0] == 201
+    assert shared_api("DELETE", path)[0] == 204
+
+
 def test_certificates_that_expire_soon_are_told(api, certificate):
     assert api.get("health/checks/certificate-expiration/1/months") == {"status": "ok"}
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -15,11 +15,12 @@ from urllib.parse import quote_plus
 
 from warrenmq.actors.vhost.messages import Bind, DeclareExchange, DeleteExchange, Unbind
 from warrenmq.amqp.channel.access import is_topic
+from warrenmq.amqp.channel.declarations import ALTERNATE
 from warrenmq.broker.broker import Broker
 from warrenmq.management.errors import bad_request, not_found
 from warrenmq.management.history import span_of
 from warrenmq.management.http import Reply, Request, Route, encode, segment
-from warrenmq.management.inputs import arguments_of, flag, require, require_topic, texts
+from warrenmq.management.inputs import arguments_of, flag, require, require_other, require_topic, texts
 from warrenmq.management.site import ROUTED, Site
 from warrenmq.routing import Binding, Destination, ExchangeSpec
 from warrenmq.supervisors.broker_sup import VHOST_PROCESS
@@ -85,6 +86,8 @@ def declare(site: Site, request: Request) -> Any:
     spec = ExchangeSpec(name, kind, flag(body, "durable", True), flag(body, "auto_delete", False),
                         flag(body, "internal", False), arguments_of(body))  # fmt: skip
     known = name in broker.inside.vhost.router.exchanges
+    if not known:
+        require_other(body, ALTERNATE, "exchange", name, request, user)
     broker.inside.client.calls.call_named(VHOST_PROCESS, DeclareExchange(spec))
     return Reply(204 if known else 201)
 

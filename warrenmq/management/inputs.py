@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from warrenmq.amqp.access.permissions import AuthenticatedUser
+from warrenmq.amqp.channel.access import DEFAULT_EXCHANGE
 from warrenmq.errors import AccessRefused
 from warrenmq.management.errors import bad_request
 from warrenmq.management.http import Request
@@ -15,6 +17,15 @@ def require(permission: bool, kind: str, name: str, request: Request) -> None:
         vhost, user = request.at["vhost"], request.account.name
         text = f"access to {kind} '{name}' in vhost '{vhost}' refused for user '{user}'"
         raise AccessRefused(text, reply_text=text)
+
+
+def require_other(
+    body: dict[str, Any], argument: str, kind: str, name: str, request: Request, user: AuthenticatedUser
+) -> None:
+    """Raise it unless the user may use the alternate or dead-letter exchange that a declaration names (rabbit_channel)."""
+    if isinstance(other := arguments_of(body).get(argument), str):
+        require(user.may_read(name), kind, name, request)
+        require(user.may_write(other or DEFAULT_EXCHANGE), "exchange", other or DEFAULT_EXCHANGE, request)
 
 
 def require_topic(permission: bool, key: str, exchange: str, request: Request) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from pykka import ActorDeadError
 
 from warrenmq.actors.vhost.messages import DeclareQueue, DeleteQueue
+from warrenmq.amqp.channel.declarations import DEAD_LETTER
 from warrenmq.broker.broker import Broker
 from warrenmq.broker.delivery import Delivery, Subscription
 from warrenmq.directory.definitions import QueueRecord
@@ -17,7 +18,7 @@ from warrenmq.errors import Error, NotFound
 from warrenmq.management.errors import bad_request, not_found
 from warrenmq.management.history import span_of
 from warrenmq.management.http import Reply, Request, Route, encode
-from warrenmq.management.inputs import arguments_of, flag, require, whole
+from warrenmq.management.inputs import arguments_of, flag, require, require_other, whole
 from warrenmq.management.messages import json_of_properties
 from warrenmq.management.site import Site, bytes_of, lengths_of, stats_of
 from warrenmq.queue.asleep import NEVER_USED
@@ -133,6 +134,8 @@ def declare(site: Site, request: Request) -> Any:
     durable, auto_delete = flag(body, "durable", True), flag(body, "auto_delete", False)
     record = QueueRecord(name, durable, False, auto_delete, arguments_of(body))
     known = broker.inside.vhost.queue(name) is not None
+    if not known:
+        require_other(body, DEAD_LETTER, "queue", name, request, user)
     broker.inside.client.calls.call_named(VHOST_PROCESS, DeclareQueue(record))
     return Reply(204 if known else 201)
 
