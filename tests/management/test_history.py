@@ -29,6 +29,18 @@ def test_samples_are_the_values_at_their_times_and_the_rate_is_the_last_change()
     assert history.details(QUEUE, "publish", now, None) == {"rate": 0.0}
 
 
+def test_a_clock_that_is_set_back_begins_anew():
+    """Samples of times to come made every rate 0 until the clock had reached them, and the counts of long ago the newest."""
+    history = History(COUNTS)
+    for count in range(6):
+        history.take(3_600_000 + 5_000 * count, {QUEUE: (0, count)})
+    for now, count in (100_000, 30), (105_000, 80):
+        history.take(now, {QUEUE: (0, count)})
+    assert history.details(QUEUE, "publish", 106_000, None) == {"rate": 10.0}
+    samples = history.details(QUEUE, "publish", 106_000, Span(5_000, 5_000))["samples"]
+    assert [each["sample"] for each in samples] == [80, 30]
+
+
 def test_an_hour_is_kept_ten_minutes_of_it_in_full():
     history = History(COUNTS)
     samples = 4_000

@@ -103,7 +103,9 @@ class History:
         """The times of the last two samples."""
 
     def take(self, now: int, sample: Mapping[Path, tuple[int, ...]]) -> None:
-        """Take a sample of everything; what it does not have is forgotten."""
+        """Take a sample of everything; what it does not have is forgotten, and so is all when the clock was set back."""
+        if now < self._last[1]:
+            self._series, self._last = {}, (0, 0)
         series = self._series
         fresh = {}
         for path, values in sample.items():
