@@ -2,6 +2,7 @@
 
 import math
 import ssl
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -237,6 +238,42 @@ def test_users_and_permissions_outlast_a_restart(start):
     assert body["reason"] == "ACCESS_REFUSED - access to queue 'a1' in vhost '/' refused for user 'bob'"
     assert api("DELETE", "users/bob")[0] == 204
     assert api("GET", "whoami", user="bob", password="secret")[0] == 401
+
+
+def test_users_that_are_changed_at_the_same_time_are_all_kept(start):
+    """Two changes wrote one file: requests had 500, and what was kept was that of either."""
+    api = start()
+    with ThreadPoolExecutor(4) as threads:
+        made = threads.map(
+            lambda n: api("PUT", f"users/u{n}", {"password_hash": "", "tags": ""})[0], range(24)
+        )
+        assert {*made} == {201}
+    assert len(api.get("users")) == 25
+    start.end()
+    assert len(start().get("users")) == 25
+
+
+def test_a_change_that_cannot_be_kept_is_none(api, tmp_path):
+    """It was answered as a defect, and held until the next start; so did a virtual host, whose messages were then gone."""
+    (tmp_path / "data" / "users.json.new").mkdir()  # in the way of the next users.json
+    for path, body in (
+        ("users/bob", {"password_hash": "", "tags": ""}),
+        ("permissions/%2F/guest", {"configure": "", "write": "", "read": ""}),
+        ("vhosts/new", {}),
+    ):
+        status, answer = api("PUT", path, body)
+        assert (status, answer["error"]) == (503, "service_unavailable")
+    assert api("POST", "definitions", {"vhosts": [{"name": "new"}]})[0] == 503
+    assert [len(api.get(path)) for path in ("users", "vhosts")] == [1, 1]
+    assert api.get("permissions/%2F/guest")["write"] == ".*"
+
+
+def test_somebody_can_always_log_in(shared_api):
+    shared_api("PUT", "users/one", {"password_hash": "", "tags": ""})
+    everybody = [each["name"] for each in shared_api.get("users")]
+    assert shared_api("POST", "users/bulk-delete", {"users": everybody})[0] == 400
+    assert shared_api("POST", "users/bulk-delete", {"users": ["one", "one"]})[0] == 204
+    assert shared_api("POST", "users/bulk-delete", {"users": ["one"]})[0] == 400
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ FILE = {
     "bindings": [{"source": "e1", "vhost": "/", "destination": "q1", "destination_type": "queue", "routing_key": "k.#",
                   "arguments": {"a": 1}}],
 }  # fmt: skip
+BINDING = {"source": "amq.direct", "vhost": "/", "destination": "amq.fanout"}
 MINE = {"user": "app", "password": "secret"}
 DECLARED = ("parameters", "policies", "queues", "exchanges", "bindings", "permissions")
 
@@ -64,15 +65,36 @@ def test_a_file_that_makes_no_sense_changes_nothing(api):
         {"queues": [{"vhost": "/"}]},
         {"topic_permissions": [{}]},
         {"users": [{"name": "x", "password_hash": "", "limits": [1]}]},
+        # the virtual host's process died of these, and after three the server
+        *({"bindings": [BINDING | {"destination_type": kind}]} for kind in ("other", None, ["queue"], 1)),
+        {"bindings": [BINDING | {"routing_key": None}]},
+        {"vhosts": [{"name": "new", "metadata": {"tags": [1]}}]},
+        {"vhosts": [{"name": "new", "description": 1}]},
     ):
         assert api("POST", "definitions", {"vhosts": [{"name": "new"}], **body})[0] == 400
     assert [row["name"] for row in api.get("vhosts")] == ["/"]
+    assert api.get("aliveness-test/%2F")["status"] == "ok"
+
+
+def test_a_virtual_host_has_what_its_metadata_say(api):
+    """RabbitMQ writes description and tags there; they were lost."""
+    about = {"description": "for jobs", "tags": ["a", "b"]}
+    definitions = {
+        "vhosts": [{"name": "/", "limits": [], "metadata": about | {"default_queue_type": "classic"}}]
+    }
+    assert api("POST", "definitions", definitions) == (204, None)
+    assert {key: api.get("vhosts/%2F")[key] for key in about} == about
+    assert api.get("definitions")["vhosts"] == [{"name": "/", **about}]
 
 
 def test_what_is_not_applied_is_told(api):
-    rows = [{"name": "s", "vhost": "/", "arguments": {"x-queue-type": "stream"}}, {"name": "a", "vhost": "/"}]
+    rows = [{"name": "s", "vhost": "/", "arguments": {"x-queue-type": "stream"}}, {"name": "n", "vhost": "new"},
+            {"name": "a", "vhost": "/"}]  # fmt: skip
     status, answer = api("POST", "definitions", {"queues": rows, "shovels": [1]})
-    assert (status, answer["reason"]) == (400, "not applied: shovels (1); queue 's' of type stream")
+    told = (
+        "not applied: shovels (1); queue 's' of type stream; all of vhost 'new', which the file does not list"
+    )
+    assert (status, answer["reason"]) == (400, told)
     assert [row["name"] for row in api.get("queues")] == ["a"]
 
 

@@ -103,8 +103,13 @@ def parse(definitions: Any, *, vhost: str | None = None, quorum_as_classic: bool
         if not row.get("source"):
             continue  # of the default exchange, in files of 3.7 and older
         source, to = (text_of(row, key, "a binding") for key in ("source", "destination"))
-        binding = Binding(to, source, str(row.get("routing_key", "")), _arguments(row),
-                          row.get("destination_type", "queue"))  # fmt: skip
+        key = text_of({"routing_key": ""} | row, "routing_key", f"the binding of {source!r} to {to!r}")
+        kind = row.get("destination_type", "queue")
+        if kind not in ("queue", "exchange"):
+            raise ValueError(
+                f"the binding of {source!r} to {to!r} leads to {kind!r}, neither a queue nor an exchange"
+            )
+        binding = Binding(to, source, key, _arguments(row), kind)
         place(row, "a binding").bindings.append(binding)
     return parsed
 
@@ -171,7 +176,7 @@ def import_file(
         if name in by_name:
             left += apply(by_name[name], of)
         else:
-            left.append(f"all of vhost {name!r}, which the file does not list")
+            left.append(_unlisted(name))
     if left:
         log.warning("parts of the definitions file were not applied", file=path, parts="; ".join(left))
 
@@ -238,18 +243,25 @@ def import_all(site: Site, request: Request) -> Any:
         new = [name for name in names if name not in site.node.vhosts]
         for name in new:
             require_name(name)
+        with site.users.change():
+            site.users.adopt(definitions)
         for name in names:
             site.server.add_vhost(name)
-        site.users.adopt(definitions)
-        site.users.changed()
         for name in new:
             grant(site, request, name)
     left = parsed.left
     for name, of in parsed.vhosts.items():
-        left += apply(site.broker(name), of)
+        if vhost is None and name not in site.node.vhosts:
+            left.append(_unlisted(name))
+        else:
+            left += apply(site.broker(name), of)
     if left:
         raise bad_request(f"not applied: {'; '.join(left)}")
     return Reply(204)
+
+
+def _unlisted(vhost: str) -> str:
+    return f"all of vhost {vhost!r}, which the file does not list"
 
 
 def _only_ids(rows: Any) -> bool:

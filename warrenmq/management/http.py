@@ -9,7 +9,8 @@ A Route names a method, a pattern of path segments and the tag that a user needs
 | AccessRefused                               | 401    | not_authorised                                  |
 | NotFound of what the path names             | 404    | Object Not Found                                |
 | any other error of ours, ValueError         | 400    | bad_request, with RabbitMQ's words if there are |
-| Blocked, BrokerClosed                       | 503    | service_unavailable                             |
+| Blocked, BrokerClosed, ResourceError        | 503    | service_unavailable                             |
+| OSError, TimeoutError                       | 503    | service_unavailable, with the system's words    |
 """
 
 from __future__ import annotations
@@ -25,12 +26,15 @@ from typing import Any
 from urllib.parse import parse_qs, quote, unquote
 
 from warrenmq.amqp.access.users import Account
-from warrenmq.errors import AccessRefused, Blocked, BrokerClosed, CallerError, Error, NotFound
+from warrenmq.errors import AccessRefused, Blocked, BrokerClosed, CallerError, Error, NotFound, ResourceError
+from warrenmq.log import Log
 from warrenmq.management.errors import WITH, HttpError, bad_request, not_authorised, not_found
 from warrenmq.management.site import Site
 from warrenmq.patterns import CANNOT_BE_MATCHED, FEW, Pattern
 
 JSON = "application/json"
+
+log = Log("warrenmq.management")
 
 
 @dataclass(slots=True, frozen=True)
@@ -148,6 +152,11 @@ def answer(site: Site, route: Route, request: Request) -> Reply:
         return error_reply(error)
     except (Error, ValueError) as error:
         return error_reply(http_error(error))
+    except OSError as error:
+        log.warning(
+            "the system refused an HTTP request", method=request.method, path=request.path, reason=str(error)
+        )
+        return error_reply(http_error(error))
 
 
 def _check_tags(account: Account, needed: str) -> None:
@@ -162,7 +171,7 @@ def http_error(error: Exception) -> HttpError:
     """Map an exception to an HTTP error by the table at the top."""
     text = getattr(error, "reply_text", "") or str(error)
     match error:
-        case Blocked() | BrokerClosed():
+        case Blocked() | BrokerClosed() | ResourceError() | OSError():
             return HttpError(503, "service_unavailable", text)
         case AccessRefused():
             return not_authorised(f"ACCESS_REFUSED - {text}")

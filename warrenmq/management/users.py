@@ -68,8 +68,11 @@ def bulk_delete(site: Site, request: Request) -> None:
     _, (names,) = request.fields("users")
     if type(names) is not list or not all(isinstance(name, str) for name in names):
         raise bad_request("users must be a list of names")
+    names = [*dict.fromkeys(names)]
     for name in names:
         site.users.account(name)
+    if len(names) == len(site.users.accounts()):
+        raise bad_request("all users cannot be deleted: nobody could log in any more")
     for name in names:
         site.users.delete_user(name)
 

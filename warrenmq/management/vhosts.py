@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from warrenmq.amqp.access.users import vhost_of
 from warrenmq.management.errors import bad_request
 from warrenmq.management.history import span_of
 from warrenmq.management.http import Reply, Request, Route
@@ -45,26 +46,17 @@ def show(site: Site, request: Request) -> Any:
 def put(site: Site, request: Request) -> Any:
     """PUT /api/vhosts/name: replies when its broker is open."""
     name, body = request.at["name"], request.json()
-    tags = body.get("tags", [])
-    tags = [tag.strip() for tag in tags.split(",") if tag.strip()] if isinstance(tags, str) else tags
-    description = body.get("description", "")
-    if (
-        type(tags) is not list
-        or type(description) is not str
-        or not all(isinstance(tag, str) for tag in tags)
-    ):
-        raise bad_request("description must be a text, tags a list of texts")
+    _, about = vhost_of({**body, "name": name})
     require_name(name)
     if body.get("default_queue_type") not in (None, "", "undefined", "classic"):
         raise bad_request("default_queue_type must be classic: this server has no other queues")
     if body.get("tracing") not in (None, False, "false"):
         raise bad_request("tracing is not there by virtual host; start the server with --trace DIR")
     known = name in site.node.vhosts
+    # first: what is served, and not kept, would be gone after the next start with all that it holds
+    site.users.put_vhost(name, about)
     if not known:
         site.server.add_vhost(name)
-    about: dict[str, Any] = {"description": description} if description else {}
-    site.users.put_vhost(name, about | ({"tags": tags} if tags else {}))
-    if not known:
         grant(site, request, name)
     return Reply(204 if known else 201)
 

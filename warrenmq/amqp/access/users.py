@@ -15,7 +15,9 @@ is deleted stays connected, as in RabbitMQ.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,12 +66,14 @@ class Users:
     """The users of a server, with their permissions in each virtual host.
 
     `changed` is called after every change by one of `put_user` and its like; what a file brings is no change.
+    Several threads may change them, and look at them meanwhile.
     """
 
     def __init__(self) -> None:
         self.vhosts: dict[str, dict[str, Any]] = {"/": {}}
         """Names, in order, each with its description and tags; "/" is always there."""
         self.changed: Callable[[], None] = lambda: None
+        self._changing = threading.Lock()
         self._accounts: dict[str, Account] = {}
         self._permissions: dict[tuple[str, str], Permissions] = {}
         self._topics: dict[tuple[str, str, str], TopicPermissions] = {}
@@ -118,11 +122,7 @@ class Users:
 
         Raises ValueError with what is wrong in them; nothing is changed then.
         """
-        vhosts = {
-            text_of(row, "name", "a vhost"): {
-                key: row[key] for key in ("description", "tags") if row.get(key)
-            } for row in rows_of(definitions, "vhosts")
-        }  # fmt: skip
+        vhosts = dict(vhost_of(row) for row in rows_of(definitions, "vhosts"))
         version = definitions.get("rabbit_version", "")
         accounts = [account_of(row, version) for row in rows_of(definitions, "users")]
         permissions = {}
@@ -170,43 +170,65 @@ class Users:
 
     # -- changes
 
+    @contextmanager
+    def change(self) -> Iterator[None]:
+        """One change at a time, undone if it raises or cannot be kept; who looks meanwhile sees tables that keep their size."""
+        with self._changing:
+            before: tuple[dict[Any, Any], ...] = (
+                self.vhosts,
+                self._accounts,
+                self._permissions,
+                self._topics,
+                self._own,
+            )
+            self._set_tables(*(table.copy() for table in before))
+            try:
+                yield
+                self.changed()
+            except BaseException:
+                self._set_tables(*before)
+                raise
+
+    def _set_tables(self, *tables: dict[Any, Any]) -> None:
+        self.vhosts, self._accounts, self._permissions, self._topics, self._own = tables
+
     def put_user(self, account: Account) -> bool:
         """Add a user, in place of one of that name; False if there was none."""
-        known = account.name in self._accounts
-        self._accounts[account.name] = account
-        self._own["user", account.name] = None
-        self.changed()
+        with self.change():
+            known = account.name in self._accounts
+            self._accounts[account.name] = account
+            self._own["user", account.name] = None
         return known
 
     def delete_user(self, name: str) -> None:
         """Delete a user and his permissions; NotFound."""
-        if self._accounts.pop(name, None) is None:
-            raise _no_user(name)
-        self._forget(0, name)
-        self.changed()
+        with self.change():
+            if self._accounts.pop(name, None) is None:
+                raise _no_user(name)
+            self._forget(0, name)
 
     def set_permissions(self, user: str, vhost: str, configure: str, write: str, read: str) -> bool:
         """Give a user these permissions; False when he had none.  NotFound; ValueError for an invalid pattern."""
-        self._check(user, vhost)
-        known = (user, vhost) in self._permissions
-        self._permissions[user, vhost] = name_permissions(user, vhost, (configure, write, read))
-        self._own["permission", user, vhost] = None
-        self.changed()
+        with self.change():
+            self._check(user, vhost)
+            known = (user, vhost) in self._permissions
+            self._permissions[user, vhost] = name_permissions(user, vhost, (configure, write, read))
+            self._own["permission", user, vhost] = None
         return known
 
     def clear_permissions(self, user: str, vhost: str) -> None:
         """Take a user's permissions in a virtual host; NotFound when he has none."""
-        if self._permissions.pop((user, vhost), None) is None:
-            raise NotFound(f"user {user!r} has no permissions in virtual host {vhost!r}")
-        self.changed()
+        with self.change():
+            if self._permissions.pop((user, vhost), None) is None:
+                raise NotFound(f"user {user!r} has no permissions in virtual host {vhost!r}")
 
     def set_topic_permissions(self, user: str, vhost: str, exchange: str, write: str, read: str) -> bool:
         """Give a user these permissions for the routing keys of an exchange; raises and returns as `set_permissions` does."""
-        self._check(user, vhost)
-        known = (user, vhost, exchange) in self._topics
-        self._topics[user, vhost, exchange] = topic_permissions(user, vhost, exchange, write, read)
-        self._own["topic", user, vhost, exchange] = None
-        self.changed()
+        with self.change():
+            self._check(user, vhost)
+            known = (user, vhost, exchange) in self._topics
+            self._topics[user, vhost, exchange] = topic_permissions(user, vhost, exchange, write, read)
+            self._own["topic", user, vhost, exchange] = None
         return known
 
     def clear_topic_permissions(self, user: str, vhost: str, exchange: str | None = None) -> None:
@@ -214,8 +236,8 @@ class Users:
         allowed there again.
         """
         cleared = (user, vhost) if exchange is None else (user, vhost, exchange)
-        self._topics = {key: each for key, each in self._topics.items() if key[: len(cleared)] != cleared}
-        self.changed()
+        with self.change():
+            self._topics = {key: each for key, each in self._topics.items() if key[: len(cleared)] != cleared}
 
     def _check(self, user: str, vhost: str) -> None:
         if user not in self._accounts:
@@ -225,15 +247,15 @@ class Users:
 
     def put_vhost(self, name: str, about: dict[str, Any]) -> None:
         """Add a virtual host."""
-        self.vhosts[name] = about
-        self._own["vhost", name] = None
-        self.changed()
+        with self.change():
+            self.vhosts[name] = about
+            self._own["vhost", name] = None
 
     def delete_vhost(self, name: str) -> None:
         """Forget a virtual host, and all permissions in it."""
-        self.vhosts.pop(name, None)
-        self._forget(1, name)
-        self.changed()
+        with self.change():
+            self.vhosts.pop(name, None)
+            self._forget(1, name)
 
     def _forget(self, at: int, name: str) -> None:
         """Forget the permissions of a user (0), or in a virtual host (1)."""
@@ -333,6 +355,25 @@ def account_of(user: dict[str, Any], version: object = "") -> Account:
     for key, value in limits.items():
         account.limits[key] = user_limit(name, key, value)
     return account
+
+
+def vhost_of(row: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Name, description and tags of a virtual host; RabbitMQ writes the latter two into its metadata."""
+    name = text_of(row, "name", "a vhost")
+    metadata = row.get("metadata") or {}
+    if type(metadata) is not dict:
+        raise ValueError(f"vhost {name!r} has metadata that are no object")
+    about = {key: value for key in ("description", "tags") if (value := row.get(key, metadata.get(key)))}
+    if isinstance(tags := about.get("tags", []), str):
+        about["tags"] = tags = [tag.strip() for tag in tags.split(",") if tag.strip()]
+    description = about.get("description", "")
+    if not (
+        isinstance(description, str) and isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)
+    ):
+        raise ValueError(
+            f"vhost {name!r} has a description that is no text, or tags that are no list of texts"
+        )
+    return name, about
 
 
 def user_limit(user: str, name: str, value: object) -> int:
