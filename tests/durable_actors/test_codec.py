@@ -1,6 +1,7 @@
 """Messages and states of durable actors come back as they were, or are refused."""
 
 import dataclasses
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -193,6 +194,84 @@ def test_a_value_that_another_type_of_its_union_would_take_is_refused(message, p
     for write in (UNION_CODEC.encode, lambda state: UNION_CODEC.state_bytes(state, Unions)):
         with pytest.raises(ArgumentTypeError, match=f"in Unions.{place} would come back as"):
             write(message)
+
+
+class Planet(Enum):
+    EARTH = (5.97e24, 6.37e6)
+    MARS = (6.42e23, 3.39e6)
+
+
+class Rate(Enum):
+    LOW = Decimal("1.5")
+
+
+@dataclass
+class Typed:
+    number: int = 0
+    text: str = ""
+    day: date = date(2026, 1, 2)
+    planets: list[Planet] = field(default_factory=list)
+    rate: Rate | None = None
+    point: Point | None = None
+    whatever: list = field(default_factory=list)
+    counts: Counter = field(default_factory=dict)
+
+
+TYPED_CODEC = Codec("msgpack", [Typed])
+
+
+def test_an_enum_whose_values_are_no_plain_data_comes_back():
+    message = Typed(planets=[Planet.MARS, Planet.EARTH], rate=Rate.LOW)
+    assert TYPED_CODEC.decode(*TYPED_CODEC.encode(message)) == message
+    TYPED_CODEC.state_bytes(message, Typed)
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (Typed(number=0.5), "Typed.number: 0.5 is not int"),
+        (Typed(number=True), "Typed.number: True is not int"),
+        (Typed(text=None), "Typed.text: None is not str"),
+        (Typed(day=datetime(2026, 1, 2, 3, tzinfo=UTC)), "Typed.day"),
+        (Typed(planets=["EARTH"]), "Typed.planets"),
+    ],
+)
+def test_a_value_that_does_not_fit_its_field_is_refused_where_it_is_written(value, why):
+    """A message could not be decoded, and a state would keep its actor from starting ever again."""
+    for write in (TYPED_CODEC.encode, lambda state: TYPED_CODEC.state_bytes(state, Typed)):
+        with pytest.raises(ArgumentTypeError, match=why):
+            write(value)
+
+
+@pytest.mark.parametrize(
+    "state", [Typed(whatever=[Point(1)]), Typed(whatever=[Colour.RED]), Typed(counts=Counter("a"))]
+)
+def test_an_object_in_a_state_that_would_come_back_as_another_is_refused(state):
+    with pytest.raises(ArgumentTypeError, match=r"in Typed\.\w+ would come back as a"):
+        TYPED_CODEC.state_bytes(state, Typed)
+
+
+class OutOfRange(Exception):
+    pass
+
+
+@dataclass
+class Strict:
+    number: int = 1
+    names: set = field(default_factory=set)
+    inner: list["Strict"] = field(default_factory=list)
+
+    def __post_init__(self):
+        if self.number < 0:
+            raise OutOfRange("it is negative")
+
+
+@pytest.mark.parametrize("fields", [{"number": -1}, {"names": [[1]]}, {"inner": [{"number": -1}]}])
+def test_a_message_that_its_class_does_not_take_is_refused(fields):
+    codec = Codec("msgpack", [Strict])
+    data, _ = codec.encode(fields)
+    with pytest.raises(ArgumentValueError, match="is not"):
+        codec.decode(data, "Strict")
 
 
 def test_wrong_lists_of_messages_are_refused():

@@ -11,7 +11,8 @@
 
 A dataclass is read back by the types of its fields, and by its class's name, which travels in the property `type`, among the
 classes that the reader knows: bytes of a stranger never choose what is made.  A field that is missing takes its default.
-Of a union the first type that fits is made; a value that another of its types would take is refused when it is written.
+Of a union the first type that fits is made; a value that another of its types would take, or that does not fit the type of its
+field, is refused when it is written.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections.abc import Callable, Iterable
 from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
@@ -36,6 +38,10 @@ _LISTS = (list, tuple, set, frozenset)
 _TEXTS: dict[type, Callable[[str], Any]] = {
     datetime: datetime.fromisoformat, date: date.fromisoformat, Decimal: Decimal, UUID: UUID,
 }  # fmt: skip
+
+
+_hints = lru_cache(maxsize=256)(get_type_hints)
+"""The types of a dataclass's fields: 12 us a time, for each dataclass in a state."""
 
 
 def _json_bytes(value: object) -> bytes:
@@ -76,7 +82,7 @@ class Codec:
 
     def encode(self, value: Any) -> tuple[bytes, str | None]:
         """Encode a value; returns the bytes and its dataclass's name, if it is one.  ArgumentTypeError for
-        values that would not decode equal.
+        values that the types of its fields do not take.
         """
         name = None
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -85,21 +91,24 @@ class Codec:
                 known = ", ".join(self._classes) or "none"
                 raise ArgumentTypeError(f"{name} is not among the messages of this actor, which are: {known}")
         try:
+            plain = _plain(value)
             if name is not None:
                 _check_unions(type(value), value, name)
-            return self._write(_plain(value)), name
-        except (TypeError, ValueError, OverflowError) as why:
+                read(type(value), plain)
+            return self._write(plain), name
+        except (TypeError, ValueError, OverflowError, RecursionError) as why:
             raise ArgumentTypeError(f"{type(value).__name__} cannot be written: {why}") from why
 
     def state_bytes(self, state: Any, kind: Any) -> bytes:
         """Encode a state, which must decode equal; `kind` is the type that it is decoded as.  ArgumentTypeError."""
         try:
+            plain = _plain(state)
             if kind is Any:
                 _check_comes_back(state)
             else:
-                _check_unions(kind, state, "the state")
-            return self._write(_plain(state))
-        except (TypeError, ValueError, OverflowError) as why:
+                _check_same(state, read(kind, plain), "the state")
+            return self._write(plain)
+        except (TypeError, ValueError, OverflowError, RecursionError) as why:
             raise ArgumentTypeError(f"the state cannot be written: {why}") from why
 
     def decode(self, data: bytes, name: str | None) -> Any:
@@ -115,7 +124,12 @@ class Codec:
             raise ArgumentValueError(
                 f"there is no message {shown(name)} here, only {', '.join(self._classes) or 'plain data'}"
             )
-        return read(known, value)
+        try:
+            return read(known, value)
+        except ArgumentValueError:
+            raise
+        except Exception as why:
+            raise ArgumentValueError(f"the message is not {name}: {why}") from why
 
 
 def _check_text_keys(value: Any) -> None:
@@ -145,6 +159,26 @@ def _check_comes_back(value: Any) -> None:
         )
 
 
+def _check_same(value: Any, back: Any, place: str) -> None:
+    """Raise TypeError for an object that comes back as something else; one kind of list for another will do."""
+    kind, found = type(value), type(back)
+    is_equal = isinstance(value, _PLAIN) and back == value
+    if found is not kind and not is_equal and not (kind in _LISTS and found in _LISTS):
+        raise TypeError(
+            f"a {kind.__name__} in {place} would come back as a {found.__name__}; give it a type that tells it apart"
+        )
+    if dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            if field.init:
+                in_field = f"{kind.__name__}.{field.name}"
+                _check_same(getattr(value, field.name), getattr(back, field.name), in_field)
+    elif isinstance(value, dict):
+        _check_same([*value.keys(), *value.values()], [*back.keys(), *back.values()], place)
+    elif isinstance(value, list | tuple):
+        for one, each in zip(value, back, strict=True):
+            _check_same(one, each, place)
+
+
 def _check_unions(kind: Any, value: Any, place: str) -> None:
     """Raise TypeError for a value in a union that would be read as another of its types."""
     origin, inner = get_origin(kind), get_args(kind)
@@ -159,7 +193,7 @@ def _check_unions(kind: Any, value: Any, place: str) -> None:
             if (get_origin(each) or each) is type(value):
                 _check_unions(each, value, place)
     elif dataclasses.is_dataclass(value) and isinstance(kind, type):
-        hints = get_type_hints(kind)
+        hints = _hints(kind)
         for field in dataclasses.fields(value):
             if field.init and field.name in hints:
                 _check_unions(hints[field.name], getattr(value, field.name), f"{kind.__name__}.{field.name}")
@@ -209,7 +243,7 @@ def read(kind: Any, value: Any) -> Any:
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return _dataclass(kind, _expect(value, isinstance(value, dict), kind.__name__))
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return _made(kind, value, kind.__name__)
+        return _made(lambda given: _member(kind, given), value, kind.__name__)
     if kind in _TEXTS:
         return _made(_TEXTS[kind], _expect(value, isinstance(value, str), kind.__name__), kind.__name__)
     container = origin or kind
@@ -224,6 +258,12 @@ def read(kind: Any, value: Any) -> Any:
     if kind in (*_PLAIN, bytes):
         return _expect(value, type(value) is kind, kind.__name__)
     return value
+
+
+def _member(kind: type[Enum], plain: Any) -> Enum:
+    """The member of an enum whose value was written as this."""
+    found = [each for each in kind if _plain(each) == plain]
+    return found[0] if found else kind(plain)
 
 
 def _of_union(kinds: tuple[Any, ...], value: Any) -> Any:
@@ -246,15 +286,22 @@ def _sequence(container: Any, inner: tuple[Any, ...], value: list[Any]) -> Any:
 
 
 def _dataclass(kind: type, value: dict[str, Any]) -> Any:
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     fields = {each.name: each for each in dataclasses.fields(kind) if each.init}
     if unknown := sorted(map(str, value.keys() - fields.keys())):
         raise ArgumentValueError(f"{kind.__name__} has no field {unknown[0]!r}")
     return _made(
         lambda given: kind(**given),
-        {name: read(hints[name], each) for name, each in value.items()},
+        {name: _read_field(kind, name, hints[name], each) for name, each in value.items()},
         kind.__name__,
     )
+
+
+def _read_field(of: type, name: str, kind: Any, value: Any) -> Any:
+    try:
+        return read(kind, value)
+    except ArgumentValueError as why:
+        raise ArgumentValueError(f"{of.__name__}.{name}: {why}") from why
 
 
 def _expect(value: Any, holds: bool, what: str) -> Any:
@@ -266,5 +313,5 @@ def _expect(value: Any, holds: bool, what: str) -> Any:
 def _made(make: Callable[[Any], Any], value: Any, what: str) -> Any:
     try:
         return make(value)
-    except (TypeError, ValueError, ArithmeticError) as why:
+    except Exception as why:  # of the class's own __post_init__, or the enum's _missing_
         raise ArgumentValueError(f"{shown(value)} is not {what}: {why}") from why
