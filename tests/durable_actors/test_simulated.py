@@ -11,7 +11,7 @@ import pytest
 
 import warrenmq
 from warrenmq.actors.vhost.vhost import queue_name
-from warrenmq.errors import AskFailed
+from warrenmq.errors import AskFailed, Blocked
 from warrenmq.supervisors import ChildSpec, Supervisor
 from warrenmq.testing import SimulatedMachine
 
@@ -174,6 +174,73 @@ def test_a_question_that_is_asked_again_has_the_answer_that_it_had(machine):
     assert state(broker, Shop)["price"] == 7
 
 
+class Till(warrenmq.DurableActor):
+    """Takes money, says how much there is, and pays ten, or tells the Asker that there are none."""
+
+    def initial_state(self) -> Any:
+        return {"money": 0}
+
+    def on_receive(self, message: Any) -> Any:
+        if message == "pay":
+            if is_rich := self.state["money"] >= 10:
+                self.state["money"] -= 10
+            Asker.ref(self.broker).tell(is_rich)
+        elif message != "how much":
+            self.state["money"] += message
+        return self.state["money"]
+
+
+class Asker(warrenmq.DurableActor):
+    """Notes what it is told; asked to look, it fails the first time, behind the answer."""
+
+    retries: ClassVar = {"max_attempts": 3, "backoff": 5.0}
+    answers: ClassVar[list[int]] = []
+
+    def initial_state(self) -> Any:
+        return []
+
+    def on_receive(self, message: Any) -> Any:
+        if message == "look":
+            self.answers.append(Till.ref(self.broker).ask("how much"))
+            if len(self.answers) == 1:
+                raise ValueError("as asked")
+        elif isinstance(message, bool):
+            self.state.append(message)
+        return self.state
+
+
+def restarted(machine, actor, ref):
+    machine.sleep(1)
+    machine.broker.runtime.stop_actor(ref)
+    return start(machine.broker, actor)[0]
+
+
+def test_a_question_that_changed_nothing_is_known_after_a_restart_as_well(machine):
+    Asker.answers.clear()
+    broker = machine.open()
+    _, till = start(broker, Asker, Till)
+    Till.ref(broker).tell(1).result()
+    till = restarted(machine, Till, till)
+    Asker.ref(broker).tell("look").result()
+    restarted(machine, Till, till)
+    Till.ref(broker).tell(10).result()
+    machine.wait_until(lambda: len(Asker.answers) == 2)
+    assert Asker.answers == [1, 1]
+
+
+def test_a_message_that_told_something_and_changed_nothing_is_known_after_a_restart_as_well(machine):
+    broker = machine.open()
+    _, till = start(broker, Asker, Till)
+    Till.ref(broker).tell(1).result()
+    till = restarted(machine, Till, till)
+    Till.ref(broker).tell("pay", message_id="once").result()
+    restarted(machine, Till, till)
+    Till.ref(broker).tell(10).result()
+    Till.ref(broker).tell("pay", message_id="once").result()
+    assert Till.ref(broker).ask("how much") == 11
+    assert Asker.ref(broker).ask("all") == [False]
+
+
 def test_an_ask_whose_question_is_lost_fails(machine):
     broker = machine.open()
     asked = Shop.ref(broker).ask(Price(), block=False)
@@ -324,6 +391,18 @@ def test_an_answer_that_finds_no_room_comes_when_there_is_some(machine):
     machine.sleep(3)
     machine.disk.free_bytes = None
     assert asked.get(timeout=60) == "a question"
+
+
+def test_an_ask_that_an_alarm_holds_up_keeps_its_timeout(machine):
+    broker = machine.open()
+    start(broker, Shop)
+    broker.set_disk_free_limit(1 << 60)
+    began = machine.sim.monotonic_ns()
+    with pytest.raises(Blocked, match="disk alarm"):
+        Shop.ref(broker).ask(Price(), timeout=3)
+    assert machine.sim.monotonic_ns() - began < 4_000_000_000
+    broker.set_disk_free_limit(0)
+    assert Shop.ref(broker).ask(Price(), timeout=3) == 7
 
 
 def test_an_actor_may_stop_itself(machine):

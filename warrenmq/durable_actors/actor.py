@@ -270,7 +270,8 @@ class DurableActor(ThreadingActor):
         """
         client, answer = self.broker.inside.client, None
         began = self.broker.runtime.monotonic_ns()
-        token = handling.set(Handling(properties.message_id, self._make_safe))
+        current = Handling(properties.message_id, self._make_safe)
+        token = handling.set(current)
         try:
             with Transaction(
                 client, self.broker.publish, lambda refusal: self._waited(Write.TOLD, refusal, began)
@@ -279,14 +280,16 @@ class DurableActor(ThreadingActor):
                 state = self._packed()
                 if properties.reply_to:
                     answer = self._codec.encode(value)
-                told = client.publishing.own.pending
+                pending = client.publishing.own.pending
+                has_told = current.told > 0 or bool(pending and not pending.is_empty)
                 # what others learn of the message does not outlive it; an answer that only reads the state
                 # tells nothing of it
-                if (told and not told.is_empty) or (answer is not None and state != self._snapshot.state):
+                if has_told or (answer is not None and state != self._snapshot.state):
                     self._make_safe()
         finally:
             handling.reset(token)
-        self._snapshot.add(properties.message_id, state, answer if properties.app_id == AGAIN else None)
+        kept = answer if properties.app_id == AGAIN else None
+        self._snapshot.add(properties.message_id, state, kept, has_told=has_told)
         return answer
 
     def _failed(

@@ -17,7 +17,7 @@ from typing import Any
 
 from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.broker.broker import Broker
-from warrenmq.checks import is_a, shown
+from warrenmq.checks import is_a, seconds, shown
 from warrenmq.durable_actors.codec import Codec
 from warrenmq.durable_actors.replies import replies_of
 from warrenmq.errors import ArgumentTypeError
@@ -66,7 +66,8 @@ class DurableRef:
         """Send a message; it is on disk when the Confirm says so, and handled once the actor runs, not before
         `delay` or `at`.
 
-        `message_id` says which messages are one and the same: an actor with a state handles the second of two not at all.
+        `message_id` says which messages are one and the same: an actor with a state handles the second of two not at all,
+        unless it was restarted and the first had changed and told nothing.
         Inside on_receive of a durable actor it is sent when that returns, and not at all if it raises.
         ArgumentTypeError: the actor's codec cannot write it.
         """
@@ -76,8 +77,9 @@ class DurableRef:
         """Send a message and wait for what `on_receive` returns; with block=False a Pykka future.
 
         pykka.Timeout after `timeout` seconds, AskFailed when the actor gave the message up; it may be handled later all the
-        same.
+        same.  Blocked if it could not be sent in that time, as an alarm is set.
         """
+        limit, began = seconds("timeout", timeout), self.broker.runtime.monotonic_ns()
         current = handling.get()
         if current is not None:
             current.make_safe()
@@ -89,7 +91,9 @@ class DurableRef:
             properties = Properties(
                 reply_to=replies.queue, correlation_id=correlation, app_id=None if current is None else AGAIN
             )
-            replies.watch(correlation, self._publish(message, {}, None, properties))
+            replies.watch(
+                correlation, self._publish(message, {"timeout": limit if block else None}, None, properties)
+            )
         except BaseException:
             replies.forget(correlation)
             raise
@@ -98,7 +102,8 @@ class DurableRef:
         if not block:
             return future
         try:
-            return future.get(timeout=timeout)
+            spent = (self.broker.runtime.monotonic_ns() - began) / 1e9
+            return future.get(timeout=None if limit is None else max(0.0, limit - spent))
         finally:
             replies.forget(correlation)
 

@@ -33,7 +33,8 @@ class Snapshot:
     """The state of one address with the ids of the messages that are in it, and the file that it is written to.
 
     state         the bytes of the state behind the last message that was handled; None if the actor has none
-    _has_changed  a message has changed the state since it was written; another one may have changed it back
+    _has_changed  since it was written a message has changed the state, which another one may have changed back, or must be
+                  known when it comes again, as others know of it
     """
 
     def __init__(self, broker: Broker, address: str) -> None:
@@ -53,8 +54,16 @@ class Snapshot:
     def __contains__(self, message_id: object) -> bool:
         return message_id in self._ids
 
-    def add(self, message_id: str | None, state: bytes | None, answer: Answer | None = None) -> None:
-        """Add a message that was handled, and the state behind it; `answer` is kept for who asks again.
+    def add(
+        self,
+        message_id: str | None,
+        state: bytes | None,
+        answer: Answer | None = None,
+        *,
+        has_told: bool = False,
+    ) -> None:
+        """Add a message that was handled, and the state behind it; `answer` is kept for who asks again, and
+        with `has_told` others were told or asked something.
 
         None is the id of a message that has none, and of the state that the actor begins with.
         """
@@ -62,6 +71,7 @@ class Snapshot:
         self.state = state
         if state is None or message_id is None:
             return
+        self._has_changed |= has_told or answer is not None
         self._ids[message_id] = answer
         if len(self._ids) > REMEMBERED:
             self._ids.popitem(last=False)
