@@ -57,7 +57,7 @@ class Remote:
 
     def __init__(self, url: str, vhost: str | None = None) -> None:
         """Connect; `vhost` is used instead of the URL's."""
-        self.parameters = _parameters(url)
+        self.parameters = parameters_of(url)
         if vhost is not None:
             self.parameters.virtual_host = vhost
         self._channel: Any = None
@@ -246,7 +246,7 @@ class Subscription:
 
     def __init__(self, url: str, queue: str, prefetch: int, patience: float) -> None:
         self._queue, self._patience = queue, patience
-        parameters = _parameters(url)
+        parameters = parameters_of(url)
         try:
             self._connection = pika.BlockingConnection(parameters)
             self._channel = self._connection.channel()
@@ -282,7 +282,8 @@ class Subscription:
             self._connection.close()
 
 
-def _parameters(url: str) -> Any:
+def parameters_of(url: str) -> Any:
+    """Read the URL of a broker.  CallerError for one that is none."""
     try:
         if not url.startswith(SCHEMES):
             raise ValueError("its scheme is another one")

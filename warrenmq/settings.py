@@ -393,14 +393,15 @@ def conf_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str, str]]:
         msg = f"{path} is no settings file: it is no text ({why.reason} at byte {why.start})."
         raise SettingsError(msg) from why
     for number, line in enumerate(text.splitlines(), 1):
+        if (quoted := re.fullmatch(r"\s*([^=#\s]+)\s*=\s*'(.*?)'\s*(#.*)?", line)) is not None:
+            yield number, quoted[1], quoted[2]
+            continue
         code = re.sub(r"(^|\s)#.*", "", line).strip()
         if not code:
             continue
         key, equals, value = (part.strip() for part in code.partition("="))
         if not equals or not key:
             raise SettingsError(f"{path}, line {number}: {code!r} is not of the form key = value.")
-        if len(value) > 1 and value[0] == value[-1] == "'":
-            value = value[1:-1]
         yield number, key, value
 
 

@@ -1,5 +1,6 @@
 """`warrenmq ctl`: rabbitmqctl's commands and columns over the HTTP API of a server."""
 
+import argparse
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import pytest
 from tests.management.conftest import api, shared_api, start  # noqa: F401  # fixtures
 from tests.support.directories import say
 from tests.transcripts import rabbitmq
+from warrenmq.cli._ctl_commands import ACTIONS
 from warrenmq.cli.ctl import shown
 
 
@@ -130,6 +132,9 @@ def test_users_policies_and_queues_are_changed(ctl, api, tmp_path):  # noqa: F81
         (("--url", "http://guest:wrong@127.0.0.1:{port}", "list_queues"), "user 'guest' is refused: Login failed"),
         (("--url", "http://127.0.0.1:1", "list_queues"), "there is no management API at 127.0.0.1:1: Connection refused"),
         (("--url", "nonsense", "list_queues"), "nonsense is no address of a management API"),
+        (("--url", "http://u:secret@[::1", "ping"), r"http://\.\.\.@\[::1 is no address of a management API"),
+        (("--url", f"http://{'a' * 70}.x", "ping"), "is no address of a management API"),
+        (("set_policy", "--priority", "high", "p", "", "{}"), "the priority 'high' is no whole number"),
     ],
 )  # fmt: skip
 def test_what_is_refused_is_one_sentence(shared_api, capsys, monkeypatch, words, said):  # noqa: F811
@@ -138,6 +143,29 @@ def test_what_is_refused_is_one_sentence(shared_api, capsys, monkeypatch, words,
     status, out = say("ctl", *words)
     assert (status, out) == (2, "")
     assert re.search(said, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("data", [b'{"password_hash": "secret"', b"\xff"])
+def test_a_file_that_is_none_of_definitions_is_not_shown(tmp_path, capsys, data):
+    path = tmp_path / "definitions.json"
+    path.write_bytes(data)
+    assert say("ctl", "import_definitions", str(path))[0] == 2
+    said = capsys.readouterr().err
+    assert f"{path} is no file of definitions" in said
+    assert "secret" not in said
+
+
+def test_definitions_on_stdout_are_one_json_object(ctl):
+    assert json.loads(ctl("--json", "export_definitions", "-")) == json.loads(ctl("export_definitions", "-"))
+
+
+def test_the_status_of_a_cluster_is_that_of_the_node_that_answers(api):  # noqa: F811
+    class Cluster:
+        def call(self, method, path):
+            found = api.get(path)
+            return [{**found[0], "name": "rabbit@other", "os_pid": "1"}, *found] if path == "nodes" else found
+
+    assert ACTIONS["status"].does(Cluster(), argparse.Namespace())["pid"] == str(os.getpid())
 
 
 @pytest.mark.parametrize(

@@ -334,3 +334,11 @@ def test_a_ledger_of_ones_own_is_for_brokers(tmp_path: Path, capsys: pytest.Capt
         == 2
     )
     assert "--ledger is for --to amqp://" in capsys.readouterr().err
+
+
+def test_a_url_that_is_none_is_refused(tmp_path, capsys):
+    with warrenmq.open(tmp_path / "data"):
+        pass
+    assert main(["recover", str(tmp_path / "data"), "--to", "amqp://me:secret@host:99999"]) == 2
+    said = capsys.readouterr().err
+    assert "amqp://...@host:99999 is no URL of a broker" in said

@@ -131,7 +131,7 @@ def test_a_traced_run_can_be_replayed(tmp_path):
 @pytest.fixture
 def refused(capsys) -> Iterator[Callable[..., str]]:
     """Runs the verb in this process; what it says when it will not."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
 
     def run(*arguments: str) -> str:
         assert main(["serve", *arguments]) == 2
@@ -176,6 +176,19 @@ def test_impossible_arguments_are_refused_in_one_sentence(refused, tmp_path, mon
     monkeypatch.chdir(tmp_path)
     (tmp_path / "FILE").write_text("no json")
     assert refused("--data", "DATA", *arguments.split()).startswith(said)
+
+
+@pytest.mark.parametrize("before", [signal.SIG_DFL, signal.SIG_IGN])
+def test_a_terminal_that_is_gone_ends_a_server_unless_nohup_says_otherwise(refused, tmp_path, before):
+    """SIGHUP killed it: the next start recovered, and marked all messages as redelivered."""
+    signal.signal(signal.SIGHUP, before)
+    refused("--data", str(tmp_path), "--setting", "foo=1")
+    assert (signal.getsignal(signal.SIGHUP) == before) == (before == signal.SIG_IGN)
+
+
+def test_a_password_that_is_no_text_is_refused(capsys):
+    assert main(["hash-password", "\udcff"]) == 2
+    assert capsys.readouterr().err == "warrenmq hash-password: the password is no text in UTF-8.\n"
 
 
 def test_hash_password_reads_a_line():

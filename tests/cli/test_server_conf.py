@@ -116,5 +116,21 @@ def test_what_is_not_understood_is_refused_by_name(tmp_path, text, said):
     assert said in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "password"),
+    [
+        ("'a #b'", "a #b"),
+        ("'a #b' # it's 'c'", "a #b"),
+        ("it's # 'c'", "it's"),
+        ("' a '", " a "),
+        ("''", ""),
+        ("'", "'"),
+    ],
+)
+def test_a_value_in_quotes_is_taken_as_it_is(tmp_path, text, password):
+    """A password with a space and # behind it was cut there, and began with the quote."""
+    assert read_conf(conf(tmp_path, f"default_pass = {text}\n")).default_pass == password
+
+
 def test_none_is_no_listener(tmp_path):
     assert read_conf(conf(tmp_path, "listeners.tcp = none\n")).tcp == {"default": None}

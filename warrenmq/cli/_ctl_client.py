@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import re
 import ssl
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -21,13 +22,15 @@ class Api:
 
     def __init__(self, url: str) -> None:
         """`url` is http(s)://USER:PASSWORD@HOST:PORT; CallerError for anything else."""
-        parts = urlsplit(url)
         try:
+            parts = urlsplit(url)
             port = parts.port or PORTS[parts.scheme]
+            (parts.hostname or "").encode("idna")
         except (ValueError, KeyError):
             port = 0
         if not port or not parts.hostname:
-            msg = f"{url} is no address of a management API; give http://USER:PASSWORD@HOST:PORT."
+            shown = re.sub(r"(?<=://)[^@/]*@", "...@", url)  # a password must not be shown
+            msg = f"{shown} is no address of a management API; give http://USER:PASSWORD@HOST:PORT."
             raise CallerError(msg)
         self._secure, self._host, self._port = parts.scheme == "https", parts.hostname, port
         user, password = unquote(parts.username or "guest"), unquote(parts.password or "guest")

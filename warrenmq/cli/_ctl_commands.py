@@ -111,8 +111,12 @@ def _json(text: str, what: str) -> Any:
 
 def _set_policy(kind: str) -> Callable[[Api, argparse.Namespace], Any]:
     def does(api: Api, args: argparse.Namespace) -> Any:
+        try:
+            priority = int(args.priority or 0)
+        except ValueError:
+            raise CallerError(f"the priority {args.priority!r} is no whole number.") from None
         value = {"pattern": args.pattern, "definition": _json(args.definition, "definition"),
-                 "priority": int(args.priority or 0), "apply-to": args.apply_to or "all"}  # fmt: skip
+                 "priority": priority, "apply-to": args.apply_to or "all"}  # fmt: skip
         return api.call("PUT", f"{kind}/{path(args.vhost, args.name)}", value)
 
     return does
@@ -154,22 +158,31 @@ def _delete_queue(api: Api, args: argparse.Namespace) -> Any:
     return api.call("DELETE", f"queues/{path(args.vhost, args.name)}{query}")
 
 
-def _export(api: Api, args: argparse.Namespace) -> None:
-    found = json.dumps(api.call("GET", "definitions"), indent=1)
+def _export(api: Api, args: argparse.Namespace) -> Any:
+    found = api.call("GET", "definitions")
+    if args.file == "-" and args.json:
+        return found
+    text = json.dumps(found, indent=1)
     if args.file == "-":
-        print(found)
-        return
-    with open(args.file, "w", encoding="utf-8") as out:
-        out.write(found)
+        print(text)
+    else:
+        with open(args.file, "w", encoding="utf-8") as out:
+            out.write(text)
+    return None
 
 
 def _import(api: Api, args: argparse.Namespace) -> Any:
-    with open(args.file, encoding="utf-8") as file:
-        return api.call("POST", "definitions", _json(file.read(), "file"))
+    try:
+        with open(args.file, encoding="utf-8") as file:
+            found = json.load(file)
+    except (ValueError, RecursionError) as why:  # not with what is in it: there are password hashes
+        raise CallerError(f"{args.file} is no file of definitions: {why}.") from why
+    return api.call("POST", "definitions", found)
 
 
 def _status(api: Api, _args: argparse.Namespace) -> Any:
-    overview, (node,) = api.call("GET", "overview"), api.call("GET", "nodes")
+    overview = api.call("GET", "overview")
+    (node,) = [each for each in api.call("GET", "nodes") if each["name"] == overview["node"]]
     totals, counts = overview["queue_totals"], overview["object_totals"]
     return {
         "node": node["name"], "product": f"{overview['product_name']} {overview['product_version']}",

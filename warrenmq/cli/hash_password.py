@@ -35,9 +35,13 @@ def run(args: argparse.Namespace) -> int:
     password = args.password
     if password is None and sys.stdin is None:
         raise CallerError("stdin is closed; the password comes from there, or as an argument.")
-    if password is None:
-        password = getpass.getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
-    if not password:
-        raise CallerError("the password is empty; an empty password is never accepted at login.")
-    print(hash_password(password))
+    try:
+        if password is None:
+            password = getpass.getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
+        if not password:
+            raise CallerError("the password is empty; an empty password is never accepted at login.")
+        hashed = hash_password(password)
+    except UnicodeError:
+        raise CallerError("the password is no text in UTF-8.") from None
+    print(hashed)
     return 0

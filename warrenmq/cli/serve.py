@@ -1,4 +1,4 @@
-"""`warrenmq serve --data DIR`: a broker for the clients of RabbitMQ, until SIGTERM or SIGINT."""
+"""`warrenmq serve --data DIR`: a broker for the clients of RabbitMQ, until SIGTERM, SIGINT or SIGHUP."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def add_parser(subparsers: Any) -> None:
         subparsers, "serve",
         summary="let AMQP 0-9-1 clients use a data directory",
         does="Open DIR, which may be new, and serve AMQP 0-9-1. Prints `ready amqp://HOST:PORT` once it accepts "
-        "connections. Ends cleanly on SIGTERM or SIGINT (Ctrl-C).",
+        "connections. Ends cleanly on SIGTERM, SIGINT (Ctrl-C), or SIGHUP (its terminal is gone).",
         example="warrenmq serve --data data/ --setting heartbeat=10",
         ends="0 it was ended by a signal, 2 it cannot start, or its broker failed.",
     )  # fmt: skip
@@ -100,8 +100,9 @@ def run(args: argparse.Namespace) -> int:
     raise_limit()
     have_one_heap()
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as nohup sets it
+            signal.signal(number, lambda *_: stop.set())
     conf = _conf(args)
     _configure_logs(args, conf)
     if conf.without_effect:

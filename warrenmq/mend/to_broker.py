@@ -41,7 +41,7 @@ from warrenmq.mend.ledger import Ledger, hold
 from warrenmq.mend.living import held, node_of
 from warrenmq.mend.moving import BATCH, BATCH_BYTES, Candidate, candidates
 from warrenmq.mend.recover import QueueReport, Report, by_name, by_vhost, definitions_of
-from warrenmq.remote import Remote
+from warrenmq.remote import Remote, parameters_of
 from warrenmq.routing.delayed import is_store
 from warrenmq.seams.real_disk import RealDisk
 
@@ -68,6 +68,7 @@ def recover_to_broker(
     with ExitStack() as stack:
         stack.enter_context(held(node, RealDisk(), changes=False))
         inspection = Inspection(source, now_us)
+        parameters_of(url)
         address = urlsplit(url)
         report = Report(
             source, f"{address.scheme}://{address.hostname}:{address.port or DEFAULT_PORT[address.scheme]}"
