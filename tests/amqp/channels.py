@@ -12,16 +12,17 @@ from pykka import ActorRef
 from warrenmq.amqp.channel.context import (
     ChannelBlocked,
     ChannelClosed,
-    ChannelFailed,
     ConnectionClosing,
     ConnectionContext,
     Intake,
+    hard_error,
 )
 from warrenmq.amqp.channel.process import ChannelProcess
 from warrenmq.amqp.net.transport import Peer
 from warrenmq.amqp.wire.frames import Frame, FrameCutter
 from warrenmq.broker.broker import Broker
 from warrenmq.runtime import Server
+from warrenmq.runtime.life import inbox_of
 
 TIMEOUT = 60.0
 """Seconds of virtual time."""
@@ -98,7 +99,7 @@ class ConnectionStub(Server):
         self.told: list[Any] = []
 
     def handle_cast(self, message: Any) -> None:
-        assert isinstance(message, ChannelBlocked | ChannelClosed | ChannelFailed)
+        assert isinstance(message, ChannelBlocked | ChannelClosed)
         self.told.append(message)
 
     def handle_call(self, request: Any, sender: Any) -> Any:
@@ -294,9 +295,8 @@ class Channel:
     def failed(self, code: int, text: str) -> None:
         """Assert that the connection has to close, for this reason."""
         self.client.runtime.event().wait(1.0)
-        errors = [each.error for each in self.client.told() if isinstance(each, ChannelFailed)]
-        assert [(error.code, error.reply_text) for error in errors] == [(code, text)]
-        assert not self.ref.is_alive()
+        assert (error := hard_error(inbox_of(self.ref).reason)) is not None
+        assert (error.code, error.reply_text) == (code, text)
 
 
 def each_bytes(each: Frame) -> bytes:

@@ -1,6 +1,7 @@
 """Errors of a channel with their codes and texts, as of RabbitMQ 3.10.8, permissions included."""
 
 import pytest
+from pamqp import frame
 from pamqp.commands import Basic, Channel, Exchange, Queue, Tx
 
 from tests.amqp.channels import Client, NamedUser
@@ -97,6 +98,18 @@ def test_publishes_before_a_refused_one_in_the_same_read_are_done(channel, clien
     )
     channel.closed(404, "NOT_FOUND - no exchange 'no' in vhost '/'")
     assert other.bodies("q") == [b"a"]
+
+
+def test_a_close_behind_a_refused_publish_in_the_same_read_is_answered(channel, client):
+    """pika waits for that, whatever else it gets."""
+    client.send(
+        1, channel.published("q", b"x", exchange="no") + frame.marshal(Channel.Close(200, "", 0, 0), 1)
+    )
+    channel.next(Channel.Close)
+    channel.next(Channel.CloseOk)
+    channel.send(Channel.CloseOk())
+    assert channel.all() == []
+    assert not channel.ref.is_alive()
 
 
 def test_permissions(broker):

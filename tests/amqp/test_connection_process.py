@@ -338,6 +338,17 @@ def test_methods_before_an_error_are_done(node, client):
     other.call(Basic.Get(queue="q"), Basic.GetOk, 1)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_an_error_of_a_channel_is_said_whatever_comes_on_that_channel(seed):
+    node = SimulatedNode(seed)
+    client = node.opened()
+    client.channel(1)
+    for _ in range(30):
+        client.method(Channel.Flow(False), 1)
+    assert client.closed() == (540, "NOT_IMPLEMENTED - active=false")
+    node.close()
+
+
 def test_a_client_that_does_not_answer_close_is_dropped(client):
     client.send(b"\5\0\0\0\0\0\0\xce")
     client.closed()

@@ -11,6 +11,7 @@ repeats is compared as bytes and not decoded again.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Protocol
 
 from pamqp.base import Frame as Method
@@ -53,13 +54,15 @@ class ContentAssembler:
         self._run_method = self._run_raw = b""
         self._bodies: list[bytes] = []
         """The bodies of the current run, whose method and properties are _run_method and _run_raw."""
+        self._in_hand: tuple[Frame, ...] = ()
+        """The method behind the current run, while that is handed over."""
 
     def take(self, frames: Iterator[Frame]) -> None:
         """Handle frames in order; AmqpError for those that come out of turn, and whatever the sink raises.
 
-        The frames behind the one that failed are left in the iterator.
+        The frames behind the one that failed are left to `rest`.
         """
-        for kind, _, payload in frames:
+        for kind, number, payload in frames:
             if kind != self._expected:
                 self.flush()
                 raise AmqpError(UNEXPECTED_FRAME, _EXPECTED[self._expected], *self._of())
@@ -71,9 +74,17 @@ class ContentAssembler:
                 self._method = payload
                 self._expected = HEADER
             else:
-                self.flush()
+                if self._bodies:
+                    self._in_hand = (Frame(kind, number, payload),)
+                    self.flush()
+                    self._in_hand = ()
                 self._sink.method(decode_method(payload))
         self.flush()
+
+    def rest(self, frames: Iterator[Frame]) -> Iterator[Frame]:
+        """The frames that `take` left of these: a method goes to nobody if the run before it was refused."""
+        in_hand, self._in_hand = self._in_hand, ()
+        return chain(in_hand, frames)
 
     def flush(self) -> None:
         """Hand the current run to the sink."""

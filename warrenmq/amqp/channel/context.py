@@ -2,9 +2,10 @@
 
     connection ─ Frames, Writable ──────────────────────────────► channel
                ─ StopConsuming, ConnectionClosing (calls) ──────►
-               ◄ ChannelClosed, ChannelFailed, ChannelBlocked ───
+               ◄ ChannelClosed, ChannelBlocked ──────────────────
 
-A channel writes its own bytes to the transport.  Source: rabbit_reader, rabbit_channel.
+A channel writes its own bytes to the transport, and ends with a hard error as its reason.  Source:
+rabbit_reader, rabbit_channel.
 """
 
 from __future__ import annotations
@@ -144,6 +145,17 @@ class ConnectionClosing:
 # -- channel -> connection
 
 
+def hard_error(reason: Any) -> AmqpError | None:
+    """The hard error that a channel ended with, which closes its connection; None when it ended for another reason.
+
+    It is no message: the exit signal would overtake that, and the channel's next frames would be those of no channel.
+    """
+    match reason:
+        case (_, AmqpError() as error):
+            return error
+    return None
+
+
 @dataclass(slots=True)
 class ChannelClosed:
     """channel.close has been received: the number is free, and the channel ends.
@@ -155,13 +167,6 @@ class ChannelClosed:
     number: int
     channel: ActorRef[Any]
     """The channel process that closed; another channel may have its number by now."""
-
-
-@dataclass(slots=True)
-class ChannelFailed:
-    """A hard error: the connection closes with it."""
-
-    error: AmqpError
 
 
 @dataclass(slots=True)

@@ -30,7 +30,6 @@ from warrenmq.amqp.channel.content import ContentAssembler
 from warrenmq.amqp.channel.context import (
     ChannelBlocked,
     ChannelClosed,
-    ChannelFailed,
     ConnectionClosing,
     ConnectionContext,
     Frames,
@@ -59,7 +58,7 @@ from warrenmq.log import Log
 from warrenmq.queue.limiter import Limiter
 from warrenmq.runtime import From, Server, Stop
 from warrenmq.runtime.messages import Down
-from warrenmq.runtime.reasons import NORMAL
+from warrenmq.runtime.reasons import NORMAL, SHUTDOWN
 
 _CLOSE, _CLOSE_OK = start_of(commands.Channel.Close), start_of(commands.Channel.CloseOk)
 _NS_IN_MS = 1_000_000
@@ -213,7 +212,7 @@ class ChannelProcess(Server):
             if not self._writer.closing:
                 self._guarded(lambda: self._content.take(frames))
             if self._writer.closing:
-                self._ignore(frames)
+                self._ignore(self._content.rest(frames))
             self._settling.flush()
             self._answer_publishers()
             self._writer.flush()
@@ -270,8 +269,7 @@ class ChannelProcess(Server):
         self._log.error("channel error", code=error.code, text=error.reply_text, user=self._context.user.name)
         if error.closes == "connection":
             self._writer.flush()
-            self.cast(self._connection, ChannelFailed(error))
-            raise Stop
+            raise Stop((SHUTDOWN, error))
         self._writer.close(error)
 
     def _close(self) -> None:

@@ -4,7 +4,7 @@ phases.py says what is allowed when, and what an error does; throttle.py whether
 heartbeat.py.  Here they are put to work:
 
     socket ─Received, Disconnected, Writable─► this ─Frames, Writable─► channels
-    rabbit_alarm ─ResourceAlert──────────────► this ◄ChannelClosed, ChannelFailed, ChannelBlocked─ channels
+    rabbit_alarm ─ResourceAlert──────────────► this ◄ChannelClosed, ChannelBlocked, exit signals─ channels
 
 A connection is linked to its channels: when it ends, for whatever reason, they end, and what they had not acknowledged goes
 back to its queues.  A channel that crashes is closed with 541; its connection and the other channels go on.
@@ -25,9 +25,9 @@ from warrenmq.amqp.access.auth import refused
 from warrenmq.amqp.channel.context import (
     ChannelBlocked,
     ChannelClosed,
-    ChannelFailed,
     ConnectionContext,
     Writable,
+    hard_error,
 )
 from warrenmq.amqp.connection.blocking import CALLS_ONLY, Blocking
 from warrenmq.amqp.connection.channels import Channels
@@ -129,8 +129,6 @@ class ConnectionProcess(Server):
             case ChannelClosed(number, channel) if self._channels is not None:
                 self._channels.forget(number, channel)
                 self._flow()
-            case ChannelFailed(error):
-                self._fail(error)
             case ChannelBlocked(number, channel, blocked) if self._channels is not None:
                 self._channels.set_blocked(number, channel, blocked)
                 self._flow()
@@ -152,12 +150,12 @@ class ConnectionProcess(Server):
             case TimerFired(callback):
                 callback()
             case Exit(ref, reason) if ref is not None and self._channels is not None:
-                crashed = self._channels.ended(ref)
-                if crashed is not None and not is_normal(reason):
-                    log.error(
-                        "a channel crashed", connection=self._peer, channel=crashed, reason=repr(reason)
-                    )
-                    self._channels.close_lost(crashed, AmqpError(INTERNAL_ERROR))
+                ended = self._channels.ended(ref)
+                if (error := hard_error(reason)) is not None:
+                    self._fail(error)
+                elif ended is not None and not is_normal(reason):
+                    log.error("a channel crashed", connection=self._peer, channel=ended, reason=repr(reason))
+                    self._channels.close_lost(ended, AmqpError(INTERNAL_ERROR))
                 self._flow()
             case Down(monitor) if monitor == self._alarm_monitor:
                 self._after(_ALARM_RESTARTS, self._register)
