@@ -437,6 +437,22 @@ def test_a_channel_that_closes_while_it_waits_for_credit_blocks_no_other(seed):
     node.close()
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_a_declared_queue_is_there_though_its_last_consumer_goes(seed):
+    node = SimulatedNode(seed)
+    client, other = node.opened(), node.opened()
+    declare = Queue.Declare(queue="q", auto_delete=True)
+    for each in (client, other):
+        each.channel(1)
+    client.call(declare, Queue.DeclareOk, 1)
+    client.call(Basic.Consume(queue="q"), Basic.ConsumeOk, 1)
+    client.method(Channel.Close(200, "", 0, 0), 1)
+    _, declared = other.call(declare, Queue.DeclareOk, 1)
+    client.sleep(0.1)
+    assert declared.consumer_count or node.broker.inside.vhost.queue("q") is not None
+    node.close()
+
+
 def test_a_server_that_ends_says_so(node, client):
     client.channel(1)
     node.sim.cast(client.ref, ForceClose("broker forced connection closure with reason 'shutdown'"))

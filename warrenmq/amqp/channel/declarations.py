@@ -20,6 +20,7 @@ Binding to a topic exchange needs the topic permission read for the routing key,
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from pamqp import commands
@@ -31,6 +32,7 @@ from warrenmq.actors.vhost.messages import (
     DeclareQueue,
     DeleteExchange,
     DeleteQueue,
+    Sync,
     Unbind,
 )
 from warrenmq.amqp.channel.access import ChannelAccess
@@ -143,16 +145,31 @@ class ChannelDeclarations:
                 self._check_other(method.arguments, DEAD_LETTER, "queue", name)
             record = QueueRecord(name, method.durable and not method.exclusive, method.exclusive, method.auto_delete,
                                  method.arguments)  # fmt: skip
-            self._ask(DeclareQueue(record, self._connection))
-            if not method.nowait:
-                messages, consumers = self._counts(name)
+            if method.nowait:
+                self._ask(DeclareQueue(record, self._connection))
+            else:
+                messages, consumers = self._declared(record)
         access.last_declared = name
         if not method.nowait:
             self._writer.send(
                 commands.Queue.DeclareOk, queue=name, message_count=messages, consumer_count=consumers
             )
 
-    def _counts(self, queue: str) -> tuple[int, int]:
+    def _declared(self, record: QueueRecord) -> tuple[int, int]:
+        """Declare a queue: ready messages and consumers.
+
+        One that is there may be about to go: it is declared again, where rabbit_amqqueue:with looks it up again.
+        """
+        while True:
+            self._ask(DeclareQueue(record, self._connection))
+            with suppress(NotFound):
+                counts = self._counts(record.name)
+                if record.auto_delete and not counts.consumers:
+                    self._ask(Sync())  # its last consumer may have gone before it was counted
+                    self._vhost.existing_queue(record.name)
+                return counts
+
+    def _counts(self, queue: str) -> Declared:
         """Ready messages and consumers."""
         declared: Declared = self._calls.call_queue(queue, Stat())[0]
         return declared
