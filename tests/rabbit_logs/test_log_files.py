@@ -232,7 +232,15 @@ def test_times_of_all_versions_are_read(written, seconds):
 
 
 @pytest.mark.parametrize(
-    "written", ["", "yesterday", "2022-13-01 00:00:00", "2022-11-21", "2022-11-21 25:00:00"]
+    "written",
+    [
+        "",
+        "yesterday",
+        "2022-13-01 00:00:00",
+        "2022-11-21",
+        "2022-11-21 25:00:00",
+        "2022-11-21 16:26:44+99:00",
+    ],
 )
 def test_an_invalid_time_is_refused(written):
     with pytest.raises(BadRecord):

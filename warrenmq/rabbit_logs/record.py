@@ -69,11 +69,11 @@ def moment(text: str) -> int:
 @lru_cache(maxsize=64)
 def _second(year: int, month: int, day: int, hour: int, minute: int, second: int, zone: str) -> int:
     offset = UTC
-    if zone != "Z":
-        hours, minutes = zone[1:].split(":")
-        away = timedelta(hours=int(hours), minutes=int(minutes))
-        offset = timezone(-away if zone[0] == "-" else away)
     try:
+        if zone != "Z":
+            hours, minutes = zone[1:].split(":")
+            away = timedelta(hours=int(hours), minutes=int(minutes))
+            offset = timezone(-away if zone[0] == "-" else away)
         return int(datetime(year, month, day, hour, minute, second, tzinfo=offset).timestamp()) * 1_000_000
     except (ValueError, OverflowError) as error:
         raise BadRecord(f"no such time: {error}") from None
