@@ -14,6 +14,7 @@ from tests.support import golden
 from tests.support.directories import contents
 from tests.support.golden import files
 from warrenmq.cli import main
+from warrenmq.directory.owner_lock import FolderLock
 
 CASE = "c09-torn-v1-a"
 
@@ -100,3 +101,44 @@ def test_a_file_that_may_not_be_read_is_not_taken_for_one_that_is_gone(
         assert told.endswith(f"{name}, byte 0: it cannot be read (Permission denied)")
         monkeypatch.undo()
         assert contents(data / "msg_stores") == before
+
+
+def test_a_folder_in_it_that_may_not_be_listed_is_not_taken_for_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A directory without virtual hosts has nothing to do."""
+    data = tmp_path / "data"
+    with warrenmq.open(data):
+        pass
+    listdir = os.listdir
+
+    def refuse(path: str) -> list[str]:
+        if os.path.normpath(path) == f"{data}/msg_stores/vhosts":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return listdir(path)
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    for verb in (["repair", "--dry-run"], ["repair"], ["compact"]):
+        assert main([*verb, str(data)]) == 2
+        assert "vhosts cannot be used: Permission denied." in capsys.readouterr().err
+
+
+def test_commands_do_not_change_a_directory_of_rabbitmqs_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody owns it, so two of them wrote each file anew at the same time, under the same name."""
+    node = damaged(tmp_path / "node")
+    before = contents(node)
+    for changes, verbs in (
+        (False, [["repair"], ["compact"]]),
+        (True, [["repair"], ["repair", "--dry-run"], ["recover", "--to", str(tmp_path / "data")]]),
+    ):
+        other = FolderLock(str(node), changes=changes)
+        for verb in verbs:
+            assert main([*verb, str(node)]) == 2
+            assert f"{node} is being read or changed by another command" in capsys.readouterr().err
+        other.release()
+    assert contents(node) == before
+    reader = FolderLock(str(node), changes=False)
+    assert main(["repair", str(node), "--dry-run"]) == 1
+    reader.release()

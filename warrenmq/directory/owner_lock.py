@@ -15,7 +15,7 @@ import platform
 import time
 
 from warrenmq import forks
-from warrenmq.errors import DirectoryInUse
+from warrenmq.errors import DirectoryInUse, PreconditionFailed
 
 FILE_NAME = "warrenmq.owner"
 _LINES = 3
@@ -84,6 +84,25 @@ class ReaderLock(_Lock):
             in_use = _in_use(directory, os.pread(self._fd, 4096, 0))
             self.release()
             raise in_use from None
+
+
+class FolderLock(_Lock):
+    """Keeps verbs that change a directory apart, and from those that read it, where no owner of ours ever was: a lock on the
+    folder itself, which leaves nothing in it.
+    """
+
+    def __init__(self, directory: str, *, changes: bool) -> None:
+        """Take it, or raise PreconditionFailed while another verb has it."""
+        self._fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        forks.register(self)
+        try:
+            fcntl.flock(self._fd, (fcntl.LOCK_EX if changes else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        except OSError as why:
+            self.release()
+            if not isinstance(why, BlockingIOError):
+                return  # a network file system locks no folders
+            msg = f"{directory} is being read or changed by another command; wait until that has ended."
+            raise PreconditionFailed(msg) from None
 
 
 def owner_of(directory: str) -> DirectoryInUse | None:

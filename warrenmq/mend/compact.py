@@ -62,6 +62,7 @@ def compact(path: str, disk: Disk | None = None) -> Compacted:
     node = node_of(path)
     with held(node, disk, changes=True):
         inspection = Inspection(path, now_us=0)
+        inspection.findings.check_permissions()  # a folder that may not be listed looks like an empty one
         if inspection.layout.kind == "queue":
             raise PreconditionFailed(
                 f"{path} is one queue's directory, its messages lie beside others'; name its vhost's or node's."

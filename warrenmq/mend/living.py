@@ -1,7 +1,8 @@
 """Refuse to move or mend a directory that a broker is using.
 
 Ours are asked for by the owner's lock.  RabbitMQ locks nothing, but leaves its process id beside the node's directory or
-in it (RABBITMQ_PID_FILE: <node>.pid), and that process is an Erlang virtual machine.
+in it (RABBITMQ_PID_FILE: <node>.pid), and that process is an Erlang virtual machine.  Other commands are kept out of
+its directory by a lock on the folder.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from warrenmq.commit_log.disk import EXTENSIONS as LOGGED
 from warrenmq.commit_log.disk import remove_log
 from warrenmq.directory.owner_lock import FILE_NAME as OWNER
-from warrenmq.directory.owner_lock import OwnerLock, ReaderLock
+from warrenmq.directory.owner_lock import FolderLock, OwnerLock, ReaderLock
 from warrenmq.errors import PreconditionFailed
 from warrenmq.message_store.rdq import RABBITMQ_TEMPORARY
 from warrenmq.queue_index.v1.segment import EXTENSION as SEGMENT
@@ -41,7 +42,11 @@ def held(node: str, disk: Disk, *, changes: bool) -> Iterator[bool]:
     If it is to be changed, what its log holds is in its files then; who only reads applies the log while reading.
     """
     owned = os.path.exists(f"{node}/{OWNER}")
-    lock = OwnerLock(node) if owned and changes else ReaderLock(node)
+    lock: OwnerLock | ReaderLock | FolderLock
+    if not owned and os.path.isdir(node):
+        lock = FolderLock(node, changes=changes)
+    else:
+        lock = OwnerLock(node) if owned and changes else ReaderLock(node)
     try:
         refuse_living_rabbitmq(node)
         if owned and changes:

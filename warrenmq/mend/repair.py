@@ -64,10 +64,11 @@ def repair(path: str, *, dry_run: bool, disk: Disk | None = None) -> Repaired:
     with held(node, disk, changes=not dry_run) as owned:
         done = Repaired()
         real = Changes(disk, path, "repair", dry_run=dry_run)
-        vhosts = Inspection(path, now_us=0).vhosts
+        inspection = Inspection(path, now_us=0)
+        inspection.findings.check_permissions()  # a folder that may not be listed looks like an empty one
         if not dry_run:
             make_safe(disk, node)
-        for number, part in enumerate(vhosts):
+        for number, part in enumerate(inspection.vhosts):
             ours = part.vhost.ours or (owned and not is_rabbitmqs(disk, part.vhost.path, owned=owned))
             done.rabbitmqs |= not ours
             trial = Changes(disk, path, "repair", dry_run=True)
