@@ -72,7 +72,8 @@ def repair(path: str, *, dry_run: bool, disk: Disk | None = None) -> Repaired:
             ours = part.vhost.ours or (owned and not is_rabbitmqs(disk, part.vhost.path, owned=owned))
             done.rabbitmqs |= not ours
             trial = Changes(disk, path, "repair", dry_run=True)
-            _VhostRepair(path, number, ours).mend(trial)
+            looked = _VhostRepair(path, number, ours)
+            looked.mend(trial)
             if not trial.made and not (ours and part.believes_no_stop):
                 continue
             for artefact in clean_stop_files(disk, part):
@@ -80,7 +81,7 @@ def repair(path: str, *, dry_run: bool, disk: Disk | None = None) -> Repaired:
             if dry_run:
                 real.made += trial.made
             else:
-                _VhostRepair(path, number, ours).mend(real)
+                _VhostRepair(path, number, ours, looked.damaged).mend(real)
         done.changes, done.backup = real.made, real.backup
         done.left = _left(path)
     return done
@@ -111,11 +112,13 @@ def _left(path: str) -> list[Damage]:
 class _VhostRepair:
     """One virtual host; looks at it anew, since the run before may have changed it."""
 
-    def __init__(self, path: str, number: int, ours: bool) -> None:
+    def __init__(self, path: str, number: int, ours: bool, damaged: set[str] | None = None) -> None:
+        """`damaged`: the files that were told as damage while what a clean stop left was there to compare them with."""
         inspection = Inspection(path, now_us=0)
         self._part = inspection.vhosts[number]
         self._findings = inspection.findings
         self._ours = ours
+        self.damaged = damaged
         self._unreadable: dict[str, set[int]] = {}
         """Sequence ids, by queue folder, of messages whose bytes are invalid."""
         self._wanted: set[bytes] = set()
@@ -129,13 +132,16 @@ class _VhostRepair:
             Version2(self._findings, queue.path).mend(changes, unreadable)
             Version1(self._findings, queue.path, self._part.vhost.entry_count).mend(changes, unreadable)
             self._mend_name(changes, queue)
+        if self._ours and self.damaged is None:
+            self.damaged = {each.file for each in self._findings.damaged()}
         for store in self._part.vhost.stores:
             if os.path.basename(store) != TRANSIENT:  # no start keeps it
-                StoreFiles(self._findings, store, self._wanted, self._true_ids).mend(changes)
+                StoreFiles(self._findings, store, self._wanted, self._true_ids, self.damaged).mend(changes)
         if self._ours:
             self._mend_definitions(changes)
 
     def _look(self) -> None:
+        self._part.stores  # noqa: B018  # looked at, so that their damage is known
         for queue in self._part.vhost.queues:
             for row in self._part.rows(queue):
                 entry = row.entry

@@ -12,7 +12,9 @@ A file is written anew when anything in it keeps a scan from a record: its recor
 
     N.rdt (what a combine was about to move)        records of which no file has a whole copy, at the end of N.rdq
 
-Zeros at the end of a file do no harm and stay.  Records that are left out are in the backup.
+Of a directory of ours only files of which `check` tells damage are mended: a start finds records behind zeros, and a kill
+leaves bytes that are no message which is missed.  Zeros at the end of a file do no harm and stay.  Records that are left
+out are in the backup.
 
 Source: rabbit_msg_store, rabbit_msg_file; docs/reference/message-store.md#scan-to-312 and #crash-points-of-a-combine.
 """
@@ -53,11 +55,14 @@ class StoreFiles:
         folder: str,
         wanted: Container[bytes],
         true_ids: Mapping[tuple[str, int], bytes],
+        damaged: Container[str] | None = None,
     ) -> None:
+        """`damaged`: the files to mend, of a broker that finds its way through holes; without it all that need it."""
         self._findings = findings
         self._folder = folder
         self._wanted = wanted
         self._true_ids = true_ids
+        self._damaged = damaged
         names = findings.names(folder)
         self._files = sorted((name for name in names if name.endswith(EXTENSION)), key=by_number)
         self._temporaries = sorted(
@@ -94,6 +99,11 @@ class StoreFiles:
         records, why = self._records(name) if name in self._files else ([], [])
         if rescued is not None:
             why.append(f"{len(rescued[1])} messages that were only in {rescued[0]} added")
+        elif (
+            self._damaged is not None
+            and self._findings.relative(f"{self._folder}/{name}") not in self._damaged
+        ):
+            return
         if why:
             sources = [(name, records)] if records else []
             done = "; ".join([*why, "written anew with its records"])
