@@ -453,6 +453,27 @@ def test_a_declared_queue_is_there_though_its_last_consumer_goes(seed):
     node.close()
 
 
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(
+    ("method", "answer", "number"),
+    [
+        (Channel.Close(200, "", 0, 0), Channel.CloseOk, 1),
+        (Queue.Declare(queue="no", passive=True), Channel.Close, 1),
+        (Connection.Close(200, "", 0, 0), Connection.CloseOk, 0),
+    ],
+    ids=["channel", "error", "connection"],
+)
+def test_an_auto_delete_queue_is_gone_when_its_consumer_is_known_to_be(seed, method, answer, number):
+    node = SimulatedNode(seed)
+    client = node.opened()
+    client.channel(1)
+    client.call(Queue.Declare(queue="q", auto_delete=True), Queue.DeclareOk, 1)
+    client.call(Basic.Consume(queue="q"), Basic.ConsumeOk, 1)
+    client.call(method, answer, number)
+    assert node.broker.inside.vhost.queue("q") is None
+    node.close()
+
+
 def test_a_server_that_ends_says_so(node, client):
     client.channel(1)
     node.sim.cast(client.ref, ForceClose("broker forced connection closure with reason 'shutdown'"))

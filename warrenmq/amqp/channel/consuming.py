@@ -7,7 +7,7 @@ consumer, or where the queue was deleted, the client gets basic.cancel, if it sa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -128,14 +128,18 @@ class ChannelConsuming:
             self._forget(consumer)
             with suppress(ActorDeadError, ProcessDied):  # a dead process has no consumers
                 self._calls.call_actor(consumer.ref, Cancel(consumer.id))
-            if (record := self._broker.inside.vhost.queue(consumer.queue)) is not None and record.auto_delete:
-                # the client may count on it that the queue is gone
-                self._calls.call_named(VHOST_PROCESS, Sync())
+            self._wait_for_deletion([consumer.queue])
             # Earlier deliveries of the queue are in the mailbox: the client gets them first.
             self._server.actor_inbox.send(Cancelled(consumer, method.nowait))
             return
         if not method.nowait:
             self._writer.send(commands.Basic.CancelOk, consumer_tag=tag)
+
+    def _wait_for_deletion(self, queues: Iterable[str]) -> None:
+        """Have those of these queues gone that went with their last consumer: a client may count on it."""
+        records = map(self._broker.inside.vhost.queue, queues)
+        if any(record is not None and record.auto_delete for record in records):
+            self._calls.call_named(VHOST_PROCESS, Sync())
 
     def cancelled(self, message: Cancelled) -> None:
         """Answer cancel-ok: all deliveries to the cancelled consumer have been sent."""
@@ -235,6 +239,7 @@ class ChannelConsuming:
 
     def release(self) -> None:
         """Requeue what is unacked and remove the consumers at all queues; synchronous."""
+        consumed = [consumer.queue for consumer in self._consumers.values()]
         holders = [*self._consumers.values(), *self._getters.values(),
                    *(pending.holder for pending in self._settling.unacked.take_all())]  # fmt: skip
         for key in self._monitors.values():
@@ -245,6 +250,8 @@ class ChannelConsuming:
         for queue in dict.fromkeys(holder.ref for holder in holders):
             with suppress(ActorDeadError):
                 self._server.call(queue, ChannelClosed(self._server.actor_ref), timeout=None)
+        with suppress(ActorDeadError, Error):  # the broker is being closed
+            self._wait_for_deletion(consumed)
 
 
 def consumer_priority(queue: str, arguments: Mapping[str, Any]) -> int:
