@@ -79,6 +79,18 @@ def test_a_publisher_is_blocked_notified_and_goes_on_afterwards(node, client):
     assert client.transport.reading
 
 
+def test_a_client_that_goes_while_it_is_blocked_is_not_waited_for(node, client):
+    client.channel(1)
+    client.call(Queue.Declare(queue="q"), Queue.DeclareOk, 1)
+    alarm(node, "memory")
+    client.send(published())
+    client.next(Connection.Blocked)
+    client.disconnect()
+    client.sleep(0.1)
+    assert client.over
+    assert node.broker.queue("q").info().ready == 0
+
+
 def test_the_trace_says_how_long_an_alarm_held_a_connection_up():
     node = SimulatedNode(traced=True)
     client = node.opened()

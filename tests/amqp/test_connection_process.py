@@ -422,6 +422,47 @@ def test_a_connection_that_is_lost_has_given_everything_back(node, client):
 
 
 @pytest.mark.parametrize("seed", range(3))
+def test_what_came_before_the_end_of_a_socket_is_done(seed):
+    """Programs that end without connection.close are not rare."""
+    node = SimulatedNode(seed)
+    client = node.opened()
+    client.channel(1)
+    client.call(Queue.Declare(queue="q"), Queue.DeclareOk, 1)
+    for _ in range(10):
+        client.send(published() * 3)
+    client.disconnect()
+    node.host.wait_until(lambda: client.over)
+    assert node.broker.queue("q").info().ready == 30
+    node.close()
+
+
+def test_what_came_before_the_end_of_a_socket_waits_for_credit(node, client):
+    held, go_on = node.sim.event(), node.sim.event()
+
+    def hold(_op: str, _path: str) -> None:
+        if not held.is_set():
+            held.set()
+            go_on.wait()
+
+    client.channel(1)
+    client.call(Queue.Declare(queue="q", durable=True), Queue.DeclareOk, 1)
+    node.broker.inside.client.calls.address("q")  # its process starts
+    node.broker.inside.vhost.disk.before_op = hold
+    node.broker.queue("q").publish(b"held up by the disk")
+    held.wait()
+    for _ in range(10):
+        client.send(published() * 200)
+        client.sleep(0.01)
+    assert not client.transport.reading
+    client.disconnect()
+    client.sleep(1)
+    assert not client.over
+    go_on.set()
+    node.host.wait_until(lambda: client.over)
+    assert node.broker.queue("q").info().ready == 2001
+
+
+@pytest.mark.parametrize("seed", range(3))
 def test_a_channel_that_closes_while_it_waits_for_credit_blocks_no_other(seed):
     """Its exit signal may overtake what it said before, and another channel may have its number by then."""
     node = SimulatedNode(seed, limits=replace(SMALL, credit_flow_default_credit=(2, 1)))

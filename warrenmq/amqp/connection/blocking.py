@@ -50,6 +50,11 @@ class Blocking:
         """True while the socket is not read."""
         return self._throttle.blocked
 
+    @property
+    def waits_for_credit(self) -> bool:
+        """True while the socket is not read, and no alarm is among the reasons."""
+        return self._throttle.blocked and not self._throttle.alarms
+
     def received(self, data: bytes) -> None:
         """Handle received bytes, or keep them while blocked."""
         if self._throttle.blocked:

@@ -108,6 +108,8 @@ class ConnectionProcess(Server):
         self.actor_inbox.on_close(lambda _reason: node.statistics.connection_closed(mine))
         self._alarm_monitor = 0
         self._goodbye = DROPPED
+        self._gone = False
+        """The socket is closed."""
         self._peer = str(transport.peer)
         self._after(node.settings.handshake_timeout / 1000, self._handshake_timeout)
         log.info("accepting AMQP connection", connection=self._peer)
@@ -123,7 +125,10 @@ class ConnectionProcess(Server):
                 if self._phase is not Phase.CLOSED:
                     log.info("the client closed the socket", connection=self._peer,
                              phase=self._phase.value, reason=reason)  # fmt: skip
-                raise Stop(SHUTDOWN)
+                self._gone = True
+                self._end_if_gone()
+                # no credit may come
+                self._stop_soon()
             case Writable() if self._channels is not None:
                 self._channels.writable()
             case ChannelClosed(number, channel) if self._channels is not None:
@@ -134,6 +139,7 @@ class ConnectionProcess(Server):
                 self._flow()
             case ResourceAlert(source, is_set):
                 self._blocking.set(source, is_set)
+                self._end_if_gone()
             case ForceClose(explanation):
                 if self._phase is not Phase.RUNNING:
                     raise Stop(SHUTDOWN)
@@ -358,6 +364,7 @@ class ConnectionProcess(Server):
     def _flow(self) -> None:
         if self._channels is not None:
             self._blocking.set(FLOW, bool(self._channels.blocked))
+            self._end_if_gone()
 
     def _tell(self, notice: Notice, reason: str) -> None:
         if self._capabilities.get("connection.blocked") is True:
@@ -382,6 +389,14 @@ class ConnectionProcess(Server):
                 self._send(make(Connection.Close, reply_code=error.code, reply_text=error.reply_text,
                                 class_id=error.class_id, method_id=error.method_id))  # fmt: skip
         self._begin_close()
+
+    def _end_if_gone(self) -> None:
+        """End when all is done that the client sent before its socket was closed, but for what an alarm holds up."""
+        if self._gone and not self._blocking.waits_for_credit:
+            # the exit signals of the links would overtake frames that channels have not handled
+            if self._channels is not None:
+                self._channels.close_all()
+            raise Stop(SHUTDOWN)
 
     def _end_channels(self) -> None:
         if self._channels is not None:
