@@ -65,6 +65,16 @@ def refusal_of(error: Exception, what: str) -> Blocked | ResourceError | None:
     return shortage(error, what)
 
 
+def _check_folder(name: str) -> None:
+    """Refuse a new name whose folder would be that of another queue's priority, which is kept as NAME NUL PRIORITY
+    (rabbit_priority_queue:mutate_name_bin): each would have the other's messages.
+    """
+    if name.encode()[-2:-1] == b"\0":
+        raise PreconditionFailed(
+            f"queue name {name!r} has a NUL before its last byte, as folders of priorities have; choose another one"
+        )
+
+
 class QueueDeclarations:
     """The queues of a vhost; belongs to the vhost process."""
 
@@ -158,6 +168,7 @@ class QueueDeclarations:
             equivalence.check_queue(words, known, record)
         else:
             check_storable(f"queue {record.name!r}", record.arguments)
+            _check_folder(record.name)
             QueueArguments.of(record.arguments, record.name, vhost.name)
             self._check_limit(record)
         return DeclareQueue(record, request.owner)

@@ -56,6 +56,14 @@ def test_definitions_make_no_virtual_host_that_no_client_can_name(shared_api, na
     assert name not in [each["name"] for each in shared_api.get("vhosts")]
 
 
+def test_no_queue_has_the_folder_of_another_ones_priority(shared_api):
+    """RabbitMQ keeps priority 5 of `jobs` as `jobs` NUL 5, and so does the folder's name: they shared it, messages and all."""
+    assert shared_api("PUT", "queues/%2F/jobs%00%05", {})[0] == 400
+    for name in ("jobs%00", "%00", "a%00%C3%A9"):
+        assert shared_api("PUT", f"queues/%2F/{name}", {})[0] == 201
+        assert shared_api("DELETE", f"queues/%2F/{name}")[0] == 204
+
+
 @pytest.mark.parametrize("pattern", ["(", "a{99999999999}", "(" * 3_000])
 def test_a_pattern_that_cannot_be_compiled_is_refused(shared_api, pattern):
     row = {"configure": "", "exchange": "amq.topic", "write": pattern, "read": ""}
