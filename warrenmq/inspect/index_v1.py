@@ -17,7 +17,7 @@ from warrenmq.queue_index.record import HEADER, HEADER_BYTES
 from warrenmq.queue_index.v1.journal import ACTION_BYTES, FILE_NAME
 from warrenmq.queue_index.v1.merge import segment_plus_journal
 from warrenmq.queue_index.v1.reader import Policy, Reading, read_journal, read_segment
-from warrenmq.queue_index.v1.segment import EXTENSION, MARK_BYTES, Facts
+from warrenmq.queue_index.v1.segment import EXTENSION, MARK_BYTES, Facts, what_no_kill_did
 
 
 @dataclass(slots=True)
@@ -38,7 +38,9 @@ class Segment:
 class IndexV1:
     """journal.jif and N.idx of one folder; the journal is read at once, a segment's file when it is its turn."""
 
-    def __init__(self, findings: Findings, folder: str, entry_count: int) -> None:
+    def __init__(self, findings: Findings, folder: str, entry_count: int, *, may_be_killed: bool) -> None:
+        """`may_be_killed`: a process of ours may have been killed here, in the middle of a flush."""
+        self._may_be_killed = may_be_killed
         self._findings = findings
         self._folder = folder
         self._entry_count = entry_count
@@ -60,15 +62,16 @@ class IndexV1:
 
     def _segment(self, number: int) -> Segment:
         facts, found = Facts(), Segment(number, number in self._numbers)
+        journal = self.journal.facts.get(number, Facts())
         file = self._findings.open(f"{self._folder}/{number}{EXTENSION}") if found.on_disk else None
         if file is not None:
             with file:
-                facts, found.damage = read_segment(
-                    file.pread(file.size(), 0), self._entry_count, Policy.INSPECT
-                )
+                data = file.pread(file.size(), 0)
+                facts, found.damage = read_segment(data, self._entry_count, Policy.INSPECT)
+                if self._may_be_killed:
+                    found.damage = what_no_kill_did(found.damage, data, journal)
                 for each in found.damage:
                     file.note(each.offset, each.reason)
-        journal = self.journal.facts.get(number, Facts())
         both, first = segment_plus_journal(facts, journal), number * self._entry_count
         found.delivered = {first + relative for relative in both.delivered}
         for relative, header in sorted(both.published.items()):

@@ -81,7 +81,8 @@ class QueueIndex:
             yield from (entry for entry in self._version_1() if entry.seq_id not in seen)
 
     def _version_1(self) -> Iterator[Entry]:
-        index = IndexV1(self._findings, self.queue.path, self._entry_count)
+        killed = self._ours and not self.was_stopped
+        index = IndexV1(self._findings, self.queue.path, self._entry_count, may_be_killed=killed)
         journal_broken = min((each.offset for each in index.journal.damage), default=None)
         refused = None
         for segment in index.segments():

@@ -47,7 +47,7 @@ class Version1:
 
     def mend(self, changes: Changes, unreadable: Container[int]) -> None:
         """`unreadable`: sequence ids of messages whose bytes are no message."""
-        index = IndexV1(self._findings, self._folder, self._entry_count)
+        index = IndexV1(self._findings, self._folder, self._entry_count, may_be_killed=False)
         path, end = f"{self._folder}/{JOURNAL}", index.journal.end
         if not index.journal.damage and not any(
             segment.damage or any(entry.seq_id in unreadable for entry in segment.entries)

@@ -30,7 +30,15 @@ from warrenmq.queue_index.record import ID_BYTES, all_whole, embedded, expiry_of
 from warrenmq.queue_index.v1.journal import ACTION_BYTES, FILE_NAME, TEMPORARY
 from warrenmq.queue_index.v1.merge import journal_minus_segment, segment_plus_journal
 from warrenmq.queue_index.v1.reader import read_segment
-from warrenmq.queue_index.v1.segment import EXTENSION, MARK, MARK_BYTES, Facts, Segment, pack_prefix
+from warrenmq.queue_index.v1.segment import (
+    EXTENSION,
+    MARK,
+    MARK_BYTES,
+    Facts,
+    Segment,
+    pack_prefix,
+    what_no_kill_did,
+)
 from warrenmq.queue_index.v1.walk import Summary, WalkedV1, read_file, segment_path
 from warrenmq.seams.disk import Disk
 
@@ -177,7 +185,7 @@ class Recovery:
         data = read_file(self._disk, path)
         facts, damage = read_segment(data, self._entry_count)
         damage = sorted([*damage, *self._torn(number, data, facts, journal)])
-        self._set_aside(f"{number}{EXTENSION}", data, damage)
+        self._set_aside(f"{number}{EXTENSION}", data, what_no_kill_did(damage, data, journal))
         if damage or facts.published.keys() & journal.published.keys() or facts.acked & journal.acked:
             starts = [0, *(each.offset + each.length for each in damage)]
             ends = [*(each.offset for each in damage), len(data)]

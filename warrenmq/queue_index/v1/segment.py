@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from struct import Struct
 
-from warrenmq.directory.torn import in_doubt
+from warrenmq.directory.torn import Damage, in_doubt
 
 EXTENSION = ".idx"
 
@@ -125,6 +125,31 @@ class Segment:
             pop(relative, None)
         for each in (self.transient, self.delivered, self.acked):
             each.difference_update(positions)
+
+
+def what_no_kill_did(damage: list[Damage], data: bytes, journal: Facts) -> list[Damage]:
+    """The damage of a segment's file that is not the end of a flush whose process was killed in the middle of a write.
+
+    `journal` is what the journal says of the segment: it keeps what a flush appends until the file is synced.
+    """
+    last = damage[-1] if damage else None
+    if (
+        last is None
+        or last.offset + last.length < len(data)
+        or not _begins_entry(data[last.offset :], journal)
+    ):
+        return damage
+    return damage[:-1]
+
+
+def _begins_entry(end: bytes, journal: Facts) -> bool:
+    """True if the bytes are the beginning of an entry of something that the journal has."""
+    for relative, record in journal.published.items():
+        kind = PUBLISH if relative in journal.transient else PUBLISH | PERSISTENT
+        if (pack_prefix(kind | relative) + record).startswith(end):
+            return True
+    marked = journal.published.keys() | journal.delivered | journal.acked
+    return any(pack_prefix(MARK | relative).startswith(end) for relative in marked)
 
 
 def split(first_seq_id: int, count: int, entry_count: int) -> Iterator[tuple[int, int, int]]:
