@@ -21,7 +21,7 @@ from warrenmq.message.properties import Properties
 from warrenmq.message.queue_message import Publication, alike_checksums
 from warrenmq.message.stored import encode_head, encode_raw_head
 from warrenmq.queue.collected import OpenPublish
-from warrenmq.queue.messages import Publish, Publisher
+from warrenmq.queue.messages import DELETED, Publish, Publisher
 from warrenmq.queue.unconfirmed import Promise
 from warrenmq.runtime import Lock, Runtime
 from warrenmq.runtime.life import inbox_of
@@ -283,7 +283,10 @@ class MessageSender(Generic[F]):
             return None
         try:
             ref = self.address(queue)
-        except (ActorDeadError, NotFound):  # the other queues get the message all the same
+        except NotFound:  # the other queues get the message all the same
+            confirm.nack(DELETED)
+            return None
+        except ActorDeadError:
             confirm.nack(NO_QUEUE)
             return None
         except (Blocked, ResourceError) as error:

@@ -399,6 +399,7 @@ class QueueDeclarations:
             # Run by the queue process when its conditions hold, before the files go: a crash in between leaves a
             # folder without a queue, which the next start removes, and never a queue without its messages.
             self._exchanges.write_deletion(queues=[name], exchanges=gone)
+            vhost.transient_queues.pop(name, None)
 
         if (asleep := vhost.asleep.get(name)) is not None and asleep.counts.ready:
             self.wake(name)
@@ -407,7 +408,6 @@ class QueueDeclarations:
         except ActorDeadError:
             commit()
             reply = 0
-        vhost.transient_queues.pop(name, None)
         vhost.asleep.pop(name, None)
         vhost.figures.pop(name, None)
         vhost.note_overflow(name, None)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import frame as pamqp_frame
 from pamqp import heartbeat
-from pamqp.commands import Basic, Channel, Connection, Queue
+from pamqp.commands import Basic, Channel, Confirm, Connection, Queue
 
 from tests.amqp.connections import EVERYTHING, SimulatedClient, SimulatedNode, published
 from tests.support.simulated import SMALL
@@ -512,6 +512,23 @@ def test_an_auto_delete_queue_is_gone_when_its_consumer_is_known_to_be(seed, met
     client.call(Basic.Consume(queue="q"), Basic.ConsumeOk, 1)
     client.call(method, answer, number)
     assert node.broker.inside.vhost.queue("q") is None
+    node.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_queue_that_is_being_deleted_nacks_nothing(seed, durable):
+    node = SimulatedNode(seed)
+    client, publisher = node.opened(), node.opened()
+    for each in (client, publisher):
+        each.channel(1)
+    client.call(Queue.Declare(queue="q", durable=durable), Queue.DeclareOk, 1)
+    publisher.call(Confirm.Select(), Confirm.SelectOk, 1)
+    client.method(Queue.Delete(queue="q"), 1)
+    for _ in range(12):
+        publisher.send(published())
+    publisher.sleep(0.5)
+    assert {type(answer) for _, answer in publisher.received()} == {Basic.Ack}
     node.close()
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from pykka import ActorRef
+from pykka import ActorDeadError, ActorRef
 
 from warrenmq.actors.sending.message_sender import MessageSender
 from warrenmq.actors.vhost.vhost import queue_name
@@ -73,7 +73,13 @@ class ChannelPublishing:
 
         def address(queue: str) -> ActorRef[Any]:
             calls.wake(queue)
-            return server.runtime.whereis(queue_name(queue))
+            try:
+                return server.runtime.whereis(queue_name(queue))
+            except ActorDeadError:
+                # deleted since the message was routed, or being restarted
+                if self._vhost.record(queue) is None:
+                    raise self._vhost.no_queue(queue) from None
+                raise
 
         self._sender = MessageSender(server.runtime, broker.inside.vhost.ids, credit.flow,
                                      broker.settings.credit_flow_default_credit[0], server.trace, address)  # fmt: skip
