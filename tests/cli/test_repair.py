@@ -142,3 +142,30 @@ def test_commands_do_not_change_a_directory_of_rabbitmqs_together(
     reader = FolderLock(str(node), changes=False)
     assert main(["repair", str(node), "--dry-run"]) == 1
     reader.release()
+
+
+@pytest.mark.parametrize("folder", [".", "msg_stores", "msg_stores/vhosts", "msg_stores/vhosts/V"])
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_every_folder_of_a_directory_in_use_is_in_use(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], folder: str, elsewhere: bool
+) -> None:
+    """Those between were taken for a directory without an owner: message files of a running broker were compacted."""
+    data = tmp_path / "data"
+    if elsewhere:
+        data.mkdir()
+        (tmp_path / "volume").mkdir()
+        (data / "msg_stores").symlink_to(tmp_path / "volume")
+    with warrenmq.open(data) as broker:
+        broker.declare_queue("jobs").publish_many([b"large" * 2_000] * 4).result()
+        [vhost] = os.listdir(data / "msg_stores" / "vhosts")
+        path = str(data / folder.replace("V", vhost))
+        for verb in (
+            ["repair"],
+            ["repair", "--dry-run"],
+            ["compact"],
+            ["recover", "--to", str(tmp_path / "new")],
+        ):
+            assert main([*verb, path]) == 2
+            assert f"{data} is in use by process {os.getpid()}" in capsys.readouterr().err
+        assert main(["check", path]) == 0
+        assert f"{data} is in use by process {os.getpid()}" in capsys.readouterr().err

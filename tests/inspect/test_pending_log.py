@@ -64,6 +64,11 @@ def test_reading_verbs_see_what_a_start_would_give_and_write_nothing(data):
     assert len(found["queues"][0]["messages"]) == 35
     queue = next(data.glob("msg_stores/vhosts/*/queues/*"))
     assert check(queue)[1]["queues"][0]["messages"] == found["queues"][0]["messages"]
+    (data / "msg_stores").rename(data / "volume")
+    (data / "msg_stores").symlink_to(data / "volume")  # to which the log was not applied
+    assert check(data) == (status, found)
+    (data / "msg_stores").unlink()
+    (data / "volume").rename(data / "msg_stores")
     status, said = say("ls", str(data))
     assert (status, "35" in said) == (0, True)
     assert say("peek", str(data), "q", "--limit", "1")[0] == 0
@@ -79,9 +84,11 @@ def test_recover_moves_what_only_the_log_has(data, tmp_path):
         assert [each.body.decode() for each in iter(broker.queue("q").get, None)] == EXPECTED
 
 
-@pytest.mark.parametrize("mend", [lambda path: repair(path, dry_run=False), compact])
-def test_who_mends_a_directory_replays_its_log_first(data, mend):
-    mend(str(data))
+@pytest.mark.parametrize(
+    ("mend", "folder"), [(lambda path: repair(path, dry_run=False), "."), (compact, "msg_stores")]
+)
+def test_who_mends_a_directory_replays_its_log_first(data, mend, folder):
+    mend(str(data / folder))
     assert not [name for name in FILE_NAMES if (data / name).exists()]
     with warrenmq.open(data, settings={"commit_log": True}) as broker:
         assert [each.body.decode() for each in iter(broker.queue("q").get, None)] == EXPECTED

@@ -51,4 +51,6 @@ def _read(node: str, files: list[str]) -> PendingLog:
     *logs, noted = data
     found = contents_of(logs, noted)
     damage += [(files[found.file], each) for each in found.damage]
-    return PendingLog({os.path.join(node, name): extents for name, extents in found.writes.items()}, damage)
+    # a folder may be elsewhere, behind a symbolic link
+    writes = {os.path.realpath(os.path.join(node, name)): extents for name, extents in found.writes.items()}
+    return PendingLog(writes, damage)

@@ -23,12 +23,23 @@ from warrenmq.seams.disk import Disk
 
 
 def node_of(path: str) -> str:
-    """The data directory that a vhost's, queue's or store's folder belongs to; the path itself when it has none above."""
-    path = os.path.realpath(path)
-    head, vhosts, _ = path.rpartition("/msg_stores/vhosts/")
+    """The data directory that a vhost's, queue's or store's folder, or one between, belongs to; the path itself when it
+    has none above.
+
+    A part of it may be elsewhere, behind a symbolic link: then it is the directory with an owner that the path goes through.
+    """
+    real, named = _node_above(os.path.realpath(path)), _node_above(os.path.abspath(path))
+    owned = os.path.exists(f"{named}/{OWNER}") and not os.path.exists(f"{real}/{OWNER}")
+    return os.path.realpath(named) if owned else real
+
+
+def _node_above(path: str) -> str:
+    head, vhosts, _ = f"{path}/".rpartition("/msg_stores/vhosts/")
     if vhosts:
         return head
     parent, folder = os.path.split(path)
+    if folder == "msg_stores":
+        return parent
     if os.path.basename(parent) == "queues":  # 3.6
         return os.path.dirname(parent)
     return parent if folder in {"msg_store_persistent", "msg_store_transient"} else path
