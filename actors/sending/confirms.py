@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from threading import Lock
+from threading import RLock
 
 from warrenmq import forks
 from warrenmq.checks import of_this_process, seconds, wrong_type
@@ -21,15 +21,18 @@ from warrenmq.runtime import Runtime
 
 
 class _Registering:
-    """Held while a waiter registers: rare, and short, so one lock serves all promises."""
+    """Held while a waiter registers: rare, and short, so one lock serves all promises.
+
+    The handler of a signal may wait for another promise in the middle of it.
+    """
 
     def __init__(self) -> None:
-        self.lock = Lock()
+        self.lock = RLock()
         forks.register(self)
 
     def after_fork(self) -> None:
         """Make a new lock, as another thread of the parent may have held the old one (forks.py)."""
-        self.lock = Lock()
+        self.lock = RLock()
 
 
 _registering = _Registering()

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
+import pykka
 import pytest
 
 import warrenmq
 from tests.amqp.channels import Client
+from tests.support.interrupted_calls import signalled
+from tests.support.kept_rows import KeptRows
 from tests.support.simulated import SMALL, WAITS, SimulatedHost, hold_disk, said, stuck_queue
-from warrenmq.trace.events import CREDIT_GAVE_UP, CREDIT_GRANTED, CREDIT_PEER_DOWN, Ev
+from warrenmq.broker.publisher import WaitingFlow
+from warrenmq.runtime import Threads
+from warrenmq.trace.events import (
+    CREDIT_GAVE_UP,
+    CREDIT_GRANTED,
+    CREDIT_PEER_DOWN,
+    CreditBlocked,
+    CreditUnblocked,
+    Ev,
+)
+from warrenmq.trace.reader import open_trace
 
 SECOND = 1_000_000_000
 
@@ -164,3 +179,42 @@ def test_the_same_seed_waits_in_the_same_way(seed: int) -> None:
         return files
 
     assert trace() == trace()
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_wait_for_credit_that_is_interrupted_anywhere_has_two_rows_or_none() -> None:
+    trace, runtime = KeptRows(), Threads()
+    granter = runtime.start(pykka.ThreadingActor)
+    flow = WaitingFlow(runtime, granter, 0, trace)
+    number = 1
+    while signalled(number, lambda: flow.wait_for_credit(0), interrupt):
+        number += 1
+    runtime.stop_actor(granter)
+    events = [event for event, _ in trace.said()]
+    assert len(events) > number
+    assert events == [CreditBlocked, CreditUnblocked] * (len(events) // 2)
+
+
+def test_a_wait_for_an_alarm_that_is_interrupted_anywhere_has_two_rows_or_none(tmp_path: Path) -> None:
+    def publish() -> None:
+        with suppress(warrenmq.Blocked):
+            queue.publish(b"refused", timeout=0)
+
+    with warrenmq.open(tmp_path / "data", trace=tmp_path / "trace") as broker:
+        queue = broker.declare_queue("q")
+        broker.set_vm_memory_high_watermark(0.0)
+        number = 1
+        while signalled(number, publish, interrupt):
+            number += 1
+    with open_trace(tmp_path / "trace") as trace:
+        rows = (row for chunk in trace.catalog.chunks for row in trace.rows(chunk))
+        events = [
+            Ev(event)
+            for row in rows
+            if (event := row[-1] >> 8 & 255) in (Ev.ALARM_BLOCKED, Ev.ALARM_UNBLOCKED)
+        ]
+    assert len(events) > 20
+    assert events == [Ev.ALARM_BLOCKED, Ev.ALARM_UNBLOCKED] * (len(events) // 2)

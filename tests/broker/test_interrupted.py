@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 
 import warrenmq
-from tests.support.interrupted_calls import interrupt
+from tests.support.interrupted_calls import interrupt, signalled
 from tests.support.limits import LIMIT
 from tests.support.simulated import SimulatedHost
+from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.queue.messages import Ack, Consume, Get, GiveUp, Got, QueueInfo
+from warrenmq.runtime import Threads
 
 BODIES = [b"1", b"2", b"3"]
 
@@ -117,6 +119,19 @@ def test_a_broker_whose_calls_are_interrupted_again_and_again_serves_everybody(
             keep(delivery)
     assert confirmed <= got
     assert b"last" in got
+
+
+def test_the_handler_of_a_signal_may_wait_for_a_confirm_where_another_wait_begins() -> None:
+    runtime = Threads()
+    first, second = Confirm(runtime), Confirm(runtime)
+    number = 1
+    while signalled(
+        number, lambda: first.on_settled(second.confirm), lambda: second.on_settled(first.confirm)
+    ):
+        number += 1
+    first.confirm()
+    assert number > 1
+    assert second.done()
 
 
 def info(broker: warrenmq.Broker) -> tuple[int, int, int]:

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from collections import deque
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from pykka import ActorRef
 from tests.support.schedulers import LIMIT, Worker, busy, do, take, until
 from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.errors import ResourceError
-from warrenmq.runtime import NO_REPLY, Pool, Server, helper, wheel, workers
+from warrenmq.runtime import NO_REPLY, Pool, Server, helper, waiting, wheel, workers
 from warrenmq.runtime.waiting import Channel, Event
 from warrenmq.seams.blocking import THIS_THREAD
 
@@ -750,3 +751,16 @@ def test_a_shutdown_does_not_trip_over_a_worker_that_is_about_to_be_started(monk
     go.set()
     caller.join(LIMIT)
     pool.shutdown()
+
+
+class Emptied(deque):
+    """A line that is found empty where it was not: the handler of a signal waited meanwhile, and ran the last."""
+
+    def __bool__(self):
+        return True
+
+
+def test_a_wait_that_a_handler_left_nothing_to_run_runs_nothing():
+    interrupted = helper.Helper()
+    interrupted.mine = Emptied()
+    assert waiting._next(None, interrupted) is None

@@ -17,6 +17,7 @@ FACE = ACTORS | {"actors.node", "actors.store", "actors.queue", "actors.sending"
 MAY_IMPORT = {
     "errors": set(),
     "forks": set(),
+    "signals": set(),
     "log": set(),
     "location": set(),
     "accepting": {"log"},
@@ -26,11 +27,11 @@ MAY_IMPORT = {
     "patterns": set(),
     "settings": {"checks", "errors"},
     "seams": {"errors", "forks"},
-    "trace": {"errors", "forks", "seams"},
+    "trace": {"errors", "forks", "seams", "signals"},
     "commit_log": {"errors", "seams"},  # knows files and bytes, not what they mean
     "erlang": {"errors"},  # what RabbitMQ wrote, as bytes and plain values
     "routing": {"errors"},
-    "runtime": {"errors", "forks", "log", "seams", "trace"},  # knows no RabbitMQ
+    "runtime": {"errors", "forks", "log", "seams", "signals", "trace"},  # knows no RabbitMQ
     "supervision": {"checks", "errors", "log", "seams", "trace", "runtime"},  # nor does this
     # states and formats: no process, no thread, no clock
     "directory": BASE | {"seams", "commit_log"},
@@ -49,7 +50,7 @@ MAY_IMPORT = {
     "actors.vhost": ACTORS | {"actors.queue", "actors.sending"},
     "tree": FACE - {"tree"},
     # faces
-    "broker": FACE,
+    "broker": FACE | {"signals"},
     "opening": FACE | {"broker", "shared"},
     "aio": FACE | {"broker", "opening"},
     "durable_actors": FACE | {"broker"},

@@ -45,3 +45,30 @@ def interrupt(number: int, call: Callable[[], Any]) -> str:
         sys.settrace(None)
         signal.signal(signal.SIGUSR1, before)
     return at
+
+
+def signalled(number: int, call: Callable[[], object], handler: Callable[[], object]) -> bool:
+    """Call, with a signal at the n-th place at which Python calls handlers: the entry of a function, the end of one in C.
+
+    False if there are fewer.  A KeyboardInterrupt of the handler ends the call.
+    """
+    places = 0
+
+    def profile(_frame: object, event: str, _argument: object) -> None:
+        nonlocal places
+        if event in ("call", "c_return"):
+            places += 1
+            if places == number:
+                sys.setprofile(None)
+                signal.raise_signal(signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: handler())
+    sys.setprofile(profile)
+    try:
+        call()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.setprofile(None)
+        signal.signal(signal.SIGUSR1, before)
+    return places >= number

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import count
 from random import Random
 
 import pytest
 
+from tests.support.interrupted_calls import signalled
 from tests.support.kept_rows import KeptRows
-from warrenmq.trace.events import Ack, Confirm, Drop, Lock, is_checked
+from warrenmq.trace.clock import SystemClock
+from warrenmq.trace.events import Ack, Confirm, Drop, Lock, Publish, is_checked
+from warrenmq.trace.reader import open_memory
+from warrenmq.trace.recorder import Recorder
 from warrenmq.trace.schema import EVENTS, STORED, Column, row_of
+from warrenmq.trace.sink import MemorySink
+from warrenmq.trace.slab import SIZES
 from warrenmq.trace.writers import writer
 
 
@@ -62,3 +69,40 @@ def test_a_sixteenth_of_all_messages_are_in_rows_with_a_checksum(count):
     rows = range(0, 1 << 21, count)
     assert 0.05 < sum(is_checked(first, count) for first in rows) / len(rows) < 0.08
     assert is_checked(0, count)
+
+
+@pytest.mark.parametrize("raises", [True, False])
+def test_a_row_that_a_signal_comes_upon_is_there_and_counted_or_not(raises):
+    """Also where the slab is full and its rows go to the segment file, and if the handler writes a row as well."""
+    write, came, number = writer(Publish), True, 0
+    while came:
+        number += 1
+        sink = MemorySink()
+        writing = Recorder(sink, run="r", node="n", clock=SystemClock())
+        actor = writing.actor("a", "K")
+        numbers = count(1)
+        for _ in range(SIZES[0] - 2):
+            write(actor, 0, next(numbers), publisher=0, send=0, first_seq_id=0, count=1)
+
+        def act(actor=actor, numbers=numbers):
+            write(actor, 0, next(numbers), publisher=0, send=0, first_seq_id=0, count=1)
+
+        def handler(act=act):
+            if raises:
+                raise KeyboardInterrupt
+            act()
+
+        def many(act=act):
+            for _ in range(4):
+                act()
+
+        came = signalled(number, many, handler)
+        many()
+        writing.close()
+        with open_memory(sink.files()) as trace:
+            rows = [row for chunk in trace.catalog.chunks for row in trace.rows(chunk)]
+        assert [row[1] for row in rows] == [*range(1, actor.seq + 1)], number
+        assert [row[0] for row in rows] == sorted({row[0] for row in rows}), number
+        if not raises:
+            assert {row[2] for row in rows} == {*range(1, next(numbers))}, number
+    assert number > 20

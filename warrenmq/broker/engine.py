@@ -22,10 +22,10 @@ from warrenmq.queue.messages import Drain
 from warrenmq.routing import Router
 from warrenmq.runtime import Channel, Runtime
 from warrenmq.runtime.life import inbox_of
-from warrenmq.runtime.signals import undisturbed
 from warrenmq.seams.disk import Disk
 from warrenmq.seams.memory import Memory
 from warrenmq.settings import Settings
+from warrenmq.signals import undisturbed
 from warrenmq.supervisors.broker_sup import RABBIT_SUP, RabbitSup
 from warrenmq.trace.recorder import Recorder
 

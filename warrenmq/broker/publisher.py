@@ -21,7 +21,7 @@ from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.actors.sending.message_sender import Flow, MessageIds, MessageSender
 from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.broker.parts import Publishes, Transacted
-from warrenmq.errors import Blocked, Nacked, Returned
+from warrenmq.errors import Blocked, Error, Nacked, Returned
 from warrenmq.message.properties import Properties
 from warrenmq.message.stored import StoredMessage
 from warrenmq.node.alarms import Alarms, BlockedPublisher, in_words
@@ -108,13 +108,15 @@ class WaitingFlow(Flow):
             self._wait(deadline, ahead)
             return
         queue = self.inbox.trace_id
-        _write_credit_blocked(trace, queue)
+        before = trace.seq
         try:
+            _write_credit_blocked(trace, queue)
             self._wait(deadline, ahead)
+            _write_credit_unblocked(trace, self._why_unblocked(ahead), queue)
         except (Exception, KeyboardInterrupt):  # a signal handler's: the thread lives on and has not sent
-            _write_credit_unblocked(trace, CREDIT_GAVE_UP, queue)
+            if trace.seq == before + 1:
+                _write_credit_unblocked(trace, CREDIT_GAVE_UP, queue)
             raise
-        _write_credit_unblocked(trace, self._why_unblocked(ahead), queue)
 
     def _wait(self, deadline: int | None, ahead: int) -> None:
         while self.credit + ahead <= 0 and self.ref.is_alive():
@@ -201,13 +203,20 @@ class Publishing:
         if (trace := self._trace) is None:
             self._wait_for_alarms(exchange, routing_key, deadline)
             return
-        _write_alarm_blocked(trace)
+        before, refusal = trace.seq, None
         try:
-            self._wait_for_alarms(exchange, routing_key, deadline)
-        except (Exception, KeyboardInterrupt):  # it gave up, or a signal handler did: the thread lives on
+            _write_alarm_blocked(trace)
+            try:
+                self._wait_for_alarms(exchange, routing_key, deadline)
+            except Error as gave_up:
+                refusal = gave_up
             _write_alarm_unblocked(trace)
+        except (Exception, KeyboardInterrupt):  # a signal handler's: the thread lives on
+            if trace.seq == before + 1:
+                _write_alarm_unblocked(trace)
             raise
-        _write_alarm_unblocked(trace)
+        if refusal is not None:
+            raise refusal
 
     def _wait_for_alarms(self, exchange: str, routing_key: str, deadline: int | None) -> None:
         def left() -> float | None:

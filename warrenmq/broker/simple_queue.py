@@ -45,9 +45,9 @@ from warrenmq.broker.handles import MOST_PEEKED, QueueHandle
 from warrenmq.broker.message_options import MessageOptions
 from warrenmq.checks import flag, number_of_seconds, of_this_process, seconds, whole, wrong_value
 from warrenmq.errors import ArgumentValueError, Blocked, PreconditionFailed
-from warrenmq.runtime.signals import undisturbed
 from warrenmq.runtime.thread_event import News, hold
 from warrenmq.settings import Settings
+from warrenmq.signals import undisturbed
 
 NAME = "queue"
 ON_ITS_WAY = 1.0

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections import deque
 
 from warrenmq.runtime.messages import unwrapped
-from warrenmq.runtime.signals import runs_handlers
 from warrenmq.runtime.workers import Cell, Runner
+from warrenmq.signals import runs_handlers
 
 SOON = 4
 """Sends within which a thread from outside is expected to wait, if it did so the last time."""

@@ -28,10 +28,10 @@ from time import monotonic
 from typing import Any, Protocol
 
 from warrenmq.runtime.helper import Helper
-from warrenmq.runtime.signals import PutOff
 from warrenmq.runtime.thread_event import ThreadEvent, interpreter_ends, new_bell
 from warrenmq.runtime.workers import BATCH, MISSING, Cell, Runner, here, wake
 from warrenmq.seams.blocking import THIS_THREAD
+from warrenmq.signals import PutOff
 
 LEAST_HELPING_WAIT = 1.0
 """Seconds: a wait with a limit below it does not help."""
@@ -118,10 +118,13 @@ def _next(target: Cell | None, helper: Helper) -> Cell | None:
     if target is not None and target.helpable and target.workers.ready.pop(target, MISSING) is not MISSING:
         return target
     mine = helper.mine
-    while mine:
-        cell = mine.popleft()
-        if cell.workers.ready.pop(cell, MISSING) is not MISSING:
-            return cell
+    try:
+        while mine:
+            cell = mine.popleft()
+            if cell.workers.ready.pop(cell, MISSING) is not MISSING:
+                return cell
+    except IndexError:  # the handler of a signal has waited, and ran the last one
+        pass
     return None
 
 

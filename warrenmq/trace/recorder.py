@@ -26,6 +26,7 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from warrenmq import forks
+from warrenmq.signals import undisturbed
 from warrenmq.trace.block import ROW, encode_meta, encode_rows
 from warrenmq.trace.clock import Clock, SteppingClock, SystemClock
 from warrenmq.trace.events import SCHEMA_VERSION, Ev
@@ -350,7 +351,12 @@ class ActorTrace:
         self.at, self.end = 0, _ROW_BYTES
 
     def full(self) -> None:
-        """The slab is full: move its rows to the segment file."""
+        """There is no room for the next row: move the rows to the segment file, and put off what handlers of
+        signals would interrupt in it.
+        """
+        undisturbed(self._empty)
+
+    def _empty(self) -> None:
         if self._recorder is not None:
             self._recorder.store(self.slab, self.at)
             if self.last_t - self._since < _QUICKLY:

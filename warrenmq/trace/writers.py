@@ -5,8 +5,9 @@
 
 `trace` is the ActorTrace of the actor that speaks.  The row is safe when the function returns; the result is the row's seq.
 
-All of them do the same: they take a time above the last one (clock.py), pack the row with its check
-(row_check.py) and move on; they differ in the columns.  Each message has rows of its own, and a row costs no
+All of them do the same: they make room if there is none, take a time above the last one (clock.py), and pack
+the row with its check (row_check.py); they differ in the columns.  The handler of a signal may raise, or write rows of
+the same trace, anywhere: the row is there, and counted, or it is not.  Each message has rows of its own, and a row costs no
 more than a few calls of Python functions: so a function that takes any event's columns, and loops over them,
 would cost twice as much, one with `*columns` 0.15 us more than the 0.5 of a function with names for them, a
 partial of one for so many columns 0.05.  Instead each event's function is made from one template, with its
@@ -33,20 +34,24 @@ _TEMPLATE = """
 def write(trace, {parameters}):
     {joined}
     clock = trace.clock  # looked up before it is called: `trace.clock()` takes Python 0.02 us more, to look for a method of that name
-    t = clock()
-    if t <= trace.last_t:
-        t = trace.last_t + 1
-    trace.last_t = t
-    trace.seq = seq = trace.seq + 1
-    at, me = trace.at, trace.id
-    check = mix((t, seq, {stored} {event}, me)) & {CHECK_MASK}
+    while True:
+        at, last = trace.at, trace.seq
+        if at == trace.end:
+            trace.full()
+            continue
+        t = clock()
+        if t <= trace.last_t:
+            t = trace.last_t + 1
+        seq, me = last + 1, trace.id
+        check = mix((t, seq, {stored} {event}, me)) & {CHECK_MASK}
+        if last == trace.seq:  # no handler of a signal has written rows since
+            break
+    # one step, behind which handlers are called
+    trace.last_t, trace.seq, trace.at = t, seq, at + {row_size}
     try:
         pack(trace.slab, at, t, seq, {stored} {event}, me, check)
     except struct_error:  # for a number above 63 bits
         trace.write_unsigned(at, pack, (t, seq, {stored} {event}, me))
-    trace.at = at = at + {row_size}
-    if at == trace.end:
-        trace.full()
     return seq
 """
 
