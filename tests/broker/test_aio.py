@@ -265,6 +265,28 @@ def test_a_get_that_waits_outlives_its_queues_process_and_ends_with_the_broker(t
     asyncio.run(main())
 
 
+def test_a_get_whose_queue_dies_waits_only_for_the_rest_of_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rest: list[float] = []
+
+    async def get_later(_queue: aio.Queue, timeout: float, _no_ack: bool) -> None:  # noqa: ASYNC109
+        rest.append(timeout)
+
+    async def main() -> None:
+        async with aio.open(tmp_path) as broker:
+            queue, runtime = await broker.declare_queue("q"), broker.sync.runtime
+            await queue.get()  # that wakes it
+            waiting = asyncio.create_task(queue.get(LIMIT))
+            await asyncio.sleep(0.05)
+            runtime.kill(runtime.whereis(queue_name("q")))
+            await waiting
+
+    monkeypatch.setattr(aio.Queue, "_get_later", get_later)
+    asyncio.run(main())
+    assert 0 < rest[0] < LIMIT - 0.04
+
+
 def test_a_message_that_comes_as_its_get_is_given_up_is_in_the_queue(tmp_path: Path) -> None:
     broker = warrenmq.open(tmp_path)
     sync = broker.declare_queue("q")

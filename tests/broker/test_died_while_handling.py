@@ -223,3 +223,19 @@ def test_a_consumer_that_is_cancelled_while_it_subscribes_again_is_gone() -> Non
             consumer.cancel()
             machine.sleep(1)
             assert jobs.info().consumers == 0, moment
+
+
+def test_a_get_whose_queue_dies_again_and_again_keeps_its_timeout() -> None:
+    with SimulatedMachine(seed=1) as machine:
+        broker = machine.open()
+        queue = broker.declare_queue("q")
+        queue.get()  # its process starts
+
+        def kill() -> None:
+            machine.sim.kill(machine.sim.whereis(queue_name("q")))
+
+        for seconds in (3.0, 6.0):
+            machine.sim.spawn(lambda: (machine.sleep(seconds), kill()))  # noqa: B023 - it is there before the next
+        began = machine.sim.monotonic_ns()
+        assert queue.get(timeout=7.0) is None
+        assert machine.sim.monotonic_ns() - began < 8e9

@@ -240,7 +240,8 @@ class Queue(Named):
         """Async version of `warrenmq.QueueHandle.get`."""
         broker, getter = self._broker.sync, self._getter
         broker.check_open()
-        request = getter.request(timeout, no_ack)
+        request, clock = getter.request(timeout, no_ack), asyncio.get_running_loop().time
+        end = clock() + request.timeout
         client, news = broker.inside.client, asyncio.Event()
         give_up = partial(client.calls.give_up, self.name, request)
         box = WakingChannel(broker.runtime.channel(), news, give_up)
@@ -260,7 +261,7 @@ class Queue(Named):
             finally:
                 sender.end()
         if request.timeout:
-            return await self._get_later(request.timeout, no_ack)
+            return await self._get_later(max(0.0, end - clock()), no_ack)
         return await in_thread(partial(self._queue.get, None, no_ack=no_ack), requeue)
 
     async def _get_later(self, timeout: float, no_ack: bool) -> Delivery | None:  # noqa: ASYNC109

@@ -79,6 +79,7 @@ class ActorCalls:
 
         Returns the answer and the process that gave it: None where the queue sleeps and the request only looks.
         """
+        asked = self._runtime.monotonic_ns()
         while True:
             if (asleep := self._vhost.asleep.get(queue)) is not None:
                 self._check_open()
@@ -89,6 +90,9 @@ class ActorCalls:
                 return self.call_actor(ref, request), ref
             except ActorDeadError:
                 self._check_open()
+                if isinstance(request, Get):
+                    before, asked = asked, self._runtime.monotonic_ns()
+                    request.timeout = max(0.0, request.timeout - (asked - before) / 1e9)
                 if inbox_of(ref).gives_back:
                     self._runtime.event().wait(RESTART_POLL)  # it is falling asleep
 
