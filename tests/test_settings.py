@@ -203,6 +203,31 @@ def test_a_misspelt_variable_is_corrected_as_a_variable() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("WARRENMQ_MANAGEMENT_URL", "http://guest:guest@localhost:15672"),
+        ("WARRENMQ_SERVICE_HOST", "10.0.0.7"),
+        ("WARRENMQ_SERVICE_PORT", "5672"),
+        ("WARRENMQ_SERVICE_PORT_AMQP", "5672"),
+        ("WARRENMQ_PORT", "tcp://10.0.0.7:5672"),
+        ("WARRENMQ_PORT_5672_TCP", "tcp://10.0.0.7:5672"),
+        ("WARRENMQ_PORT_5672_TCP_ADDR", "10.0.0.7"),
+        ("WARRENMQ_PORT_5672_TCP_PROTO", "tcp"),
+        ("WARRENMQ_MANAGEMENT_SERVICE_HOST", "10.0.0.8"),
+        ("WARRENMQ_MANAGEMENT_PORT_15672_TCP_PORT", "15672"),
+    ],
+)
+def test_a_variable_of_ctl_or_of_kubernetes_is_passed_over(name: str, text: str) -> None:
+    """Both may be in the environment of every program that opens a directory."""
+    assert load(environ={name: text}) == load()
+
+
+def test_a_port_is_no_setting() -> None:
+    with pytest.raises(SettingsError, match="WARRENMQ_PORT is not a setting"):
+        load(environ={"WARRENMQ_PORT": "5672"})
+
+
+@pytest.mark.parametrize(
     ("text", "sentence"),
     [
         ("\nprofil = classic", "line 2: profil is not a setting; did you mean profile"),

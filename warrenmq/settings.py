@@ -23,6 +23,13 @@ from warrenmq.checks import exact, mapping, path_of, shown
 from warrenmq.errors import SettingsError
 
 ENVIRONMENT_PREFIX = "WARRENMQ_"
+MANAGEMENT_URL = "WARRENMQ_MANAGEMENT_URL"
+"""The variable with the address for `warrenmq ctl`, which is no setting."""
+_OF_A_SERVICE = re.compile(
+    r"\w+_(SERVICE_HOST=.*|SERVICE_PORT(_\w+)?=.*|PORT=(tcp|udp|sctp)://.*|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?=.*)",
+    re.ASCII | re.DOTALL,
+)
+"""A variable that Kubernetes gives to containers for a service that is called warrenmq, or warrenmq-SOMETHING."""
 _LONGEST_KEY = 100
 """Characters of an unknown key that its error repeats."""
 MAX_SEGMENT_ENTRIES = 1 << 14
@@ -376,6 +383,8 @@ def _texts(what: str, value: object) -> dict[str, str]:
 
 def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name, text in environ.items():
+        if name == MANAGEMENT_URL or _OF_A_SERVICE.fullmatch(f"{name}={text}"):
+            continue
         if name.startswith(ENVIRONMENT_PREFIX):
             key = name.removeprefix(ENVIRONMENT_PREFIX).lower()
             _kind(key, name, lambda known: ENVIRONMENT_PREFIX + known.upper())

@@ -12,10 +12,10 @@ from typing import Any
 from warrenmq.cli._ctl_client import Api, path
 from warrenmq.cli._ctl_commands import ACTIONS, LISTINGS, Action, Listing
 from warrenmq.cli._parsers import add_verb
+from warrenmq.settings import MANAGEMENT_URL
 from warrenmq.terminal import plain
 
 URL = "http://guest:guest@localhost:15672"
-VARIABLE = "WARRENMQ_MANAGEMENT_URL"
 TAKES_EMPTY_ARGUMENTS = True
 """An empty pattern permits nothing, or fits every name."""
 
@@ -31,7 +31,7 @@ def add_parser(subparsers: Any) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--url", metavar="URL",
-        help=f"the management API: http://USER:PASSWORD@HOST:PORT (default: ${VARIABLE}, else {URL})",
+        help=f"the management API: http://USER:PASSWORD@HOST:PORT (default: ${MANAGEMENT_URL}, else {URL})",
     )  # fmt: skip
     _add_output(parser, default=False)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", required=True)
@@ -96,7 +96,7 @@ def _add_vhost(command: argparse.ArgumentParser, *, wanted: bool) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    api = Api(args.url or os.environ.get(VARIABLE) or URL)
+    api = Api(args.url or os.environ.get(MANAGEMENT_URL) or URL)
     if args.command in LISTINGS:
         _list(api, args, LISTINGS[args.command])
     else:
