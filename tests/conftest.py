@@ -16,6 +16,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
+from tests.support import made_once
 from tests.support.schedulers import both_schedulers, scheduler
 
 # While tests are collected next to nothing becomes garbage, and looking for it takes a third of the time.
@@ -96,6 +97,12 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(
             f"{os.devnull} is no device on this machine, but {found}: {begin!r}", red=True
         )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_process_makes_it_for_all(tmp_path_factory):
+    if "PYTEST_XDIST_WORKER" in os.environ:  # else the folder above is one of all test runs
+        made_once.folder = tmp_path_factory.getbasetemp().parent
 
 
 @both_schedulers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from functools import lru_cache
 
 import msgpack
 
@@ -12,6 +13,8 @@ from warrenmq.trace.schema import COLUMNS
 _PLANES = 8
 
 
+# Of two traces of a test most rows are alike.
+@lru_cache(4096)
 def encode_rows(raw: bytes, codec: int = 2) -> bytes:
     """A ROWS frame (at least one row) of codec 1, 2 or 3; block.py tells what they are."""
     n = len(raw) // ROW.size

@@ -20,6 +20,7 @@ from structlog.testing import capture_logs
 
 import warrenmq
 from tests.amqp.channels import Client
+from tests.support.made_once import made_once
 from tests.support.simulated import SMALL, SimulatedHost, hold_disk
 from tests.support.trace_writer import SEQ, Actor, RunRows, T
 from warrenmq.actors.vhost.vhost import queue_name
@@ -205,11 +206,14 @@ class Life:
 
 @cache
 def _lived(seed: int, steps: int) -> bytes:
-    with capture_logs(), closing((life := Life(seed)).host):
-        life.run(steps, kill=True)
-        life.run(steps, kill=False)
-        life.run(steps // 2, kill=False)
-        return pickle.dumps(life.rows())
+    def live() -> bytes:
+        with capture_logs(), closing((life := Life(seed)).host):
+            life.run(steps, kill=True)
+            life.run(steps, kill=False)
+            life.run(steps // 2, kill=False)
+            return pickle.dumps(life.rows())
+
+    return made_once(f"life of seed {seed} and {steps} steps", live)
 
 
 def consistent_trace(seed: int, steps: int = 50) -> list[RunRows]:
