@@ -431,7 +431,7 @@ def test_what_came_before_the_end_of_a_socket_is_done(seed):
     for _ in range(10):
         client.send(published() * 3)
     client.disconnect()
-    node.host.wait_until(lambda: client.over)
+    node.host.wait_until(lambda: client.transport.closed)
     assert node.broker.queue("q").info().ready == 30
     node.close()
 
@@ -458,7 +458,7 @@ def test_what_came_before_the_end_of_a_socket_waits_for_credit(node, client):
     client.sleep(1)
     assert not client.over
     go_on.set()
-    node.host.wait_until(lambda: client.over)
+    node.host.wait_until(lambda: client.transport.closed)
     assert node.broker.queue("q").info().ready == 2001
 
 
