@@ -155,6 +155,19 @@ def test_transactions(channel, client):
     assert other.call(Queue.Declare(queue="q", passive=True), Queue.DeclareOk).message_count == 0
 
 
+def test_what_was_acked_and_not_committed_goes_back_at_an_error(channel, client):
+    channel.declare("q")
+    channel.publish("q", b"x")
+    channel.call(Tx.Select(), Tx.SelectOk)
+    channel.consume("q", consumer_tag="c")
+    channel.next(Basic.Deliver)
+    channel.send(Basic.Ack(1))
+    channel.call(Basic.Cancel("c"), Basic.CancelOk)
+    channel.send(Queue.Purge(queue="no"))
+    channel.next(Channel.Close)
+    assert client.open(2).bodies("q") == [b"x"]
+
+
 def test_tx_after_confirm(channel):
     channel.call(Confirm.Select(), Confirm.SelectOk)
     channel.send(Tx.Select())

@@ -285,6 +285,8 @@ class ChannelProcess(Server):
         if not self._writer.closing:
             self._settling.flush()
             self._writer.flush()  # deliveries of this channel are written before the same messages go to others
+            if self._transaction.selected:
+                self._transaction.rollback()
             self._consuming.release()
             self._reply_to.cancel()
 
