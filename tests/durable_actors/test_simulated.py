@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -403,6 +404,23 @@ def test_an_ask_that_an_alarm_holds_up_keeps_its_timeout(machine):
     assert machine.sim.monotonic_ns() - began < 4_000_000_000
     broker.set_disk_free_limit(0)
     assert Shop.ref(broker).ask(Price(), timeout=3) == 7
+
+
+@pytest.mark.parametrize("raised", [SystemExit, asyncio.CancelledError])
+def test_a_message_that_ends_in_what_is_no_exception_is_a_failed_one(raised, tmp_path):
+    class Exiting(warrenmq.DurableActor):
+        retries = {"max_attempts": 1}
+
+        def on_receive(self, message):
+            raise raised
+
+    with warrenmq.open(tmp_path) as broker:
+        actor = broker.runtime.start(Exiting, broker)
+        with pytest.raises(AskFailed, match=raised.__name__):
+            Exiting.ref(broker).ask("exit", timeout=10)
+        assert actor.is_alive()
+        broker.runtime.stop_actor(actor)
+        assert len(broker.queue("Exiting-failed")) == 1
 
 
 def test_an_actor_may_stop_itself(machine):

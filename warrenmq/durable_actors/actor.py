@@ -252,7 +252,9 @@ class DurableActor(ThreadingActor):
             return False
         try:
             answer = self._received(message, properties)
-        except Exception as error:
+        except BaseException as error:
+            if self.broker.runtime.passes(error):
+                raise
             self.state = self._unpacked()
             if self._comes_again:
                 return False

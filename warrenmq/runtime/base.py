@@ -23,7 +23,7 @@ from warrenmq.runtime.inbox import Inbox
 from warrenmq.runtime.life import Boot, inbox_of
 from warrenmq.runtime.messages import Call, Exit, Traced
 from warrenmq.runtime.plain import supervised
-from warrenmq.runtime.reasons import NO_PROC, SHUTDOWN, CallFailed, in_words
+from warrenmq.runtime.reasons import NO_PROC, SHUTDOWN, CallFailed, Killed, in_words
 from warrenmq.runtime.seams import Channel, Event, Lock, Own, PerThread, Suspension
 from warrenmq.runtime.shortage import shortage
 from warrenmq.runtime.system import Living
@@ -149,6 +149,12 @@ class Runtime(ABC):
         more than "shutdown".
         """
         return self.gave_up_after if reason == SHUTDOWN else in_words(reason)
+
+    def passes(self, error: BaseException) -> bool:
+        """True for an exception that an actor has to pass on, as it is killed; other ones are of the application,
+        which may raise what is no Exception.
+        """
+        return isinstance(error, Killed)
 
     def caught(self, error: BaseException) -> None:
         """Called with each exception that ends an actor, before the end; Simulation overrides it."""

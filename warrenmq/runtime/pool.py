@@ -77,12 +77,12 @@ class Pool(Threads):
         return Event(_cell_of(ref))
 
     def run_callback(self, callback: Callable[[Any], object], argument: Any) -> None:
-        runner = here.runner
+        runner, run = here.runner, super().run_callback
         # it may hold a lock that the callback wants, or a loop
         if isinstance(runner, Helper) and runner.cell is not None:
-            self._workers.callbacks.put(partial(callback, argument))
+            self._workers.callbacks.put(partial(run, callback, argument))
         else:
-            callback(argument)
+            run(callback, argument)
 
     def pause(self) -> None:
         if (runner := here.runner) is not None:

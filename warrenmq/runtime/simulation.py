@@ -356,6 +356,9 @@ class Simulation(Runtime):
             if task is not self._application or task is not self._scheduler.current:
                 self._scheduler.abandon(task)
 
+    def passes(self, error: BaseException) -> bool:
+        return not isinstance(error, (Exception, SystemExit))
+
     def caught(self, error: BaseException) -> None:
         if not isinstance(error, (Exception, SystemExit, Killed, self._scheduler.exit)):
             self._wipe_out()

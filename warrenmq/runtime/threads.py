@@ -82,6 +82,17 @@ class Threads(Runtime):
     def wall_ns(self) -> int:
         return time.time_ns()
 
+    def run_callback(self, callback: Callable[[Any], object], argument: Any) -> None:
+        """Run an application's callback: what it raises, as an asyncio.CancelledError, which is no Exception, ends no actor.
+
+        In the main thread, which runs no actor then, it may be of a signal's handler and is passed on.
+        """
+        try:
+            callback(argument)
+        except BaseException as error:
+            if self.passes(error) or threading.current_thread() is threading.main_thread():
+                raise
+
     def pause(self) -> None:
         time.sleep(0)
 
