@@ -47,6 +47,8 @@ from warrenmq.seams.real_disk import RealDisk
 
 LEDGER = ".recovered"
 """The suffix of the ledgers' folder, which follows the source's name unless another folder is named."""
+DESTINATIONS = "to"
+"""The file in that folder which names the brokers that messages were moved to."""
 WAITING = "delayed: it waits for its time, which a recovery --to DIRECTORY keeps"
 DEFAULT_PORT = {"amqp": 5672, "amqps": 5671}
 _PERSISTENT = 2
@@ -80,6 +82,7 @@ def recover_to_broker(
         for vhost in names[:1]:  # nothing is made on the disk for a broker that cannot be reached
             Remote(url, there[vhost]).close()
         stack.callback(hold(ledgers).release)
+        _compare_destinations(ledgers, report)
         for vhost in names:
             queues = by_name(vhosts.get(vhost, []))
             with closing(Remote(url, there[vhost])) as remote:
@@ -104,6 +107,19 @@ def recover_to_broker(
                     report.queues.append(move.report)
         report.damaged = inspection.findings.damaged()
     return report
+
+
+def _compare_destinations(ledgers: str, report: Report) -> None:
+    """Note it if earlier runs moved messages to other addresses: those are not moved again."""
+    disk, path = RealDisk(), f"{ledgers}/{DESTINATIONS}"
+    known = disk.read(path).decode(errors="replace").split() if disk.exists(path) else []
+    if others := [each for each in known if each != report.to]:
+        report.notes.append(
+            f"an earlier run moved messages to {', '.join(others)}, and they are not moved again; if that is another "
+            f"broker, move all of them to {report.to} with a new ledger: --ledger DIR"
+        )
+    if report.to not in known:
+        disk.replace(path, "".join(f"{each}\n" for each in (*known, report.to)).encode())
 
 
 def _left_waiting(
