@@ -170,6 +170,11 @@ def test_a_port_in_use_is_refused(refused, tmp_path):
         ("--tls-cert FILE", "the files of TLS (FILE) cannot be used:"),
         ("--data FILE", "FILE cannot be used as a data directory:"),
         ("--trace FILE", "FILE cannot hold a trace: File exists."),
+        (f"--port 0 --host {'h' * 70}", f"cannot listen on {'h' * 70}:0: no host can have this name."),
+        (
+            f"--port 0 --management {'h' * 70}:0",
+            f"cannot listen on {'h' * 70}:0: no host can have this name.",
+        ),
     ],
 )
 def test_impossible_arguments_are_refused_in_one_sentence(refused, tmp_path, monkeypatch, arguments, said):

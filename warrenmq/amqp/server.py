@@ -271,6 +271,8 @@ def _cannot_listen(where: str) -> Iterator[None]:
     except OSError as why:
         reason = why.strerror if isinstance(why, socket.gaierror) else os.strerror(why.errno or 0)
         raise CallerError(f"cannot listen on {where}: {reason}.") from why
+    except UnicodeError as why:
+        raise CallerError(f"cannot listen on {where}: no host can have this name.") from why
 
 
 def _url(protocol: str, host: str, port: int) -> str:

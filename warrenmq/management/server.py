@@ -174,3 +174,5 @@ def _listen(host: str, port: int) -> socket.socket:
     except OSError as why:
         reason = why.strerror if isinstance(why, socket.gaierror) else os.strerror(why.errno or 0)
         raise CallerError(f"cannot listen on {host}:{port}: {reason}.") from why
+    except UnicodeError as why:
+        raise CallerError(f"cannot listen on {host}:{port}: no host can have this name.") from why
