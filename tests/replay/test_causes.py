@@ -65,10 +65,10 @@ def test_no_rule_fails_to_explain_where_rows_are_gone_or_others_claim_their_plac
 ) -> None:
     trace, rng = open_memory(write_trace(planted(plant))), Random(plant.__name__)
     runs, violations = trace.catalog.runs, replay_trace(trace).violations
+    pieces = [(piece, trace.rows(piece)) for piece in trace.catalog.chunks]
 
     def gather(wants: Sequence[Want]) -> Iterator[tuple[int, int, Row]]:
-        for piece in trace.catalog.chunks:
-            rows = trace.rows(piece)
+        for piece, rows in pieces:
             for number, run, row in pick(wants, runs, piece, lambda rows=rows: rows):  # type: ignore[misc]
                 if rng.random() < 0.7:
                     yield number, run, row
