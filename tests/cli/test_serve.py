@@ -150,6 +150,19 @@ def test_a_directory_in_use_is_refused(refused, tmp_path):
         assert f"{data} is in use by process {os.getpid()}" in refused("--data", data, "--port", "0")
 
 
+def test_virtual_hosts_that_are_there_and_not_served_are_told(refused, tmp_path, capsys):
+    """As after `recover` of several: nothing said that their messages are not served."""
+    data = str(tmp_path / "data")
+    for vhost in ("/", "orders"):
+        with warrenmq.open(data, vhost=vhost) as broker:
+            broker.declare_queue("q").publish(b"x").result(LIMIT)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert main(["serve", "--data", data, "--port", str(taken.getsockname()[1])]) == 2
+    told = [line for line in capsys.readouterr().err.splitlines() if "are not served" in line]
+    assert len(told) == 1
+    assert "vhosts=['orders']" in told[0]
+
+
 def test_a_port_in_use_is_refused(refused, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

@@ -94,6 +94,7 @@ def run(args: argparse.Namespace) -> int:
         from warrenmq.amqp import Users, load_users, open_vhosts, serve_locally
         from warrenmq.amqp.access.users import read_definitions
         from warrenmq.management.definitions import import_file
+        from warrenmq.shared.looking import vhosts_in
     except ModuleNotFoundError as why:
         raise CallerError(f"it needs {why.name}; install warrenmq[amqp].") from why
 
@@ -127,6 +128,9 @@ def run(args: argparse.Namespace) -> int:
             raise CallerError(msg) from why
         for broker in brokers:
             stack.callback(broker.close)
+        if unknown := sorted(set(vhosts_in(args.data)) - {*users.vhosts}):
+            reason = "neither users.json nor the users file names them; warrenmq ctl add_vhost does"
+            log.warning("virtual hosts of the directory are not served", vhosts=unknown, reason=reason)
         if file:
             import_file(brokers, file, read_definitions(file), quorum_as_classic=settings.quorum_as_classic)
         local = stack.enter_context(serve_locally(brokers))

@@ -41,7 +41,7 @@ def looks(directory: str) -> Iterator[list[OwnerConnection]]:
     found: list[OwnerConnection] = []
     try:
         if os.path.exists(os.path.join(directory, SOCKET)):
-            for vhost in sorted(_vhosts(directory)):
+            for vhost in sorted(vhosts_in(directory)):
                 # one that is not served, or a socket that was left over
                 with suppress(AccessRefused, LinkLost):
                     found.append(OwnerConnection(directory, vhost))
@@ -51,7 +51,8 @@ def looks(directory: str) -> Iterator[list[OwnerConnection]]:
             each.close()
 
 
-def _vhosts(directory: str) -> Iterator[str]:
+def vhosts_in(directory: str) -> Iterator[str]:
+    """The names of the virtual hosts that have a folder in a directory."""
     for path in glob.glob(f"{glob.escape(directory)}/{VHOSTS}/*/.vhost"):
         with open(path, encoding="utf-8", errors="replace") as file:
             yield file.read()
