@@ -12,6 +12,7 @@ from tests.support.limits import LIMIT
 from warrenmq import aio
 from warrenmq.actors.vhost.vhost import queue_name
 from warrenmq.aio.broker import GRACE
+from warrenmq.broker.calls import ActorCalls
 
 
 def test_publish_consume_and_restart(tmp_path: Path) -> None:
@@ -285,6 +286,29 @@ def test_a_get_whose_queue_dies_waits_only_for_the_rest_of_its_time(
     monkeypatch.setattr(aio.Queue, "_get_later", get_later)
     asyncio.run(main())
     assert 0 < rest[0] < LIMIT - 0.04
+
+
+def test_a_publish_that_must_not_wait_starts_a_queue_that_sleeps_outside_of_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    woke: list[threading.Thread] = []
+    wake = ActorCalls.wake
+
+    def noted(calls: ActorCalls, queue: str) -> bool:
+        if began := wake(calls, queue):
+            woke.append(threading.current_thread())
+        return began
+
+    async def main() -> None:
+        monkeypatch.setattr(ActorCalls, "wake", noted)
+        async with aio.open(tmp_path) as broker:
+            queue = await broker.declare_queue("q")
+            await queue.publish(b"m", timeout=0)
+            assert await queue.length() == 1
+
+    asyncio.run(main())
+    assert woke
+    assert threading.current_thread() not in woke
 
 
 def test_a_message_that_comes_as_its_get_is_given_up_is_in_the_queue(tmp_path: Path) -> None:

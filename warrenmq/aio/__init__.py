@@ -6,6 +6,9 @@
         async for delivery in jobs.consume(prefetch=100):
             delivery.ack()
 
+A delivery's `ack`, `nack` and `reject` never wait; `retry` and `dead_letter` may wait for the disk, so
+`await asyncio.to_thread(delivery.retry)`.
+
 Calls that may wait (open, declare, close) run in a worker thread; publishes, deliveries and, where this
 process owns the directory, `get` do not: confirms, messages and answers come back to the loop through
 `call_soon_threadsafe`.

@@ -49,7 +49,7 @@ def requeue_all(deliveries: list[Delivery]) -> None:
 
 
 class Consumer:
-    """Deliveries for `async for`; acks are ordinary methods of the delivery, they never wait.
+    """Deliveries for `async for`; acks are ordinary methods of the delivery, they never wait, but for `retry` and `dead_letter`.
 
     A delivery stays with the synchronous consumer until a task asks for it, so that all others go back when
     this one is dropped.

@@ -52,10 +52,9 @@ async def _accepted(broker: Broker, publish: partial[Confirm], exchange: str, ro
             await _alarms_cleared(broker, exchange, routing_key, deadline)
         left = max(0.0, min(deadline - clock(), IN_A_THREAD))
         try:
-            if (
-                left
-                and not broker.inside.alarms.active
-                and (refused or broker.would_block(exchange, routing_key, publish.keywords.get("properties")))
+            # a queue that sleeps is started in a thread, however short the time
+            if not broker.inside.alarms.active and (
+                refused or broker.would_block(exchange, routing_key, publish.keywords.get("properties"))
             ):
                 return await asyncio.to_thread(publish, timeout=left)
             return publish(timeout=0)
