@@ -255,6 +255,7 @@ def test_users_that_are_changed_at_the_same_time_are_all_kept(start):
 
 def test_a_change_that_cannot_be_kept_is_none(api, tmp_path):
     """It was answered as a defect, and held until the next start; so did a virtual host, whose messages were then gone."""
+    assert api("PUT", "vhosts/old", {})[0] == 201
     (tmp_path / "data" / "users.json.new").mkdir()  # in the way of the next users.json
     for path, body in (
         ("users/bob", {"password_hash": "", "tags": ""}),
@@ -264,6 +265,9 @@ def test_a_change_that_cannot_be_kept_is_none(api, tmp_path):
         status, answer = api("PUT", path, body)
         assert (status, answer["error"]) == (503, "service_unavailable")
     assert api("POST", "definitions", {"vhosts": [{"name": "new"}]})[0] == 503
+    assert api("DELETE", "vhosts/old")[0] == 503
+    (tmp_path / "data" / "users.json.new").rmdir()
+    assert [api("DELETE", "vhosts/old")[0] for _ in range(2)] == [204, 404]
     assert [len(api.get(path)) for path in ("users", "vhosts")] == [1, 1]
     assert api.get("permissions/%2F/guest")["write"] == ".*"
 
