@@ -9,11 +9,12 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warrenmq.durable_actors.codec import Codec
+from warrenmq.durable_actors.codec import Codec, read
 from warrenmq.errors import ArgumentTypeError, ArgumentValueError
 
 
@@ -249,6 +250,26 @@ def test_a_value_that_does_not_fit_its_field_is_refused_where_it_is_written(valu
 def test_an_object_in_a_state_that_would_come_back_as_another_is_refused(state):
     with pytest.raises(ArgumentTypeError, match=r"in Typed\.\w+ would come back as a"):
         TYPED_CODEC.state_bytes(state, Typed)
+
+
+@dataclass
+class Derived:
+    number: int
+    double: int = field(init=False)
+    cache: int = field(default=0, init=False, compare=False)
+    count: int = field(default=0, init=False)
+
+    def __post_init__(self):
+        self.double = 2 * self.number
+
+
+def test_a_field_of_a_state_that_would_be_lost_is_refused():
+    state = Derived(5)
+    state.cache = 1
+    assert read(Derived, msgpack.unpackb(Codec("msgpack").state_bytes(state, Derived))) == state
+    state.count = 1
+    with pytest.raises(ArgumentTypeError, match=r"Derived\.count is not written"):
+        Codec("msgpack").state_bytes(state, Derived)
 
 
 class OutOfRange(Exception):

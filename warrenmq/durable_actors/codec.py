@@ -169,9 +169,14 @@ def _check_same(value: Any, back: Any, place: str) -> None:
         )
     if dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
+            in_field = f"{kind.__name__}.{field.name}"
+            before, after = getattr(value, field.name, None), getattr(back, field.name, None)
             if field.init:
-                in_field = f"{kind.__name__}.{field.name}"
-                _check_same(getattr(value, field.name), getattr(back, field.name), in_field)
+                _check_same(before, after, in_field)
+            elif field.compare and before != after:
+                raise TypeError(
+                    f"{in_field} is not written, as it is no argument of {kind.__name__}; make it one, or give it compare=False"
+                )
     elif isinstance(value, dict):
         _check_same([*value.keys(), *value.values()], [*back.keys(), *back.values()], place)
     elif isinstance(value, list | tuple):
