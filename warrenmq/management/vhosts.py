@@ -80,9 +80,8 @@ def grant(site: Site, request: Request, vhost: str) -> None:
 def delete(site: Site, request: Request) -> None:
     """DELETE /api/vhosts/name: with its queues, messages and permissions; its connections are closed."""
     name = request.at["name"]
-    if (
-        name not in site.users.vhosts
-    ):  # it may be there alone: its files were deleted, and that could not be kept
+    # it may be there alone: its files were deleted, and that could not be kept
+    if name not in site.users.vhosts:
         site.broker(name)
     if name == "/":
         raise bad_request("the virtual host / cannot be deleted: it owns the data directory")
