@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator
-from functools import wraps
+from functools import cache, wraps
 from itertools import pairwise
 
 from tests.support.simulated_trace import consistent_trace
@@ -122,9 +123,15 @@ def more(column: int, by: int = 1) -> Callable[[Row], int]:
 
 def planted(plant: Plant) -> list[RunRows]:
     """A small consistent trace with this plant in it."""
+    runs: list[RunRows] = pickle.loads(_planted(plant))
+    return runs
+
+
+@cache
+def _planted(plant: Plant) -> bytes:
     for steps, seeds in SIZES:
         for seed in range(seeds):
             runs = consistent_trace(seed, steps)
             if plant(runs):
-                return runs
+                return pickle.dumps(runs)
     raise AssertionError(f"no consistent trace has a place for {plant.__name__}")
