@@ -236,6 +236,9 @@ FOUND = {
     "a message of a fan-out is no proof of what its queue sent before, also if that queue alone has it now": (
         "modern", 20035893, "policy\npublish_many to=all count=8 size=900\npublish_many\nkill victim=msg_store_persistent",
     ),
+    "a delayed message that comes again after a crash counts once more for a queue's length": (
+        "classic", 8712, "burst\npolicy\nlater ms=1\ntx count=1\ncrash",
+    ),
     "a delayed message that came twice may have come back too often": (
         "classic", 20021162, "later to=l ms=300\ntake how=consume\nrivals\ntake queue=l\nlinger queue=l victim=queue_sup",
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from warrenmq.simulate.messages import Copy
+from warrenmq.simulate.messages import Copy, Message
 
 
 @dataclass(slots=True)
@@ -34,6 +34,11 @@ class Length:
             sums[0] += 1
             sums[1] += size
         copy.place = by[0], by[1] - size
+
+    def may_come_again(self, message: Message) -> None:
+        """A message that was sent may come once more, behind everything else."""
+        self._sent[0] += 1
+        self._sent[1] += len(message.body)
 
     def allow(self, messages: int | None, size: int | None) -> None:
         """A policy is about to allow so much; the bounds of the one before may hold until `holds`."""

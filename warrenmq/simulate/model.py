@@ -91,10 +91,9 @@ class QueueModel:
 
     def may_stray(self, messages: Sequence[Message]) -> None:
         """They may be dead letters that come here, now or later, and more than once."""
-        numbers = [message.number for message in messages]
-        self.strays.update(numbers)
-        self.repeated.update(numbers)
+        self.strays.update(message.number for message in messages)
         for message in messages:
+            self.may_repeat(message)
             if message.number not in self.copies:
                 self._add(Copy(message, is_certain=False, is_dead_letter=True, may_be_gone=True))
 
@@ -132,7 +131,12 @@ class QueueModel:
         copy = Copy(message, is_certain=False, due_at=due_at, has_ttl=self.has_ttl)
         copy.may_be_gone = may_be_gone
         self._add(copy)
+        self.may_repeat(message)
+
+    def may_repeat(self, message: Message) -> None:
+        """It may be in the queue more than once, and count for its length so often."""
         self.repeated.add(message.number)
+        self.length.may_come_again(message)
 
     def dues_came(self) -> None:
         """Every delayed message whose confirm came is here by now."""
@@ -502,6 +506,10 @@ class QueueModel:
         are returned and not raised.
         """
         back = [self._known(body) for body, _ in deliveries]
+        if not clean:  # who sent them may have ended, too, and send them again
+            for copy in self.copies.values():
+                if copy.message.number in self.repeated:
+                    self.length.may_come_again(copy.message)
         self._check_found(back, sent, clean=clean)
         for copy, (_, is_redelivered) in zip(back, deliveries, strict=True):
             self._check_flag(copy, is_redelivered=is_redelivered)

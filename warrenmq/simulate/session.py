@@ -391,7 +391,7 @@ class Session:
         if dead is None:  # deleted: the message goes nowhere
             return
         if self.rejected[message.number] > 1:
-            dead.repeated.add(message.number)
+            dead.may_repeat(message)
         dead.dead_lettered(message, way)
 
     def link_dead_letters(self) -> None:
