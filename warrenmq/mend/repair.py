@@ -31,6 +31,7 @@ from warrenmq.inspect.entries import Where
 from warrenmq.inspect.inspection import UNREADABLE, Inspection, VhostInspection
 from warrenmq.inspect.layout import RABBITMQ_TERMS, TRANSIENT, QueueFolder
 from warrenmq.inspect.reading import Damage
+from warrenmq.inspect.store import InspectedStore
 from warrenmq.mend.changes import Change, Changes
 from warrenmq.mend.index_files import Version1, Version2
 from warrenmq.mend.living import held, make_safe, node_of
@@ -141,13 +142,14 @@ class _VhostRepair:
             self._mend_definitions(changes)
 
     def _look(self) -> None:
-        self._part.stores  # noqa: B018  # looked at, so that their damage is known
+        # read also if no message asks for them, so that their damage is known
+        stores = [*self._part.stores.values()]
         for queue in self._part.vhost.queues:
             for row in self._part.rows(queue):
                 entry = row.entry
                 if entry.where == Where.STORE and entry.persistent:
                     self._wanted.add(entry.msg_id)
-                    self._note_true_id(entry.msg_id)
+                    self._note_true_id(stores, entry.msg_id)
                 if (
                     row.message is None
                     and row.reason is not None
@@ -155,8 +157,8 @@ class _VhostRepair:
                 ):
                     self._unreadable.setdefault(queue.path, set()).add(entry.seq_id)
 
-    def _note_true_id(self, msg_id: bytes) -> None:
-        for store in self._part.stores.values():
+    def _note_true_id(self, stores: list[InspectedStore], msg_id: bytes) -> None:
+        for store in stores:
             for place in store.places(msg_id):
                 if place.trust == Trust.BAD_ID:
                     self._true_ids[place.file, place.offset] = msg_id
