@@ -275,6 +275,22 @@ def test_a_publish_that_zeros_follow_is_torn() -> None:
             assert quarantined == 1
 
 
+@pytest.mark.parametrize("name", ["journal", "segment"])
+def test_no_end_of_a_publish_that_is_cut_off_is_an_ack(name: str) -> None:
+    """The message id and the zeros behind it may read as one."""
+    record = kit.embedded_record(8, 100)
+    half, mark = record[:8], b"\x40\x00"
+    for msg_id in (half + b"\x01\x00\x00\x00\xc0\x00\x00\x00", mark + half + b"\x01\x00\x00\x00\xc0\x00"):
+        for arrived in range(1, 8 + len(record)):
+            if name == "segment":
+                torn = (b"\xc0\x08" + msg_id + record[16:])[:arrived]
+                files = b"\xc0\x00" + RECORDS[0] + mark + torn, b""
+            else:
+                torn = (bytes(7) + b"\x08" + msg_id + record[16:])[:arrived]
+                files = b"", bytes(8) + RECORDS[0] + (2 << 62).to_bytes(8, "big") + torn
+            assert 0 in opened(*files)[0], arrived
+
+
 @pytest.mark.parametrize("acked_before", [False, True])
 def test_an_ack_cut_at_a_sector_boundary_acks_nothing(acked_before: bool) -> None:
     journal = JOURNAL + (3 << 62).to_bytes(8, "big") * acked_before

@@ -239,6 +239,10 @@ FOUND = {
     "a delayed message that comes again after a crash counts once more for a queue's length": (
         "classic", 8712, "burst\npolicy\nlater ms=1\ntx count=1\ncrash",
     ),
+    "the end of a publish that a power cut tore off a journal is no ack": (
+        "classic", 8712, "publish to=d wait=1\nburst to=all count=3\npublish to=d wait=1\nburst count=8 size=900 persistent=0\n"
+        "policy\nlater to=all size=91 ms=1\ntx to=d count=1 size=121\ncrash",
+    ),
     "a delayed message that came twice may have come back too often": (
         "classic", 20021162, "later to=l ms=300\ntake how=consume\nrivals\ntake queue=l\nlinger queue=l victim=queue_sup",
     ),

@@ -497,10 +497,24 @@ class _Reader:
         """The next place behind `position` where a record begins for certain, or the end of the file."""
         width = self._width
         place = self._next_publish(position + 1, len(self._data), certain=False)
+        if place == len(self._data) and self._is_cut_off(position):
+            return place  # its last bytes may read as an ack, and to believe that could cost a message
         marks = place
         while marks - width > position and self._is_known_mark(marks - width):
             marks -= width
         return marks if self._layout is _JOURNAL or marks == position + width else place
+
+    def _is_cut_off(self, position: int) -> bool:
+        """True if a publish begins here that is longer than the rest of the file, as a kill or a power cut leaves one."""
+        data = self._data
+        if position + self._width > len(data):
+            return False
+        (action,) = self._layout.prefix.unpack_from(data, position)
+        record = position + self._width
+        body = record + HEADER_BYTES
+        if self._layout.kinds[action >> self._shift] not in (_Kind.PUBLISH, _Kind.TRANSIENT):
+            return False
+        return body > len(data) or body + HEADER.unpack_from(data, record)[3] > len(data)
 
     def _is_known_mark(self, position: int) -> bool:
         """True if a mark stands here of a message that the file publishes."""
