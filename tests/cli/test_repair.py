@@ -126,7 +126,7 @@ def test_a_folder_in_it_that_may_not_be_listed_is_not_taken_for_an_empty_one(
 def test_commands_do_not_change_a_directory_of_rabbitmqs_together(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nobody owns it, so two of them wrote each file anew at the same time, under the same name."""
+    """Two commands wrote each file anew at the same time, under the same name, as no owner kept them apart."""
     node = damaged(tmp_path / "node")
     before = contents(node)
     for changes, verbs in (
