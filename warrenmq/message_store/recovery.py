@@ -327,22 +327,21 @@ class _Reader:
         _, number, offset, total = self._entries[msg_id]
         if number == self._files.current and offset >= self._whole_to.get(number, inf):
             return False
-        file = self._disk.open_read(f"{self._directory}/{rdq.file_name(number)}")
-        try:
-            start = file.pread(min(total - rdq.BODY_AT, _NAMES), offset + rdq.BODY_AT)
-        finally:
-            file.close()
+        start = self._read_at(number, offset + rdq.BODY_AT, min(total - rdq.BODY_AT, _NAMES))
         return was_sent_by_name(start, owner)
 
-    def _check_unclaimed(self, msg_id: bytes, number: int, offset: int, total: int) -> None:
-        path = f"{self._directory}/{rdq.file_name(number)}"
-        file = self._disk.open_read(path)
+    def _read_at(self, number: int, offset: int, size: int) -> bytes:
+        """Read bytes of a message file by themselves."""
+        file = self._disk.open_read(f"{self._directory}/{rdq.file_name(number)}")
         try:
-            record = file.pread(total, offset)
+            return file.pread(size, offset)
         finally:
             file.close()
+
+    def _check_unclaimed(self, msg_id: bytes, number: int, offset: int, total: int) -> None:
+        record = self._read_at(number, offset, total)
         try:
-            rdq.body_of(record, msg_id, path, offset)
+            rdq.body_of(record, msg_id, f"{self._directory}/{rdq.file_name(number)}", offset)
         except CorruptFile as error:
             self._tell_damaged(number, record, error)
 
