@@ -95,6 +95,7 @@ ELSEWHERE = {*THE_TWO_COMMANDS, IN_SPARK}
 
 FEWER = {
     "warrenmq simulate --runs 200": "warrenmq simulate --runs 20",
+    "warrenmq simulate --runs 1000000 --size short --out runs": "warrenmq simulate --runs 20 --size short --out runs",
     "warrenmq simulate --runs 2000 --cores 2 --out runs.parquet": "warrenmq simulate --runs 20 --cores 2 --out runs.parquet",
 }
 """Lines of which less is run here: tests/simulate has runs of its own."""

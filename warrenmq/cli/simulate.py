@@ -14,12 +14,15 @@ from warrenmq.errors import CallerError
 
 if TYPE_CHECKING:
     from warrenmq.simulate.fleet import Plan, Progress, Workers
+    from warrenmq.simulate.kept_rounds import KeptRounds
     from warrenmq.simulate.run import Outcome
+    from warrenmq.simulate.table import Parquet
 
 _REPORT_EVERY = 30.0
 """Seconds between two lines of progress that go to a file."""
 _MOST_SHOWN = 5
 """The most failures that are printed, each of another kind."""
+_FILE = ".parquet"
 _ALL = "all"
 _OK = "ok: all promises held"
 
@@ -65,7 +68,11 @@ def add_parser(subparsers: Any) -> Any:
     parser.add_argument(
         "--master", metavar="URL", help="run on Spark, at this master or Spark Connect server"
     )
-    parser.add_argument("--out", metavar="FILE.parquet", help="write a row for each run")
+    parser.add_argument(
+        "--out", metavar="FILE.parquet|DIR",
+        help="write a row for each run; a folder has a file for each 400 runs, and the same command goes on there "
+        "after an interruption",
+    )  # fmt: skip
     parser.add_argument("--trace", metavar="DIR", help="with --seed: write the trace of the run there")
     return parser
 
@@ -77,13 +84,17 @@ def run(args: argparse.Namespace) -> int:
     if args.trace:
         raise CallerError("--trace is for one run; give its --seed as well.")
     with ExitStack() as stack:
-        table = None
-        if args.out:
+        if not args.out:
+            return _many(plan, _workers(args, stack))
+        if args.out.endswith(_FILE) and not os.path.isdir(args.out):
             from warrenmq.simulate.table import Parquet
 
             require_writable(args.out)
-            table = stack.enter_context(Parquet(args.out))
-        return _many(plan, _workers(args, stack), table)
+            return _many(plan, _workers(args, stack), stack.enter_context(Parquet(args.out)))
+        from warrenmq.simulate.kept_rounds import KeptRounds
+
+        kept = KeptRounds(args.out, _workers(args, stack))
+        return _many(plan, kept, kept=kept)
 
 
 def _plan(args: argparse.Namespace) -> Plan:
@@ -121,7 +132,7 @@ def _workers(args: argparse.Namespace, stack: ExitStack) -> Workers:
     return OnSpark(stack.enter_context(spark_session(master=args.master)))
 
 
-def _many(plan: Plan, workers: Workers, table: Any) -> int:
+def _many(plan: Plan, workers: Workers, table: Parquet | None = None, kept: KeptRounds | None = None) -> int:
     from warrenmq.simulate.coverage import summary
     from warrenmq.simulate.fleet import fleet
 
@@ -137,7 +148,7 @@ def _many(plan: Plan, workers: Workers, table: Any) -> int:
                     reporter.failed(outcome)
             if table is not None:
                 table.add(progress.outcomes)
-            reporter.show(progress)
+            reporter.show(progress, kept.found if kept else 0)
     except KeyboardInterrupt as error:  # hours of runs are worth their summary
         interrupted = error
     if progress is None:
@@ -177,13 +188,13 @@ class _Reporter:
         script = [f"    {line}" for line in outcome.script.splitlines()]
         print(said, *script, sep="\n", file=sys.stderr, flush=True)
 
-    def show(self, progress: Progress) -> None:
-        """Called after each round."""
+    def show(self, progress: Progress, found: int) -> None:
+        """Called after each round; `found` runs of all were there before."""
         now, last = time.monotonic(), progress.runs == self._runs
         if not (self._over or last or now >= self._said + _REPORT_EVERY):
             return
         self._said = now
-        rate = progress.runs / (now - self._began)
+        rate = (progress.runs - found) / (now - self._began)
         line = f"{progress.runs:,} of {self._runs:,} runs, {rate:,.0f}/s, {progress.failed} failed, {len(progress.covered)} covered"
         print(
             f"\r{line} " if self._over else line,

@@ -26,7 +26,7 @@ class OnSpark:
         given = pa.Table.from_pylist([task._asdict() for task in tasks])
         frame = self._spark.createDataFrame(given).repartition(-(-len(tasks) // _PIECE), "seed")
         with described(self._spark, f"simulate {len(tasks)} runs"):
-            return outcomes_of(frame.mapInArrow(_run_batches, SCHEMA).collect())
+            return outcomes_of(row.asDict() for row in frame.mapInArrow(_run_batches, SCHEMA).collect())
 
 
 def _run_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -6,12 +6,13 @@ string, events bigint, coverage array<bigint>
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
+from warrenmq.errors import CallerError
 from warrenmq.simulate.run import Outcome
 
 SCHEMA = (
@@ -36,11 +37,20 @@ def batch_of(outcomes: Iterable[Outcome]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=ARROW)
 
 
-def outcomes_of(rows: Iterable[Any]) -> Iterator[Outcome]:
-    """Decode outcomes from Spark's rows."""
+def outcomes_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[Outcome]:
+    """Decode outcomes from rows by column name."""
     for row in rows:
-        given = row.asDict()
-        yield Outcome(**{**given, "coverage": frozenset(given["coverage"])})
+        yield Outcome(**{**row, "coverage": frozenset(row["coverage"])})
+
+
+def read_outcomes(path: str) -> list[Outcome]:
+    """Read the outcomes of a Parquet file.  Raises CallerError if it is damaged, or none of such a table."""
+    try:
+        return list(outcomes_of(pq.ParquetFile(path).read().cast(ARROW).to_pylist()))
+    except (pa.ArrowException, ValueError) as error:
+        raise CallerError(
+            f"{path} is no table of simulated runs that can be read ({error}); delete it, and its runs are done again."
+        ) from None
 
 
 class Parquet:
