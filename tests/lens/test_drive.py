@@ -184,6 +184,23 @@ def test_any_choices_make_the_same_trace_again_and_forks_go_the_same_way(seed, p
             assert theirs == ours[: len(theirs)]
 
 
+def test_what_was_chosen_is_said_in_words():
+    with declared() as drive:
+        for command in (
+            {"do": "publish", **QUEUE, "size": 300},
+            {"do": "kill", "actor": "queue:jobs"},
+            {"do": "sleep", "ms": 20_000},
+            {"do": "disk_full", "free": 0},
+            {"do": "disk_full", "free": -1},
+            {"do": "crash"},
+        ):
+            drive.do(command)
+        assert [words for words, _ in drive.came] == [
+            "the script empty", "declare jobs", "publish 1 of 300 bytes to jobs", "kill jobs", "20,000 ms pass",
+            "0 bytes of the disk are free", "room on the disk again", "kill -9",
+        ]  # fmt: skip
+
+
 def test_a_lesson_is_a_script():
     with Drive("flying-counter") as drive:
         before = drive.machine.rows
@@ -204,6 +221,8 @@ def test_a_lesson_is_a_script():
         ({"do": "turn", "times": True}, "times is True"),
         ({"do": "kill", "actor": "nobody"}, "no actor 'nobody'"),
         ({"do": "bit_flip", "path": "/etc/passwd"}, "no file '/etc/passwd'"),
+        ({"do": "kill"}, "kill needs actor"),
+        ({"do": "bind", "queue": "jobs"}, "bind needs exchange"),
         ({"do": "open"}, "the broker is open"),
     ],
 )

@@ -282,14 +282,29 @@ def _run_of(link: str) -> tuple[str, str, int, list[Item]]:
 
 def _in_words(name: str, arguments: Mapping[str, Any]) -> str:
     """Say a choice in words, for the list of what was chosen."""
-    told = {key: value for key, value in arguments.items() if key not in {"hold", "persistent"}}
-    if name == "turn":
-        words = f"a turn of {told['actor']}" if "actor" in told else "a turn, by the seed"
-    elif name == "settle":
-        words = "until all is quiet"
-    elif name == "publish":
-        where = told.get("exchange") or told.get("queue", "")
-        words = f"publish {told.get('count', 1)} of {told.get('size', 100):,} bytes to {where}"
-    else:
-        words = " ".join([name.replace("_", " "), *map(str, told.values())])
-    return words.replace("queue:", "")
+    told = {key: value for key, value in arguments.items() if key not in {"hold", "persistent", "requeue"}}
+    actor = str(told.get("actor", "")).removeprefix("queue:")
+    match name:
+        case "turn":
+            return f"a turn of {actor}" if actor else "a turn, by the seed"
+        case "settle":
+            return "until all is quiet"
+        case "publish":
+            where = told.get("exchange") or told.get("queue", "")
+            return f"publish {told.get('count', 1)} of {told.get('size', 100):,} bytes to {where}"
+        case "sleep":
+            return f"{told['ms']:,} ms pass"
+        case "kill":
+            return f"kill {actor}"
+        case "crash":
+            return "kill -9"
+        case "power_cut":
+            return f"power cut before write {number}" if (number := told.get("operations")) else "power cut"
+        case "disk_full":
+            free = told.get("free", 0)
+            return "room on the disk again" if free < 0 else f"{free:,} bytes of the disk are free"
+        case "bit_flip":
+            return f"a bit rots in {told.get('path', 'some file')}"
+        case "memory":
+            return f"{told['used']:,} bytes of memory in use"
+    return " ".join([name, *map(str, told.values())])

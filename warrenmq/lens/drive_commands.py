@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
+from inspect import signature
 from random import Random
 from typing import Any
 
@@ -119,6 +120,9 @@ class Commands:
             if type(value) is not types[key]:
                 raise CallerError(f"{key} is {value!r}; give a value of type {types[key].__name__}.")
         do: Callable[..., Any] = getattr(self, f"_{name}")
+        needed = [each.name for each in signature(do).parameters.values() if each.default is each.empty]
+        if lacking := [each for each in needed if each not in given]:
+            raise CallerError(f"{name} needs {' and '.join(lacking)}.")
         if name in _MACHINE:
             self._require(name, **given)
             accepted()

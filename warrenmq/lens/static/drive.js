@@ -6,6 +6,8 @@ const hash = new URLSearchParams(location.hash.slice(1)), given = hash.get("toke
 if (given) sessionStorage.setItem("warrenmq-drive", given);
 const token = given ?? sessionStorage.getItem("warrenmq-drive") ?? "";
 const SIZES = [[300, "300 B"], [9_000, "9 kB"], [60_000, "60 kB"]], COUNTS = [1, 10, 100], OPERATIONS = [[0, "now"], [1, "before the next write"], [2, "before the 2nd write"], [3, "before the 3rd write"], [5, "before the 5th write"], [8, "before the 8th write"]];
+const held = (size) => (size === null ? "There is no message to give." : `A message of ${num(size)} bytes is held until it is acked or rejected.`);
+const RESULTS = { get: held, take: held, bit_flip: (place) => `A bit of ${place} has rotted.` };
 const chosen = { to: "", size: 300, count: 1, persistent: true, hold: false, operations: 0, actor: "", file: "" };
 let told = { runs: [], script: "" }, said = [], coming = Promise.resolve(), shown = 0, written = 0;
 
@@ -28,7 +30,7 @@ async function carriedOut(path, body) {
   if (answer.runs) {
     told = answer;
     for (const run of told.runs) {
-      const words = run.error ?? (["string", "number"].includes(typeof run.result) ? `Done: ${run.result}.` : "");
+      const words = run.error ?? (run.result === undefined ? "" : RESULTS[body.do]?.(run.result));
       if (words) said.push(told.runs.length > 1 ? `${run.profile}: ${words}` : words);
     }
     const before = new Set(told.runs.map((run) => run.profile).filter(frame));
