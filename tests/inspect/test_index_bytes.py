@@ -116,6 +116,16 @@ def test_a_journal_that_no_flush_has_moved_yet_is_read(tmp_path):
     assert sum(len(field.data) for field in record.fields) == len(findings.read(f"{queue.path}/journal.jif"))
 
 
+def test_a_message_behind_the_end_of_its_file_is_told_as_unwritten(tmp_path):
+    with warrenmq.open(tmp_path / "data") as broker:
+        broker.declare_queue("orders").publish(b"small").result()
+        findings, vhost, queue = _queue(tmp_path / "data")
+        record, header = records_of(findings, queue, vhost.entry_count, 1)
+    assert (record.file, record.offset) == ("0.qi", 64 + 32)
+    assert record.note == "It is not written yet."
+    assert header.offset == 0
+
+
 def test_damage_is_told_and_breaks_nothing(kept, tmp_path):
     version, path = kept
     findings, vhost, queue = _queue(path)

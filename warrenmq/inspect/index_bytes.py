@@ -171,7 +171,10 @@ def _of_v2(findings: Findings, folder: str, seq_id: int) -> Iterator[Record]:
     if data is None:
         return
     place = qi.HEADER_BYTES + position * qi.ENTRY_BYTES
-    if len(data) >= place + qi.ENTRY_BYTES:
+    if len(data) < place + qi.ENTRY_BYTES:
+        said = f"its entry would begin at byte {place}, and the file has {len(data)} bytes"
+        yield Record(name, "It is not written yet.", [Field("entry", place, b"", said)])
+    else:
         record, found = _entry(name, data, place)
         yield record
         if found is not None and found.location == qi.Location.QUEUE_STORE:
