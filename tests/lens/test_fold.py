@@ -1,6 +1,7 @@
 """The fold: the same state forwards, backwards and from a checkpoint; bounded notes; the sentences of rows."""
 
 import random
+import re
 from itertools import islice
 
 import pytest
@@ -14,6 +15,7 @@ from warrenmq.lens.fold import Fold, Folding
 from warrenmq.lens.scene import LatestRows
 from warrenmq.lens.tables import MARKS, NAMES, apply, empty, named, undo
 from warrenmq.replay.export.selection import rows_in_order
+from warrenmq.settings import Settings
 from warrenmq.trace.events import Ev
 from warrenmq.trace.reader import open_memory, open_trace
 from warrenmq.trace.schema import Row
@@ -31,6 +33,26 @@ def steps(trace):
 
 def test_each_row_has_a_step(trace, steps):
     assert len(steps) == trace.catalog.rows == Fold(trace).rows
+
+
+def test_each_event_has_a_caption_of_its_own():
+    assert [event.name for event in Ev if folds._HANDLERS[event] is folds._other] == []
+
+
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+def test_nothing_is_told_as_synced_where_nothing_is(durability):
+    host = SimulatedHost(1, Settings(durability=durability))
+    with host.open() as broker:
+        broker.declare_queue("jobs").publish(b"x" * 6_000).result()
+    trace = open_memory(host.sink.files())
+    host.close()
+    steps = list(Fold(trace).steps())
+    said = " ".join(render(step.caption) for step in steps)
+    syncs = Fold(trace).at(trace.catalog.rows)["cost"].get("syncs", 0)
+    is_synced = durability == "fsync"
+    assert bool(re.search("(is|safe|them) on disk", said)) is is_synced
+    assert (syncs > 0) is (MARKS.index("sync") in {step.mark for step in steps}) is is_synced
+    assert ("durability is os" in said) is not is_synced
 
 
 def test_changes_lead_forwards_and_back(steps):

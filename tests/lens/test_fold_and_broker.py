@@ -15,10 +15,13 @@ import pytest
 from tests.broker.lives import long_life
 from tests.support.simulated import BOTH_PROFILES, SimulatedHost
 from warrenmq.actors.queue.process import QueueProcess
+from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.actors.store.client import MsgStoreClient
 from warrenmq.actors.store.process import MsgStore
+from warrenmq.broker.broker import Broker
+from warrenmq.errors import Nacked
 from warrenmq.lens.fold import Folding
-from warrenmq.lens.tables import CACHE, ENTRY, FILE, FLYING, QUEUE, REC, STORE
+from warrenmq.lens.tables import ACTOR, CACHE, ENTRY, FILE, FLYING, PUB, QUEUE, REC, STORE
 from warrenmq.message_store.tables import trace_number
 from warrenmq.queue_index.v2.index import QueueIndexV2
 from warrenmq.replay.export.selection import rows_in_order
@@ -44,6 +47,16 @@ class Watched:
         self.said: list[Said] = []
         self.sending: set[str] = set()
         """Queues in the middle of sending to a store: they have counted, and not told the trace yet."""
+        self.confirms: list[tuple[int, Confirm]] = []
+        """(run, confirm) of each publish."""
+        publish = Broker.publish
+
+        def published(broker: Broker, *args: Any, **options: Any) -> Confirm:
+            confirm = publish(broker, *args, **options)
+            self.confirms.append((self.host.runs - 1, confirm))
+            return confirm
+
+        monkeypatch.setattr(Broker, "publish", published)
         self._wrap(monkeypatch, MsgStore, "_carry_out", self.of_store)
         self._wrap(monkeypatch, QueueProcess, "mailbox_empty", self.of_queue)
         send = MsgStoreClient.send
@@ -68,6 +81,18 @@ class Watched:
                 )
 
         monkeypatch.setattr(kind, name, watched)
+
+    def answers(self) -> list[tuple[int, int, int]]:
+        """(publishes, confirmed, nacked) as the application heard it, by run."""
+        heard = [Counter() for _ in range(self.host.runs)]
+        for run, confirm in self.confirms:
+            try:
+                confirm.result(0)
+                heard[run]["confirmed"] += 1
+            except Nacked:
+                heard[run]["nacked"] += 1
+            heard[run]["sent"] += 1
+        return [(each["sent"], each["confirmed"], each["nacked"]) for each in heard]
 
     def of_store(self, store: MsgStore) -> dict[str, Any]:
         state = store._state
@@ -109,12 +134,11 @@ class Watched:
         }
 
 
-def unwritten(index: Any) -> tuple[list[int], list[int]]:
-    """Sequence ids of which an index has written no publish yet, and no ack."""
+def unwritten(index: Any) -> tuple[Any, Any]:
+    """Sequence ids of which an index has written no publish yet, and no ack; of version 1 how many they are."""
     if isinstance(index, QueueIndexV2):
         return sorted(index._buffer), sorted(index._acks)
-    assert not index._journal.buffered_publishes + index._journal.buffered_acks
-    return [], []
+    return index._journal.buffered_publishes, index._journal.buffered_acks
 
 
 class Picture:
@@ -148,6 +172,10 @@ class Picture:
             if found is not None and not found[3]:
                 (acks if found[1] in {"acked", "dropped"} else publishes).append(seq)
         return publishes, acks
+
+    def answers(self) -> tuple[int, ...]:
+        """(publishes, confirmed, nacked) of the applications."""
+        return tuple(sum(each[at] for each in self.tables[PUB].values()) for at in range(3))
 
     def files(self, store: str) -> dict[int, tuple[int, int, bool]]:
         return {
@@ -184,6 +212,8 @@ def compare_queue(picture: Picture, said: Said) -> None:
         picture.unknown.add(name)
     shown = picture.queue(name)
     memory = state.pop("memory")
+    if isinstance(state["unwritten"][0], int):
+        shown["unwritten"] = tuple(map(len, shown["unwritten"]))
     state["memory"] = {name: getattr(memory, name) for name in ("alpha", "beta", "gamma", "delta")}
     if state.pop("untold"):  # the rows of what it paged follow
         del state["memory"], shown["memory"]
@@ -225,10 +255,18 @@ def test_the_picture_is_what_the_broker_says_of_itself(seed, profile, monkeypatc
     rows = rows_in_order(trace)
     coming = next(rows, None)
     compared = Counter()
+    answers: dict[int, tuple[int, ...]] = {}
     for said in watched.said:
         while coming is not None and (coming[0], coming[1].t) < (said.run, said.t):
             folding.step(*coming)
+            answers[coming[0]] = picture.answers()
             coming = next(rows, None)
         (compare_queue if said.kind == "QueueProcess" else compare_store)(picture, said)
         compared[said.kind] += 1
     assert min(compared["QueueProcess"], compared["MsgStore"]) > 100
+    for run, row in [coming, *rows]:
+        folding.step(run, row)
+        answers[run] = picture.answers()
+    assert [*answers.values()] == watched.answers()
+    assert all(nacked for _, _, nacked in watched.answers())
+    assert not any(kind == "Nacks" for _, kind, *_ in picture.tables[ACTOR].values())

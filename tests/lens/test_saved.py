@@ -141,6 +141,42 @@ def test_the_page_goes_on_and_back_by_keys(trace, saved, watched):
     watched.until("!document.querySelector('.caption').innerText.includes('is up again')")
 
 
+def test_what_is_let_go_leaves_the_address(saved, watched):
+    shown = watched.open(saved)
+    for key in ("i", "f", "Escape"):
+        shown.keyboard.press(key)
+    watched.until("location.hash === '#row=1'")
+    shown.keyboard.press("/")
+    shown.keyboard.type("no caption says this")
+    shown.keyboard.press("Enter")
+    assert shown.inner_text(".search [role=status]") == "no later row says so"
+
+
+@pytest.mark.parametrize(("count", "shown"), [(300, 300), (900, 3)])
+def test_many_records_of_a_file_are_filled_as_far_as_they_are_synced(saved, watched, count, shown):
+    """None is so thin that nothing is seen of it but the line to its neighbour; none is told as synced that is not."""
+    page = watched.open(saved)
+    found = page.evaluate(
+        """(count) => {
+          const { tape, names } = lens, size = 50;
+          tape.tables[names.run] = new Map(tape.tables[names.run]).set("settings", [1, count * size, 16, 16, 100]);
+          tape.tables[names.file] = new Map([["p/7", [count * size, count * size * 2 / 3, count * size / 3, 0, "current"]]]);
+          tape.tables[names.rec] = new Map(Array.from({ length: count }, (_, n) => [`p/7/${n * size}`, [n + 1000, size, 1, ""]]));
+          lens.render(false);
+          return [...document.querySelectorAll(".rec")].map((rec) => ({ level: /w\\d/.exec(rec.className)[0], wide: rec.getBoundingClientRect().width,
+            edge: parseFloat(getComputedStyle(rec, "::after").width) || 0, border: parseFloat(getComputedStyle(rec).borderRightWidth) }));
+        }""",
+        count,
+    )
+    assert len(found) == shown
+    width = Counter()
+    for each in found:
+        width[each["level"]] += each["wide"]
+        assert each["edge"] < each["wide"] / 3
+        assert each["level"] == "w0" or not each["border"]
+    assert max(width.values()) < 1.3 * min(width.values())
+
+
 @pytest.mark.parametrize("width", [320, 768, 3840])
 def test_the_page_fits(saved, watched, width):
     watched.page.set_viewport_size({"width": width, "height": 844})

@@ -205,6 +205,8 @@ def test_a_window_begins_where_the_whole_trace_has_that_row(trace, monkeypatch):
     cold, _ = lines(recorded(trace, "t", at=300).tape())
     assert (cold["first"], sum(cold["segments"])) == (250, 100)
     assert "not shown" in cold["note"]
+    # times count from the begin of the run, which is in no cold window
+    assert warm["runs"][0]["t"] == cold["runs"][0]["t"] == rows[0][1].t
     with pytest.raises(CallerError, match="no row"):
         recorded(trace, "t", at=len(rows) + 1)
 

@@ -30,7 +30,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from warrenmq.lens.rows import collector, index, lives, mail, queues, routing, stores
+from warrenmq.lens.rows import collector, index, lives, mail, queues, remarks, routing, stores
 from warrenmq.lens.rows.handler import merged
 from warrenmq.lens.scene import ActorNotes, Scene
 from warrenmq.lens.tables import Caption, Change, Key, Step, Tables, named
@@ -41,13 +41,13 @@ from warrenmq.trace.schema import Row
 
 
 def _other(scene: Scene, me: ActorNotes, row: Row) -> Caption:
-    """Handle an event that changes nothing in the picture."""
+    """Handle an event of a later version."""
     name = scene.runs[scene.run].event_name(row.event)
     return "{0}: " + name.lower().replace("_", " ") + ".", me.name
 
 
 _HANDLERS = merged(
-    (module.HANDLERS for module in (collector, index, lives, mail, queues, routing, stores)), _other
+    (module.HANDLERS for module in (collector, index, lives, mail, queues, remarks, routing, stores)), _other
 )
 _CHECKPOINT_ROWS = 1_000
 _MOST_CHECKPOINTS = 64

@@ -79,7 +79,10 @@ def header(runs: Sequence[Run], title: str) -> dict[str, Any]:
         "marks": MARKS,
         "events": {int(event): event.name for event in Ev},
         "runs": [
-            {"name": run.name, "boot": run.boot, "t": 0, "actors": {n: each.name for n, each in run.actors.items()}}
+            {
+                "name": run.name, "boot": run.boot, "t": run.start.t if run.start else run.mono_ns,
+                "actors": {n: each.name for n, each in run.actors.items()},
+            }
             for run in runs
         ],
         "chapters": [],

@@ -24,6 +24,7 @@ from warrenmq.lens.tables import (
     OWED,
     PUB,
     REC,
+    RUN,
     STORE,
     Change,
     Key,
@@ -37,6 +38,8 @@ ACKED_KEPT = 64
 """So many acked entries of a queue stay in the picture."""
 _LATEST_ROWS = 5_000
 _MOST_AT_ONCE = 1 << 20
+NACKS = "Nacks"
+"""The kind of an actor that is no process: what a dead queue's rows of nacks are written as."""
 _BOOT_SHIFT = 40
 """A message id has the number of its boot above these bits."""
 _LOW = (1 << PRIORITY_SHIFT) - 1
@@ -111,6 +114,8 @@ class QueueNotes:
     """Transient messages -> their sequence ids: whether such a body is in the store shows when it is written there."""
     acked: deque[tuple[int, str]] = field(default_factory=deque)
     """Entries that were settled and are still shown: their sequence ids and keys."""
+    unconfirmed: dict[int, None] = field(default_factory=dict)
+    """Messages taken in whose publishers wait for this queue."""
     closed: bool = False
     """True once it has said that everything is on disk."""
     written_to: int = 0
@@ -126,6 +131,7 @@ class QueueNotes:
             {store: copy(gone) for store, gone in self.removes.items()},
             dict(self.transient),
             copy(self.acked),
+            dict(self.unconfirmed),
             self.closed,
             self.written_to,
         )
@@ -237,6 +243,12 @@ class Scene:
             costs[what] = new = by if old is None else old + by
             self.changes.append((COST, what, new, old))
 
+    @property
+    def syncs(self) -> bool:
+        """False with durability "os": what is told as synced is then with the operating system."""
+        settings = self.tables[RUN].get("settings")
+        return settings is None or bool(settings[0])
+
     # -- names
 
     def message(self, msg: int) -> int:
@@ -304,7 +316,7 @@ class Scene:
         notes = self.actor(actor)
         self.actors[actor] = notes
         entry = self.runs[self.run].actors.get(actor)
-        if entry is None:
+        if entry is None or entry.kind == NACKS:
             return notes
         if entry.parent and not self.actor(entry.parent).is_met:
             self.meet(entry.parent)
@@ -355,19 +367,40 @@ class Scene:
             on_disk = index < 2 if state in {"acked", "dropped"} else index
             self.set(ENTRY, key, (msg, "asleep", place, index, *body) if on_disk else None)
 
-    def paid(self, message: int) -> None:
+    def publisher(self, client: int) -> tuple[int, int, int, int]:
+        """The table row of a publisher; zeros if it is unknown."""
+        found: tuple[int, int, int, int] | None = self.tables[PUB].get(client)
+        return found or (0, 0, 0, 0)
+
+    def confirmed(self, message: int) -> None:
         """Count one queue's confirm of a message; the last one confirms it to the publisher."""
         owed = self.tables[OWED].get(message)
+        if owed is not None and owed[1] > 1:
+            self.add(OWED, message, (owed[0], owed[1] - 1))
+        elif (client := self._owed_no_longer(message)) is not None:
+            sent, confirmed, nacked, unasked = self.publisher(client)
+            self.add(PUB, client, (sent, confirmed + 1, nacked, unasked))
+
+    def nacked(self, message: int) -> None:
+        """Count a nack of a message: one queue's is the publisher's."""
+        if (client := self._owed_no_longer(message)) is not None:
+            sent, confirmed, nacked, unasked = self.publisher(client)
+            self.add(PUB, client, (sent, confirmed, nacked + 1, unasked))
+
+    def unasked(self, message: int) -> None:
+        """Count a message whose publisher wants no confirm."""
+        if (client := self._owed_no_longer(message)) is not None:
+            sent, confirmed, nacked, unasked = self.publisher(client)
+            self.add(PUB, client, (sent, confirmed, nacked, unasked + 1))
+
+    def _owed_no_longer(self, message: int) -> int | None:
+        """Nothing is owed for a message any more; returns its publisher, or None if nothing was."""
+        owed = self.tables[OWED].pop(message, None)
         if owed is None:
-            return
-        client, left = owed
-        if left > 1:
-            self.add(OWED, message, (client, left - 1))
-            return
-        del self.tables[OWED][message]
+            return None
         self.changes.append((OWED, message, None, owed))
-        sent, confirmed = self.tables[PUB].get(client, (0, 0))
-        self.add(PUB, client, (sent, confirmed + 1))
+        client: int = owed[0]
+        return client
 
     # -- records
 

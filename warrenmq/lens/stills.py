@@ -196,7 +196,7 @@ def _tree(tables: Tables) -> str:
 
 
 def _publisher(tables: Tables) -> str:
-    sent, confirmed = (sum(value[at] for value in tables["pub"].values()) for at in (0, 1))
+    sent, confirmed, nacked = (sum(value[at] for value in tables["pub"].values()) for at in range(3))
     waiting = [f'<span class="chip">m{message}</span>' for message in tables["owed"]]
     waits = (
         f"<p>not confirmed: {''.join(waiting[:MOST_CELLS])}</p>{_more(waiting, MOST_CELLS)}"
@@ -206,7 +206,7 @@ def _publisher(tables: Tables) -> str:
     blocked = f"<p>{len(tables['wait'])} wait for credit</p>" if tables["wait"] else ""
     return _part(
         "publisher",
-        f'<p class="figures"><strong>{sent}</strong> sent <strong>{confirmed}</strong> confirmed</p>{waits}{blocked}'
+        f'<p class="figures"><strong>{sent}</strong> sent <strong>{confirmed}</strong> confirmed{f" <strong>{nacked}</strong> nacked" if nacked else ""}</p>{waits}{blocked}'
         if sent
         else "",
         "has sent nothing",

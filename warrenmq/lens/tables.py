@@ -9,7 +9,7 @@ reverse order goes back; neither needs to know what a broker is.
 | run | "settings" | (fsync: 1 or 0, file size limit, entries of a .idx segment, of a .qi file, bodies below this are embedded) |
 | actor | actor | (name, kind, parent, "starting", "up", "ended", "killed" or "crashed", incarnation) |
 | mail | "sender:seq" | (receiver, kind of message, message, how many, sender): one envelope in a mailbox |
-| pub | client | (messages sent, messages confirmed) |
+| pub | client | (messages sent, of these confirmed, nacked, and sent without asking for a confirm) |
 | exchange | name | "direct", "fanout", "topic", "headers", ...; the name of the default exchange is empty, and it has no row |
 | binding | exchange, destination, key and "queue" or "exchange", with U+001F between them | these four |
 | route | client | (exchange, routing key, the first message of its latest publish): through which exchange it publishes |

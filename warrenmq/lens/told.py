@@ -63,7 +63,13 @@ def _name(tables: Tables, actor: int) -> str:
 def _broker(tables: Tables) -> Iterator[str]:
     if (run := tables["run"].get("run")) is not None:
         profile = {1: ", profile classic", 2: ", profile modern"}.get(run[3], "")
-        yield f"run {plain(run[0])}, boot {run[1]}, {run[2]}{profile}"
+        settings = tables["run"].get("settings")
+        os = (
+            ""
+            if settings is None or settings[0]
+            else ", durability os: what counts as synced is with the system"
+        )
+        yield f"run {plain(run[0])}, boot {run[1]}, {run[2]}{profile}{os}"
     for what, (measured, limit) in tables["alarm"].items():
         yield f"{what} alarm: {measured:,} of {limit:,} bytes"
 
@@ -107,10 +113,12 @@ def _publishers(tables: Tables) -> Iterator[str]:
     for message, (client, left) in tables["owed"].items():
         owed.setdefault(client, []).append(f"m{message}" + (f" (of {left} queues)" if left > 1 else ""))
     yield from _few(
-        f"{_name(tables, client)}: {confirmed:,} of {sent:,} confirmed"
+        f"{_name(tables, client)}: {confirmed:,} of {sent - unasked:,} confirmed"
+        + (f", {nacked:,} nacked" if nacked else "")
+        + (f", {unasked:,} sent without a confirm" if unasked else "")
         + (f"; waits for {', '.join(_few(owed[client], 8))}" if client in owed else "")
         + _way(tables, client)
-        for client, (sent, confirmed) in tables["pub"].items()
+        for client, (sent, confirmed, nacked, unasked) in tables["pub"].items()
     )
 
 

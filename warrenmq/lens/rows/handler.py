@@ -67,6 +67,11 @@ def many(count: int) -> str:
     return "{m1}" if count <= 1 else "{n2:message} ({m1} first)"
 
 
+def it(count: int) -> str:
+    """The word that stands for `count` messages."""
+    return "it" if count <= 1 else "them"
+
+
 def words(type_: type[Worded], value: int, otherwise: str) -> str:
     """The words of an enum value in a sentence; `otherwise` for a value that this version does not know."""
     known = type_._value2member_map_.get(value)

@@ -105,10 +105,16 @@ def _synced(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     notes.dirty = left
     old = queue_row(scene, name, me.number)
     scene.set(QUEUE, name, (*old[:4], old[3], old[5]))
-    scene.spend("syncs")
-    scene.mark = SYNC
     scene.cause = scene.latest_rows.get(("qi_write", name), scene.cause)
     scene.latest_rows.set(("qi_sync", name), scene.number)
+    if not scene.syncs:
+        return (
+            "{0} need not sync its index, with durability os: the system has {n1:byte} more of it.",
+            name,
+            size,
+        )
+    scene.spend("syncs")
+    scene.mark = SYNC
     if not size:
         return "{0} syncs its index: nothing new was in it.", name
     return "{0} syncs its index" + because(trigger) + ": {n1:byte} are safe on disk.", name, size
@@ -160,6 +166,8 @@ def _told_on_disk(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     scene.cause = scene.latest_rows.get(("told", me.number, scene.about), scene.cause)
     if report == BodyReport.IGNORED:
         return "{0} hears that the body of {m1} never needs to be written.", name, scene.about
+    if not scene.syncs:
+        return "{0} hears that the system has the body of {m1}.", name, scene.about
     return "{0} hears that the body of {m1} is safe.", name, scene.about
 
 
@@ -219,4 +227,5 @@ def _queue_closed(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     for key, value in scene.entries_of(name):
         scene.set(ENTRY, key, (*value[:3], SYNCED, *value[4:]))
     scene.queues[name].closed = True
-    return "{0} stops with {n1:message}, all of them on disk.", name, e.QueueClosed.of(row).messages
+    where = "on disk" if scene.syncs else "with the system"
+    return "{0} stops with {n1:message}, all of them " + where + ".", name, e.QueueClosed.of(row).messages

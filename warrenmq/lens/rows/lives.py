@@ -72,7 +72,12 @@ def _run_started(scene: Scene, me: ActorNotes, row: Row) -> Caption:
             *scene.loss, boot,
         )  # fmt: skip
     scene.mark = BOUNDARY
-    return "Boot {n0}: a broker opens the data directory" + _PROFILES.get(profile, "") + ".", boot
+    os = (
+        ""
+        if fsync
+        else " Its durability is os: it syncs nothing, and confirms what the operating system has."
+    )
+    return "Boot {n0}: a broker opens the data directory" + _PROFILES.get(profile, "") + "." + os, boot
 
 
 @_of(Ev.RUN_END)
@@ -80,7 +85,8 @@ def _run_ended(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     name, boot, _, profile = scene.tables[RUN].get("run") or ("", 0, "", 0)
     scene.set(RUN, "run", (name, boot, "closed", profile))
     scene.mark = BOUNDARY
-    return ("The broker is closed: everything is on disk and nothing needs recovery.",)
+    where = "on disk" if scene.syncs else "with the system"
+    return ("The broker is closed: everything is " + where + " and nothing needs recovery.",)
 
 
 @_of(Ev.ACTOR_START)
@@ -175,7 +181,7 @@ def _bury(scene: Scene, actor: int, *, sudden: bool) -> None:
         if mail[0] == actor:
             if mail[1] == "Publish":
                 for message in span(mail[2], mail[3]):
-                    scene.paid(message)
+                    scene.nacked(message)
             scene.set(MAIL, key, None)
     for key, wait in list(scene.tables[WAIT].items()):
         if wait[0] == actor:
@@ -202,9 +208,8 @@ def _bury_queue(scene: Scene, name: str, *, sudden: bool) -> None:
     """Remove a queue whose process has stopped; its index stays on disk unless the queue was deleted."""
     closed = scene.queues[name].closed
     if sudden:
-        for _, value in scene.entries_of(name):
-            if value[3] < 2:
-                scene.paid(value[0])
+        for message in scene.queues[name].unconfirmed:
+            scene.nacked(message)
     if sudden or closed:
         scene.sleep_entries(name)
     else:

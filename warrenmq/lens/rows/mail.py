@@ -49,14 +49,16 @@ def _sent(scene: Scene, me: ActorNotes, row: Row) -> Caption:
 
 def _published(scene: Scene, me: ActorNotes, you: ActorNotes, count: int, queues: int) -> Caption:
     actor, about = me.number, scene.about
+    exchange, key, latest = scene.tables[ROUTE].get(actor, ("", "", 0))
     for message in span(about, count):
         if (owed := scene.tables[OWED].get(message)) is None:
-            sent, confirmed = scene.tables[PUB].get(actor, (0, 0))
-            scene.add(PUB, actor, (sent + 1, confirmed))
+            if latest == about:
+                continue  # nacked by a queue to which this publish went before
+            sent, *answered = scene.publisher(actor)
+            scene.add(PUB, actor, (sent + 1, *answered))
             scene.add(OWED, message, (actor, queues or 1))
         elif not queues:  # an old trace does not say how many
             scene.add(OWED, message, (actor, owed[1] + 1))
-    exchange, key, _ = scene.tables[ROUTE].get(actor, ("", "", 0))
     scene.set(ROUTE, actor, (exchange, key, about))
     scene.set(CHOSEN, f"{actor}/{you.number}", about)
     scene.move = me.anchor, f"exchange/{exchange}", you.anchor
@@ -83,15 +85,15 @@ def _writes_sent(scene: Scene, me: str, store: str, count: int) -> Caption:
         unhandled[message] += 1
         scene.set(CACHE, f"{store}/{message}", 1)
     scene.cause = scene.latest_rows.get(("publish", me, scene.about), scene.cause)
-    words = many(count)
-    return (
-        "{0} sends "
-        + words
-        + " to the store to be written. Its flying counter says +1: a write is on its way.",
-        me,
-        scene.about,
-        count,
+    counter = (
+        "Its flying counter says +1: a write is"
+        if count <= 1
+        else "The flying counter of each says +1: writes are"
     )
+    return (
+        "{0} sends " + many(count) + f" to the store to be written. {counter} on {'its' if count <= 1 else 'their'} way.",
+        me, scene.about, count,
+    )  # fmt: skip
 
 
 def _removes_sent(scene: Scene, me: str, store: str, count: int) -> Caption:
@@ -104,19 +106,23 @@ def _removes_sent(scene: Scene, me: str, store: str, count: int) -> Caption:
         del gone[message]
         _fly(scene, store, message, me, -1)
     scene.cause = scene.latest_rows.get(("gone", me, scene.about), scene.cause)
-    words = many(count)
-    if scene.tables[FLYING].get(f"{store}/{scene.about}/{me}") == 0:
-        return (
-            "{0} sends the remove of " + words + " before the store has seen its write. "
-            "+1 and \u22121 meet in the flying counter: 0.",
-            me, scene.about, count,
-        )  # fmt: skip
-    return (
-        "{0} tells the store that it is done with " + words + ": flying counter \u22121.",
-        me,
-        scene.about,
-        count,
-    )
+    meets = scene.tables[FLYING].get(f"{store}/{scene.about}/{me}") == 0
+    if count > 1:
+        said = (
+            "{0} tells the store that it is done with "
+            + many(count)
+            + ": \u22121 for the flying counter of each."
+        )
+        if meets:
+            said += " The store has not seen the write of the first yet: +1 and \u22121 make 0."
+    elif meets:
+        said = (
+            "{0} sends the remove of {m1} before the store has seen its write. "
+            "+1 and \u22121 meet in the flying counter: 0."
+        )
+    else:
+        said = "{0} tells the store that it is done with {m1}: flying counter \u22121."
+    return said, me, scene.about, count
 
 
 def in_store(scene: Scene, queue: str, store: str, message: int) -> None:
@@ -156,6 +162,6 @@ def _came_back(scene: Scene, me: ActorNotes, row: Row) -> Caption:
         scene.set(MAIL, key, None)
         if kind == "Publish":
             for message in span(mail[2], mail[3]):
-                scene.paid(message)
+                scene.nacked(message)
     scene.cause = scene.sent.pop(key, scene.cause)
     return "{0} of {1} met a dead actor and came back.", kind, scene.actor(sender).name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from warrenmq.lens.rows.handler import Handlers, many, take_mail
+from warrenmq.lens.rows.handler import Handlers, it, many, take_mail
 from warrenmq.lens.rows.handler import words as words_of
 from warrenmq.lens.scene import ACKED_KEPT, ActorNotes, QueueNotes, Scene, entry_key, span
 from warrenmq.lens.tables import CONFIRM, CONSUMER, ENTRY, OWED, QUEUE, RAM, RUN, Caption
@@ -66,20 +66,26 @@ def _taken_in(scene: Scene, me: ActorNotes, row: Row) -> Caption:
             writes.append(message)
         if body or not persistent:  # it may be sent to a store
             scene.latest_rows.set(("publish", name, message), scene.number)
-        if not flags & _WANTS_CONFIRM:
-            scene.paid(message)
+        if flags & _WANTS_CONFIRM:
+            notes.unconfirmed[message] = None
+        else:
+            scene.unasked(message)
         message += 1
     _, _, confirmed, written, synced, version = queue_row(scene, name, me.number)
     scene.set(QUEUE, name, (me.number, first + count, confirmed, written, synced, version))
     scene.move = me.anchor, f"entry/{entry_key(name, first)}"
+    one = count <= 1
     if body:
-        text = "The body is large, so it will go to the message store."
+        text = "The body is large, so it" if one else "The bodies are large, so they"
+        text += " will go to the message store."
     elif not persistent:
-        text = "It is transient: it stays in memory while there is room."
-    elif size:
-        text = "The body is small, {n4:byte}, so it stays beside the queue's own index."
+        text = "It is transient: it stays" if one else "They are transient: they stay"
+        text += " in memory while there is room."
     else:
-        text = "The body is small, so it stays beside the queue's own index."
+        text = "The body is small" if one else "The bodies are small"
+        if size:
+            text += ", {n4:byte}" if one else ", {n4:byte} on average"
+        text += f", so {'it stays' if one else 'they stay'} beside the queue's own index."
     words = many(count)
     return f"{{0}} takes {words} in as number {{n3}}. {text}", name, scene.about, count, first, size
 
@@ -88,10 +94,13 @@ def _taken_in(scene: Scene, me: ActorNotes, row: Row) -> Caption:
 def _confirmed(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     kind, first, count = _confirm(row)
     name, message = me.name, scene.about
-    entries = scene.tables[ENTRY]
+    entries, unconfirmed = scene.tables[ENTRY], scene.queues[name].unconfirmed
+    answer = scene.nacked if kind == ConfirmKind.NACK else scene.confirmed
     for place, seq in enumerate(span(first, count)):
         found = entries.get(entry_key(name, seq))  # confirmed together need not mean published together
-        scene.paid(found[0] if found is not None and found[0] else message + place)
+        its = found[0] if found is not None and found[0] else message + place
+        unconfirmed.pop(its, None)
+        answer(its)
     marks = scene.latest_rows
     scene.cause = max(marks.get(("on_disk", name, message + count - 1)), marks.get(("qi_sync", name)))
     actor, next_seq, confirmed, written, synced, version = queue_row(scene, name, me.number)
@@ -101,15 +110,13 @@ def _confirmed(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     scene.mark = CONFIRM
     words = many(count)
     if kind == ConfirmKind.NACK:
-        text = "must say no to " + words + ": it does not have it."
+        text = "must say no to " + words + f": it does not have {it(count)}."
     elif kind == ConfirmKind.TRANSIENT:
         text = "confirms " + words + " at once: nothing has to survive."
-    elif message in scene.tables[OWED]:
-        text = (
-            f"confirms {words}: body and index entry are safe. The publisher still waits for another queue."
-        )
     else:
-        text = f"confirms {words}: body and index entry are safe on disk."
+        where = "safe on disk" if scene.syncs else "with the system"
+        waits = " The publisher still waits for another queue." if message in scene.tables[OWED] else ""
+        text = f"confirms {words}: body and index entry are {where}.{waits}"
     return "{0} " + text, name, message, count
 
 
@@ -128,15 +135,12 @@ def _delivered(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     scene.move = f"entry/{entry_key(name, first)}", f"con/{consumer}"
     scene.spend("acknowledged" if gone else "delivered", count)
     words = many(count)
-    again = ", again" if flags & _REDELIVERED else ""
+    again = " again" if flags & _REDELIVERED else ""
     if gone:
-        text = " to a consumer that does not acknowledge: with that it is gone from the queue."
+        text = f" to a consumer that does not acknowledge: with that {'it is' if count <= 1 else 'they are'} gone from the queue."
         return f"{{0}} gives {words}{again}{text}", name, scene.about, count
-    keeps = (
-        " and keeps it until it is acknowledged."
-        if count <= 1
-        else " and keeps them until they are acknowledged."
-    )
+    until = "it is" if count <= 1 else "they are"
+    keeps = f", and keeps {it(count)} until {until} acknowledged."
     return f"{{0}} delivers {words}{again}{keeps}", name, scene.about, count
 
 
@@ -180,7 +184,7 @@ def _acked(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     scene.move = "con", f"entry/{entry_key(name, first)}"
     scene.spend("acknowledged", count)
     words = many(count)
-    return f"The consumer acknowledges {words}: {{0}} is done with it.", name, scene.about, count
+    return f"The consumer acknowledges {words}: {{0}} is done with {it(count)}.", name, scene.about, count
 
 
 @_of(Ev.REQUEUE)
@@ -194,7 +198,8 @@ def _requeued(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     scene.move = "con", f"entry/{entry_key(name, first)}"
     words = many(count)
     why = ": the consumer that held it is gone" if cause == e.Settle.RETURNED else ""
-    return "{0} puts " + words + " back to its old place" + why + ".", name, scene.about, count
+    place = "its old place" if count <= 1 else "their old places"
+    return "{0} puts " + words + f" back to {place}" + why + ".", name, scene.about, count
 
 
 def _memory_ends(scene: Scene, name: str, first: int, count: int) -> int:

@@ -176,7 +176,8 @@ def _told(scene: Scene, me: ActorNotes, row: Row) -> Caption:
             message,
         )
     scene.cause = max(marks.get(("file_sync", store)), written) or scene.cause
-    return "The store tells {0} that the body of {m1} is on disk.", scene.actor(client).name, message
+    said = "is on disk" if scene.syncs else "is with the system"
+    return "The store tells {0} that the body of {m1} " + said + ".", scene.actor(client).name, message
 
 
 # -- the current file
@@ -221,10 +222,15 @@ def _file_synced(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     store = me.store
     handed, written, _, *rest = scene.file(store, file)
     scene.set(FILE, f"{store}/{file}", (handed, max(written, synced_to), synced_to, *rest))
-    scene.spend("syncs")
-    scene.mark = SYNC
     scene.cause = scene.latest_rows.get(("file_write", store), scene.cause)
     scene.latest_rows.set(("file_sync", store), scene.number)
+    if not scene.syncs:
+        return (
+            "{n0}.rdq need not be synced, with durability os: the system has {n1:byte} more of it, up to byte {n2}.",
+            file, size, synced_to,
+        )  # fmt: skip
+    scene.spend("syncs")
+    scene.mark = SYNC
     return (
         "{n0}.rdq is synced" + because(trigger) + ": {n1} more bytes are safe, up to byte {n2}.", file, size, synced_to,
     )  # fmt: skip

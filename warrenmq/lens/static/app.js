@@ -31,7 +31,7 @@ export class Lens {
     this.root = root;
     this.tape = tape;
     this.options = options;
-    this.state = { at: tape.first, pinned: 0, playing: false, speed: 1, until: "sync", why: false, keys: false, size: 0, selected: null, search: null, look: [] };
+    this.state = { at: tape.first, pinned: 0, playing: false, speed: 1, until: "sync", why: false, keys: false, size: 0, selected: null, search: null, missed: "", look: [] };
     this.unfolded = new Set();
     this.names = Object.fromEntries(tape.head.tables.map((name, i) => [name, i]));
     this.width = 600;
@@ -168,6 +168,7 @@ export class Lens {
     this.state.search = text;
     const wanted = text.trim().toLowerCase();
     const found = wanted && this.tape.next(this.state.at, way, (row) => this.words(row).toLowerCase().includes(wanted));
+    this.state.missed = wanted && !found ? `no ${way > 0 ? "later" : "earlier"} row says so` : "";
     if (found) this.show(found, { playing: false }, true); else this.render(false);
     return found;
   }
@@ -181,8 +182,8 @@ export class Lens {
       u: () => this.step(1, "until"), U: () => this.step(-1, "until"), j: () => this.step(1, "actor"), k: () => this.step(-1, "actor"), n: () => this.step(1, "chapter"), p: () => this.step(-1, "chapter"), v: () => this.step(1, "violation"),
       w: () => this.toggle("why"), f: () => this.pick(this.state.pinned || this.tape.row(this.state.at).message), d: this.theme, "?": () => this.toggle("keys"), i: () => this.select(this.state.selected ? null : { kind: "actor", id: this.tape.row(this.state.at).actor }),
       m: () => { const { message } = this.tape.row(this.state.at); if (message) this.select({ kind: "message", id: message }); },
-      "/": () => { this.state.search = ""; this.render(false); this.focus(".search"); },
-      "+": () => this.resize(1), "=": () => this.resize(1), "-": () => this.resize(-1), Escape: () => { Object.assign(this.state, { why: false, keys: false, pinned: 0, selected: null, search: null }); this.render(false); },
+      "/": () => { Object.assign(this.state, { search: "", missed: "" }); this.render(false); this.focus(".search"); },
+      "+": () => this.resize(1), "=": () => this.resize(1), "-": () => this.resize(-1), Escape: () => { Object.assign(this.state, { why: false, keys: false, pinned: 0, selected: null, search: null }); this.toHash(false); this.render(false); },
     }[k] ?? (/^[1-9]$/.test(k) && this.tape.head.chapters[k - 1] ? () => this.go(this.tape.head.chapters[k - 1][0]) : null);
     if (act && !(k === " " && event.target.tagName === "BUTTON")) { event.preventDefault(); act(); }
   }
@@ -218,7 +219,7 @@ export class Lens {
     const now = {
       focus: state.pinned || row?.message || 0, actor: row?.actor, changed, gone: gone.map(([table, key, old]) => [tape.head.tables[table], key, old]), pinned: state.pinned, row: state.at,
       at: Object.fromEntries(tape.head.tables.map((name, i) => [name, i + ":"])), mail: grouped(T.mail, (_, m) => [m[0], m]), waits: grouped(T.wait, (_, w) => [w[0], w[1]]),
-      unfolded: this.unfolded, unfold: (id) => { this.unfolded.add(id); this.render(false); }, selected: state.selected, select: this.select, pick: this.pick, go: this.go, words: this.words, rowsOf: this.rowsOf, bytes: this.options.bytes, entry: this.options.entry,
+      synced: this.syncs(T) ? "synced" : "counts as synced", unfolded: this.unfolded, unfold: (id) => { this.unfolded.add(id); this.render(false); }, selected: state.selected, select: this.select, pick: this.pick, go: this.go, words: this.words, rowsOf: this.rowsOf, bytes: this.options.bytes, entry: this.options.entry,
       turn: (id) => { const a = T.actor.get(id); return a && this.options.turn?.(a[1] === "QueueProcess" ? "queue:" + a[0] : a[0]); },
     };
     this.T = T;
@@ -232,6 +233,8 @@ export class Lens {
     this.draw(moving);
   }
 
+  syncs = (T) => T.run.get("settings")?.[0] !== 0;  // with durability os nothing is ever synced, and no confirm waits for it
+
   draw(moving) {
     const svg = this.root.querySelector(".way"), { at, why, playing, speed } = this.state;
     if (svg && this.T) travel(svg, this.tape.last > this.tape.first && !why ? this.tape.row(at) : null, this.T, { moving, fast: playing ? speed : 1 });
@@ -239,8 +242,8 @@ export class Lens {
 
   header(row) {
     const { state } = this, head = this.tape.head;
-    return el("header", { key: "header", "aria-label": "the lens" }, el("h1", {}, el("b", {}, "warrenmq"), " the lens"), el("p.title", {}, named(head.title), this.options.live?.() ? el("span.live", {}, "live") : null, head.note && el("span.note", {}, head.note)),
-      state.search !== null && el("label.search", { key: "search" }, el("input", { type: "search", placeholder: "search the captions", "aria-label": "search the captions", on: { keydown: (e) => { if (e.key === "Enter") this.search(e.target.value, e.shiftKey ? -1 : 1); } } })),
+    return el("header", { key: "header", "aria-label": "the lens" }, el("h1", {}, el("b", {}, "warrenmq"), " the lens"), el("p.title", {}, named(head.title), this.options.live?.() ? el("span.live", {}, "live") : null, !this.syncs(this.T) && el("span.note", {}, "durability os: nothing is synced"), head.note && el("span.note", {}, head.note)),
+      state.search !== null && el("label.search", { key: "search" }, el("input", { type: "search", placeholder: "search the captions", "aria-label": "search the captions", on: { keydown: (e) => { if (e.key === "Enter") this.search(e.target.value, e.shiftKey ? -1 : 1); } } }), el("span.note", { role: "status" }, state.missed)),
       state.pinned > 0 && el("button.pinned", { title: "let it go", on: { click: () => this.pick(state.pinned) } }, "following ", el("b", {}, "m" + state.pinned), " \u00d7"),
       el("nav", { key: "nav", "aria-label": "how it looks" }, el("button", { "aria-expanded": String(state.keys), title: "keys (?)", "aria-label": "keys", on: { click: () => this.toggle("keys") } }, el("span", { "aria-hidden": "true" }, "?")),
         el("button", { title: "smaller (-)", "aria-label": "A\u2212: smaller", on: { click: () => this.resize(-1) } }, "A", el("small", {}, "\u2212")), el("button", { title: "larger (+)", "aria-label": "A+: larger", on: { click: () => this.resize(1) } }, "A", el("small", {}, "+")),

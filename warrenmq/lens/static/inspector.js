@@ -16,13 +16,13 @@ function ofActor(id, T, now) {
   lines.push(line("mailbox", mail.length ? `${plural(mail.length, "envelope")}: ${mail.slice(0, 6).map((m) => m[1] + (m[2] ? " m" + m[2] : "")).join(", ")}${mail.length > 6 ? ", ..." : ""}` : "empty"));
   for (const w of T.wait.values()) if (w[0] === id) lines.push(line("waits for", w[1] ? named(T.actor.get(w[1])?.[0] ?? "a peer") : "the alarms to clear"));
   const pub = T.pub.get(id);
-  if (pub) lines.push(line("sent", num(pub[0])), line("confirmed", num(pub[1])));
+  if (pub) lines.push(line("sent", num(pub[0])), line("confirmed", num(pub[1])), line("nacked", num(pub[2])), line("without a confirm", num(pub[3])));
   for (const [name, q] of T.queue) {
     if (q[0] !== id) continue;
-    lines.push(line("next number", num(q[1])), line("confirmed", num(q[2])), line("index written", bytes(q[3])), line("of it synced", bytes(q[4])));
+    lines.push(line("next number", num(q[1])), line("confirmed", num(q[2])), line("index written", bytes(q[3])), line(`of it ${now.synced}`, bytes(q[4])));
     const ram = T.ram.get(name), journal = T.journal.get(name);
     if (ram) lines.push(line("in memory", `${plural(ram[1], "message")}, ${bytes(ram[2])}`), line("may keep", ram[0] < 0 ? "all" : num(ram[0])));
-    lines.push(...segments(name, q, T));
+    lines.push(...segments(name, q, T, now));
     if (journal) lines.push(line("journal", `${plural(journal[0], "record")}; ${plural(journal[1], "segment file")} written`));
     for (const [number, c] of T.consumer) if (c[0] === name) lines.push(line(`consumer ${number}`, c[1] ? `at most ${num(c[1])} unacked` : "no limit"));
   }
@@ -36,23 +36,23 @@ function ofActor(id, T, now) {
 }
 
 // what the index's files hold of a queue, segment by segment: records that were handed to the system, and the bodies in them
-function segments(name, q, T) {
+function segments(name, q, T, now) {
   const entries = T.run.get("settings")?.[q[5] === 1 || T.run.get("run")?.[3] === 1 ? 2 : 3], found = new Map();
   if (!entries) return [];
   for (const [key, e] of T.entry) {
     const [queue, seq] = placeOf(key), written = e[1] === "acked" || e[1] === "dropped" ? 0 : e[3];
     if (queue !== name || !written) continue;
-    const label = (seq[0] ? `${seq[0]}, segment ` : "segment ") + Math.floor(seq[1] / entries), sum = found.get(label) ?? [0, 0, 0];
+    const label = (seq[0] ? `priority ${seq[0]}, segment ` : "segment ") + Math.floor(seq[1] / entries), sum = found.get(label) ?? [0, 0, 0];
     found.set(label, [sum[0] + 1, sum[1] + (written > 1 ? 1 : 0), sum[2] + e[5]]);
   }
-  return [...found].slice(0, SEGMENTS).map(([label, [count, synced, size]]) => line(label, `${plural(count, "record")}, ${num(synced)} synced`, size ? `, ${bytes(size)} of bodies` : ""));
+  return [...found].slice(0, SEGMENTS).map(([label, [count, synced, size]]) => line(label, `${plural(count, "record")}, ${num(synced)} of them ${now.synced}`, size ? `, ${bytes(size)} of bodies` : ""));
 }
 
 function ofMessage(id, T, now) {
   const lines = [], owed = T.owed.get(id);
   if (owed) lines.push(line("publisher", `waits for ${plural(owed[1], "queue")}`));
   for (const m of T.mail.values()) if (m[2] && m[2] <= id && id < m[2] + Math.max(1, m[3])) lines.push(line("in a mailbox", named(T.actor.get(m[0])?.[0] ?? "?"), `, as ${plain(m[1])}`));
-  for (const [key, e] of T.entry) if (e[0] === id) { const [name, seq] = placeOf(key); lines.push(line(`in ${plain(name)}`, el("button.link", { on: { click: () => now.select({ kind: "entry", id: key }) } }, `number ${num(seq[1])}`), `, ${e[1]}; ${PLACES[e[2]] || "?"}; index ${INDEX[e[3]]}; body ${bodyOf(e)}`)); }
+  for (const [key, e] of T.entry) if (e[0] === id) { const [name, seq] = placeOf(key); lines.push(line(`in ${plain(name)}`, el("button.link", { on: { click: () => now.select({ kind: "entry", id: key }) } }, `number ${num(seq[1])}`), `, ${e[1]}; ${PLACES[e[2]] || "?"}; index ${INDEX[e[3]] ?? now.synced}; body ${bodyOf(e)}`)); }
   for (const [key, r] of T.rec) if (r[0] === id) lines.push(line("record", el("button.link", { on: { click: () => now.select({ kind: "record", id: key }) } }, `${key.split("/")[1]}.rdq at ${num(+key.split("/")[2])}`), r[2] ? `, ${plural(r[2], "reference")}` : ", garbage"));
   for (const [key, value] of T.flying) if (+key.split("/")[1] === id) lines.push(line("flying counter", `${value > 0 ? "+" : ""}${value}, of `, named(key.split("/").slice(2).join("/"))));
   if (T.cache.has("p/" + id) || T.cache.has("t/" + id)) lines.push(line("cache", "its body is in the current-file cache"));
@@ -115,7 +115,7 @@ function raw(found) {
 // what the files of a queue's index hold of a message, field by field; the server decodes it with the readers that the store uses
 function ofEntry(key, T, now) {
   const e = T.entry.get(key), [name, seq] = placeOf(key);
-  const about = e ? [line("message", e[0] ? el("button.link", { on: { click: () => now.select({ kind: "message", id: e[0] }) } }, "m" + e[0]) : "unknown"), line("queue", named(name)), line("number", num(seq[1])), line("index", INDEX[e[3]]), line("body", bodyOf(e))] : [line("queue", named(name)), line("now", "not in the queue at this row")];
+  const about = e ? [line("message", e[0] ? el("button.link", { on: { click: () => now.select({ kind: "message", id: e[0] }) } }, "m" + e[0]) : "unknown"), line("queue", named(name)), line("number", num(seq[1])), line("index", INDEX[e[3]] ?? now.synced), line("body", bodyOf(e))] : [line("queue", named(name)), line("now", "not in the queue at this row")];
   return [el("dl", {}, about), el("h3", {}, "Bytes"), now.entry ? fields(now.entry(name, seq[0], seq[1], e?.join("/") ?? "")) : el("p.void", {}, "The trace holds no bytes of files. With --data DIR they are read from the queue's index.")];
 }
 
@@ -127,12 +127,12 @@ function fields(found) {
     el("table.bytes", {}, el("tbody", {}, record.fields.map((f, n) => el("tr", { key: n }, el("td", {}, num(f.at)), el("td", {}, el("b", {}, f.name), el("small", {}, plain(f.says)), el("code", {}, f.data.length ? f.data.slice(0, 48).map((byte) => byte.toString(16).padStart(2, "0")).join(" ") + (f.size > 48 ? " ..." : "") : f.size ? "not shown without --bodies" : "")), el("td", {}, plural(f.size, "byte"))))))))];
 }
 
-function ofFile(key, T) {
+function ofFile(key, T, now) {
   const f = T.file.get(key);
   if (!f) return [el("p.void", {}, "There is no such file at this row.")];
   let live = 0, dead = 0;
   for (const [each, r] of T.rec) if (each.startsWith(key + "/")) { if (r[2]) live++; else dead++; }
-  return [el("dl", {}, line("size", bytes(f[0])), line("in the write buffer", bytes(f[0] - f[1])), line("written, not synced", bytes(f[1] - f[2])), line("synced", bytes(f[2])),
+  return [el("dl", {}, line("size", bytes(f[0])), line("in the write buffer", bytes(f[0] - f[1])), line("written, not synced", bytes(f[1] - f[2])), line(now.synced, bytes(f[2])),
     line("live records", `${num(live)}, ${bytes(f[0] - f[3])}`), line("garbage", `${num(dead)} records known, ${bytes(f[3])}`), line("state", f[4] || "closed, read by whoever wants to"))];
 }
 

@@ -4,7 +4,7 @@
 // row changed, and what a click does.  data-a names the anchors between which messages travel.
 import { bytes, el, named, num, plain, plural } from "./dom.js";
 
-export const INDEX = ["in memory only", "written, not synced", "synced"];
+export const INDEX = ["in memory only", "written, not synced"];  // and then now.synced
 export const PLACES = ["", "alpha: body and position in memory", "beta: body on disk, position in memory", "gamma: body on disk, position in both", "delta: on disk only"];
 const BODIES = ["small, beside the index", "in the persistent store", "in the transient store"];
 export const bodyOf = (e) => (e[5] ? `${BODIES[e[4]]}, ${bytes(e[5])}` : BODIES[e[4]]);  // an entry's
@@ -83,7 +83,7 @@ function cell(name, { seq, key, e }, now, entries) {
   const begins = entries && seq[1] && seq[1] % entries === 0;
   return el("i.cell", { key, class: `${state} i${index} ${body ? "big" : ""} ${place > 1 ? "p" + place : ""} ${message && message === now.focus ? "foc" : ""} ${now.changed.has(now.at.entry + key) ? "chg" : ""} ${begins ? "seg" : ""}`,
     "data-a": "entry/" + key, on: { click: () => message && now.select({ kind: "message", id: message }) },
-    title: `number ${seq[1]}${seq[0] ? ", priority " + seq[0] : ""}, ${message ? "m" + message : "a message"}: ${state}; ${PLACES[place] || "where it is was not told"}; index ${INDEX[index]}; body ${bodyOf(e)}${begins ? `; segment ${seq[1] / entries} begins here` : ""}` });
+    title: `number ${seq[1]}${seq[0] ? ", priority " + seq[0] : ""}, ${message ? "m" + message : "a message"}: ${state}; ${PLACES[place] || "where it is was not told"}; index ${INDEX[index] ?? now.synced}; body ${bodyOf(e)}${begins ? `; segment ${seq[1] / entries} begins here` : ""}` });
 }
 
 function queue(name, q, list, T, now) {
@@ -91,20 +91,21 @@ function queue(name, q, list, T, now) {
   const cells = list.sort((x, y) => y.seq[0] - x.seq[0] || x.seq[1] - y.seq[1]);
   let ready = 0, unacked = 0;
   for (const { e } of cells) if (e[1] === "ready") ready++; else if (e[1] === "unacked") unacked++;
-  let shown = cells, left = 0;
+  let shown = cells, before = 0, between = 0, tail = 0;  // `tail` = the place in `shown` behind those that are left out
   if (cells.length > CELLS) {
-    const begin = Math.max(0, Math.min(cells.length - CELLS, cells.findIndex((c) => c.e[1] === "ready" || c.e[1] === "unacked") - 6));
-    const at = cells.findIndex((c) => c.e[0] === now.focus), half = CELLS / 2;
-    shown = [...cells.slice(begin, begin + half), ...cells.slice(-half)];
-    if (at >= begin + half && at < cells.length - half) shown.splice(half, 0, cells[at]);
-    left = cells.length - shown.length;
+    before = Math.max(0, Math.min(cells.length - CELLS, cells.findIndex((c) => c.e[1] === "ready" || c.e[1] === "unacked") - 6));
+    const at = cells.findIndex((c) => now.focus && c.e[0] === now.focus), half = CELLS / 2;
+    shown = [...cells.slice(before, before + half), ...cells.slice(-half)];
+    if (at >= before + half && at < cells.length - half) shown.splice(half, 0, cells[at]);
+    between = cells.length - before - shown.length;
+    tail = shown.length - half;
   }
   const entries = settings?.[q[5] === 1 || classic ? 2 : 3] ?? 0, pipe = pipes(cells, classic), groups = [];
-  for (const each of shown) {
-    const label = pipe(each);
-    if (!groups.length || groups[groups.length - 1].label !== label) groups.push({ label, cells: [] });
+  shown.forEach((each, i) => {
+    const label = pipe(each), left = i ? (i === tail ? between : 0) : before;
+    if (left || !groups.length || groups[groups.length - 1].label !== label) groups.push({ label, cells: [], left: left > 0 && `${num(left)} ${i ? "more" : "before"}` });
     groups[groups.length - 1].cells.push(each);
-  }
+  });
   const actor = T.actor.get(q[0]), dead = actor && !["up", "starting"].includes(actor[3]);
   const ram = T.ram.get(name), journal = T.journal.get(name), waits = now.waits.get(q[0]);
   return el("div.queue", { key: name, class: `${dead ? "dead" : ""} ${q[0] === now.actor ? "now" : ""}`, "data-a": "queue/" + name },
@@ -114,9 +115,8 @@ function queue(name, q, list, T, now) {
       journal && journal[1] > 0 && el("span.fact", { title: "from the journal to segment files" }, el("b", {}, num(journal[1])), journal[1] === 1 ? " segment written" : " segments written"),
       el("span.fact", {}, el("b", {}, num(ready)), " ready"), el("span.fact", {}, el("b", {}, num(unacked)), " unacked")),
     el("div.cells", { role: "img", "aria-label": `${plain(name)}: ${plural(ready, "message")} ready, ${unacked} unacked` },
-      left > 0 && el("b.more", {}, `${num(left)} more between`),
-      groups.map((group, i) => el("span.pipe", { key: "g" + i, class: group.label ? "" : "bare", title: group.label },
-        el("span.tag", {}, group.cells.length > 2 || group.label.length < 3 ? group.label : ""), el("span.row", {}, group.cells.map((each) => cell(name, each, now, entries))))),
+      groups.map((group, i) => [group.left && el("b.more", { key: "m" + i }, group.left), el("span.pipe", { key: "g" + i, class: group.label ? "" : "bare", title: group.label },
+        el("span.tag", {}, group.cells.length > 2 || group.label.length < 3 ? group.label : ""), el("span.row", {}, group.cells.map((each) => cell(name, each, now, entries))))]),
       !cells.length && el("span.void", {}, dead ? "what it knew is gone" : "empty")));
 }
 
@@ -167,14 +167,14 @@ export function flow(T, now) {
     const chosen = new Set([...queues].sort((x, y) => weight(y) - weight(x)).slice(0, QUEUES).map(([name]) => name));
     queues = queues.filter(([name]) => chosen.has(name));
   }
-  let sent = 0, confirmed = 0;
-  for (const [, p] of T.pub) { sent += p[0]; confirmed += p[1]; }
+  let asked = 0, confirmed = 0, nacked = 0, unasked = 0;
+  for (const [, p] of T.pub) { asked += p[0] - p[3]; confirmed += p[1]; nacked += p[2]; unasked += p[3]; }
   const publishers = [...T.pub], owed = [...T.owed], alarms = [...T.alarm];
   const consumers = [...T.consumer], routes = routing(T, now), lane = middles(queues.length), place = middles(routes?.names.length ?? 1);
   return el("section.flow", { class: routes ? "routed" : "", "aria-label": "publishers, queues, consumers" },
     el("div.end", { "data-a": "pub" }, el("h2", {}, publishers.length > 1 ? "Publishers" : "Publisher"),
-      el("p.big", {}, num(confirmed), el("small", {}, ` of ${num(sent)} confirmed`)),
-      publishers.length > 1 && el("ul.who", {}, publishers.slice(0, 4).map(([id, p]) => el("li", { key: id, "data-a": "pub/" + id, class: id === now.actor ? "now" : "" }, named(T.actor.get(id)?.[0] ?? "a client"), ` ${num(p[1])}/${num(p[0])}`)),
+      el("p.big", {}, num(confirmed), el("small", {}, ` of ${num(asked)} confirmed${nacked ? `, ${num(nacked)} nacked` : ""}${unasked ? `, ${num(unasked)} without a confirm` : ""}`)),
+      publishers.length > 1 && el("ul.who", {}, publishers.slice(0, 4).map(([id, p]) => el("li", { key: id, "data-a": "pub/" + id, class: id === now.actor ? "now" : "" }, named(T.actor.get(id)?.[0] ?? "a client"), ` ${num(p[1])}/${num(p[0] - p[3])}`)),
         publishers.length > 4 && el("li", {}, `${num(publishers.length - 4)} more`)),
       alarms.map(([what]) => el("p.alarm", { key: what }, `${what} alarm`)),
       el("div.owed", {}, owed.slice(0, 8).map(([message, o]) => el("i.chip", { key: message, class: message === now.focus ? "foc" : "", on: { click: () => now.pick(message) }, title: `m${message} waits for ${plural(o[1], "queue")}` },
@@ -190,7 +190,7 @@ export function flow(T, now) {
       !queues.length && el("p.void", { key: "\u0000none" }, T.run.get("run")?.[1] > 1 ? "No queue process lives. Their files are on the disk." : "No queue has been declared."),
       queues.length > 0 && el("ul.legend", { key: "\u0000key" },
         [["ready big", "large, ready"], ["ready", "small, ready"], ["unacked big", "delivered"], ["acked big", "acknowledged"]].map(([kind, words]) => el("li", {}, el("i.cell", { class: kind }), words)),
-        el("li", {}, el("i.stroke", {}, el("i.i0"), el("i.i1"), el("i.i2")), "index: memory, written, synced"))),
+        el("li", {}, el("i.stroke", {}, el("i.i0"), el("i.i1"), el("i.i2")), `index: memory, written, ${now.synced}`))),
     el("div.end.con", { "data-a": "con" }, el("h2", {}, consumers.length > 1 ? "Consumers" : "Consumer"),
       el("p.big", {}, num(T.cost.get("acknowledged") ?? 0), el("small", {}, " acknowledged")),
       consumers.length > 0 && el("ul.who", {}, consumers.slice(0, 4).map(([id, c]) => el("li", { key: id, "data-a": "con/" + id, title: c[2] ? "takes without acks" : c[1] ? `at most ${c[1]} unacked` : "no limit" }, named(c[0]), c[1] ? ` \u2264${c[1]}` : "")),

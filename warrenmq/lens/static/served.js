@@ -21,9 +21,11 @@ const lens = globalThis.lens = new Lens(root, tape, options).start();
 if (tape.head.live) {
   if (!location.hash.includes("row=") || lens.state.at >= tape.last) lens.show(tape.last, {}, false, false);
   const events = new EventSource(`events?after=${tape.last}`);
+  const note = tape.head.note;
   let gone = 0;  // a stream ends now and then and is begun again; only then the server is gone if that fails
-  events.onerror = () => { gone ||= setTimeout(() => { connected = false; lens.render(false); }, 2000); };
-  events.onopen = () => { clearTimeout(gone); gone = 0; if (!connected) { connected = true; lens.render(false); } };
+  const told = (is, words) => { connected = is; tape.head.note = words; lens.render(false); };
+  events.onerror = () => { gone ||= setTimeout(() => told(false, "not live any more: the server does not answer"), 2000); };
+  events.onopen = () => { clearTimeout(gone); gone = 0; if (!connected) told(true, note); };
   events.addEventListener("ended", (event) => { events.close(); connected = false; tape.head.note = JSON.parse(event.data); lens.render(false); });
   events.onmessage = (event) => {
     const more = JSON.parse(event.data);

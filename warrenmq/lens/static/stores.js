@@ -2,18 +2,18 @@
 import { bytes, el, num, plural } from "./dom.js";
 import { mailbox } from "./machine.js";
 
+const LEVELS = ["in the write buffer", "written, not synced"];  // and then now.synced
 const NAMES = { p: "msg_store_persistent", t: "msg_store_transient" };
-const LEVELS = ["in the write buffer", "written, not synced", "synced"];
 const FILES = 7, MANY = 600, DENSE = 60, UNITS = 1000;
 const SAID = { current: "current", locked: "with the collector", compacting: "compacting" };
 
-// neighbours that would be thinner than a pixel or two become one
-function buckets(live, scale) {
+// neighbours of one level that would be thinner than a pixel or two become one
+function buckets(live, scale, level) {
   const found = [];
-  let to = -1;
-  for (const [at, r] of live) {
-    const from = Math.floor(at * scale), end = Math.ceil((at + r[1]) * scale), last = found[found.length - 1];
-    if (last && from <= to) { to = Math.max(to, end); last[1][1] = at + r[1] - last[0]; } else { to = end; found.push([at, [0, r[1], 1, ""]]); }
+  let to = -1, of = -1;
+  for (const each of live) {
+    const [at, r] = each, from = Math.floor(at * scale), end = Math.ceil((at + r[1]) * scale), last = found[found.length - 1];
+    if (last && from <= to && level(each) === of) { to = Math.max(to, end); last[1][1] = at + r[1] - last[0]; } else { to = end; of = level(each); found.push([at, [0, r[1], 1, ""]]); }
   }
   return found;
 }
@@ -22,7 +22,7 @@ function record(store, file, [at, r], level, scale, now, many, dense) {
   const [message, size, references, why] = r, key = `${store}/${file}/${at}`, wide = size * scale;
   const chg = now.changed.has(now.at.rec + key), foc = message && message === now.focus;
   const state = references ? `w${level} ${why.replace(" ", "-")}` : "gone " + (why ? "ghost" : "");
-  const title = dense && !foc ? `m${message}` : references ? `m${message}: ${num(size)} bytes at ${num(at)}, ${plural(references, "reference")}; ${LEVELS[level]}` : `garbage: ${message ? `m${message} was here, ` : ""}${num(size)} bytes`;
+  const title = dense && !foc ? `m${message}` : references ? `m${message}: ${num(size)} bytes at ${num(at)}, ${plural(references, "reference")}; ${LEVELS[level] ?? now.synced}` : `garbage: ${message ? `m${message} was here, ` : ""}${num(size)} bytes`;
   return el("i.rec", { key: at, class: `${state} ${foc ? "foc" : ""} ${chg ? "chg" : ""}`, "data-a": "rec/" + key, title: many && !foc ? undefined : title,
     style: { left: at * scale / 10 + "%", width: size * scale / 10 + "%" }, on: { click: () => now.select({ kind: "record", id: key }) } },
     message && wide > 10 + 13 * String(message).length ? el("span", { style: { "--n": String(message).length } }, "m" + message) : null,
@@ -35,14 +35,14 @@ function file(store, number, f, records, scale, limit, T, now) {
   const live = records.filter(([, r]) => r[2] > 0).sort((x, y) => x[0] - y[0]), many = live.length > MANY, dense = live.length > DENSE;
   const level = ([at, r]) => (at + r[1] <= synced ? 2 : at + r[1] <= written ? 1 : 0);
   const marked = ([at, r]) => r[0] === now.focus || now.changed.has(now.at.rec + `${key}/${at}`);
-  const shown = many ? [...buckets(live, scale), ...live.filter(marked)] : live;
+  const shown = many ? [...buckets(live, scale, level), ...live.filter(marked)] : live;
   const garbages = records.filter((each) => !each[1][2] && (!dense || each[1][3] || marked(each)));
   const said = asleep ? (open ? "being read" : "not opened") : SAID[state] ?? "";
   return el("div.file", { key: number, class: `${state} ${now.changed.has(now.at.file + key) ? "chg" : ""}`, "data-a": "file/" + key },
     el("button.fname", { on: { click: () => now.select({ kind: "file", id: key }) } }, el("b", {}, number), ".rdq"),
-    el("div.map", { role: "img", "aria-label": `${number}.rdq: ${num(size)} bytes, ${share} percent garbage, ${num(synced)} bytes synced. ${said}` },
+    el("div.map", { role: "img", "aria-label": `${number}.rdq: ${num(size)} bytes, ${share} percent garbage, ${num(synced)} bytes: ${now.synced}. ${said}` },
       el("div.extent", { key: "extent", style: { width: part(size) } }),
-      shown.map((each) => record(store, number, each, many && !each[1][0] ? 2 : level(each), scale, now, many, dense)),
+      shown.map((each) => record(store, number, each, level(each), scale, now, many, dense)),
       garbages.map((each) => record(store, number, each, 2, scale, now, many, dense)),
       state === "current" && el("b.cursor", { key: "cursor", style: { left: part(size) }, title: "the next record goes here" }),
       el("span.safe", { key: "safe", style: { width: part(synced) } }),
@@ -72,7 +72,7 @@ function store(id, T, now, files, records, limit, wide, scale) {
       limit > wide * 1.16 && el("p.void.others", { key: "limit" }, `The next file begins at ${bytes(limit)}.`),
       others.length > 0 && el("p.void.others", { key: "others" }, `${plural(others.length, "other file")}, ${bytes(others.reduce((n, [, f]) => n + f[0], 0))}, ${bytes(others.reduce((n, [, f]) => n + f[3], 0))} of it garbage`),
       chosen.map(([n, f]) => file(id, n, f, records.get(n) ?? [], scale, limit <= wide * 1.16 ? limit : 0, T, now)),
-      id === "p" && el("ul.legend", { key: "legend" }, [["w0", "in the write buffer"], ["w1", "written, not synced"], ["w2", "synced"], ["g", "garbage"]].map(([kind, words]) => el("li", {}, el("i.key", { class: kind }), words)),
+      id === "p" && el("ul.legend", { key: "legend" }, [["w0", "in the write buffer"], ["w1", "written, not synced"], ["w2", now.synced], ["g", "garbage"]].map(([kind, words]) => el("li", {}, el("i.key", { class: kind }), words)),
         el("li", {}, el("i.pips", {}, el("s"), el("s")), "references"), el("li", {}, el("i.key.f"), "this row's message"))));
 }
 
