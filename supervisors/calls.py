@@ -39,6 +39,8 @@ class StopChild:
     """A child that runs, or may."""
 
     id: Hashable
+    by: ActorRef[Any] | None
+    """The actor that asks and waits; None if it is no server."""
 
 
 @dataclass(slots=True)
@@ -87,7 +89,7 @@ def start_child(
 
 def stop_child(caller: Caller, supervisor: ActorRef[Any] | Name, id: Hashable) -> None:
     """Stop a child and keep its spec, unless it is temporary or of a simple_one_for_one supervisor."""
-    _ask(caller, supervisor, StopChild(id))
+    _ask(caller, supervisor, StopChild(id, getattr(caller, "actor_ref", None)))
 
 
 def restart_child(caller: Caller, supervisor: ActorRef[Any] | Name, id: Hashable) -> ActorRef[Any]:

@@ -21,13 +21,13 @@ from typing import Any
 from pykka import ActorRef
 
 from warrenmq.checks import converted, is_a, shown
-from warrenmq.errors import ArgumentTypeError, ArgumentValueError
+from warrenmq.errors import ArgumentTypeError, ArgumentValueError, CallerError
 from warrenmq.log import Log
 from warrenmq.runtime import Exit, From, Name, Runtime, Server, Stop, Threads
 from warrenmq.runtime.closable import ALIVE
 from warrenmq.runtime.life import inbox_of, reason_number
 from warrenmq.runtime.messages import Info
-from warrenmq.runtime.reasons import SHUTDOWN, in_words
+from warrenmq.runtime.reasons import SHUTDOWN, CallFailed, in_words
 from warrenmq.runtime.shortage import may_pass, shortage
 from warrenmq.supervisors.calls import (
     ChildInfo,
@@ -59,12 +59,14 @@ each other from work.
 class Child:
     """A child's spec and its present incarnation."""
 
-    __slots__ = ("ref", "spec", "trace_id")
+    __slots__ = ("again", "ref", "spec", "trace_id")
 
     def __init__(self, spec: ChildSpec) -> None:
         self.spec = spec
         self.ref: ActorRef[Any] | None = None
         """The child's actor; None while it does not run."""
+        self.again: TryAgain | None = None
+        """The restart that is to be tried (OTP's restarting); None once it was, or is not wanted any more."""
         self.trace_id = 0
         """The trace's number of the present or the last incarnation."""
 
@@ -151,11 +153,12 @@ class Supervisor(Server):
             case StartChild():
                 return self._add(self._spec_of(request)).ref
             case StopChild():
-                self._shut_down([self._child(request.id)])
-                if (
-                    self._strategy == "simple_one_for_one"
-                    or self._child(request.id).spec.restart == "temporary"
-                ):
+                child = self._child(request.id)
+                if request.by is not None and child.ref is request.by:
+                    msg = f"child {request.id!r} cannot wait for its own end; let it raise Stop, or another actor ask"
+                    raise CallerError(msg)
+                self._shut_down([child])
+                if self._strategy == "simple_one_for_one" or child.spec.restart == "temporary":
                     del self._children[request.id]
                 return None
             case RestartChild():
@@ -165,8 +168,10 @@ class Supervisor(Server):
                 self._start(child)
                 return child.ref
             case DeleteChild():
-                if self._child(request.id).ref is not None:
-                    raise ValueError(f"child {request.id!r} is running; stop it first")
+                child = self._child(request.id)
+                if child.ref is not None or child.again is not None:
+                    doing = "is running" if child.again is None else "is about to be restarted"
+                    raise ValueError(f"child {request.id!r} {doing}; stop it first")
                 del self._children[request.id]
                 return None
             case WhichChildren():
@@ -221,7 +226,7 @@ class Supervisor(Server):
                 child = self._by_ref[message.ref]
                 self._ended(child, message.reason)
                 self._fallen(child, message.reason)
-            case TryAgain(child, failed) if child.ref is None and self._children.get(child.spec.id) is child:
+            case TryAgain(child, failed) if child.again is message:
                 if failed is not None:
                     self._restart(child, failed)
                 else:
@@ -238,7 +243,10 @@ class Supervisor(Server):
             del self._children[child.spec.id]
         if child.spec.significant and (
             self._auto_shutdown == "any_significant"
-            or not any(other.spec.significant for other in self._by_ref.values())
+            or not any(
+                other.spec.significant and (other.ref is not None or other.again is not None)
+                for other in self._children.values()
+            )
         ):
             raise Stop(SHUTDOWN)
 
@@ -276,7 +284,8 @@ class Supervisor(Server):
                 child=child.spec.id,
                 reason=str(reason) or repr(reason),
             )
-        self.send_after(SHORTAGE_RETRY, TryAgain(child, None))
+        child.again = TryAgain(child, None)
+        self.send_after(SHORTAGE_RETRY, child.again)
 
     def _start_again(self, child: Child, *, waited: bool = False) -> None:
         for one in self._stop_affected(child):
@@ -287,7 +296,8 @@ class Supervisor(Server):
                     log.warning(
                         "restart failed", supervisor=self._life.label, child=one.spec.id, exc_info=error
                     )
-                    self.actor_inbox.send(Info(TryAgain(one, error)))
+                    one.again = TryAgain(one, error)
+                    self.actor_inbox.send(Info(one.again))
                     return
                 self._wait_to_restart(one, error, told=waited)
                 return
@@ -317,8 +327,17 @@ class Supervisor(Server):
 
     def _start(self, child: Child) -> None:
         spec = child.spec
-        ref = self.runtime.start(spec.actor, *spec.args, name=spec.name, parent=self.actor_ref, **spec.kwargs)
-        child.ref = ref
+        try:
+            ref = self.runtime.start(
+                spec.actor, *spec.args, name=spec.name, parent=self.actor_ref, **spec.kwargs
+            )
+        except BaseException as error:
+            is_end = isinstance(error, Stop) or not isinstance(error, Exception)
+            if not is_end or self.runtime.passes(error):
+                raise
+            # the child's, not this actor's, which would end of it, too
+            raise CallFailed(error.reason if isinstance(error, Stop) else error) from error
+        child.ref, child.again = ref, None
         child.trace_id = inbox_of(ref).trace_id
         self._by_ref[ref] = child
         if self.trace is not None:
@@ -333,8 +352,10 @@ class Supervisor(Server):
 
     def _shut_down(self, children: Sequence[Child]) -> None:
         """Stop children in reverse order, one after the other; those of a simple_one_for_one side by side,
-        the oldest first.
+        the oldest first.  Those that wait to be restarted are not.
         """
+        for child in children:
+            child.again = None
         running = [child for child in children if child.ref is not None]
         if self._strategy == "simple_one_for_one":
             self._stop_together(running)

@@ -86,6 +86,21 @@ def test_an_ask_of_the_dead_is_refused_as_pykka_does(runtime):
         ref.tell("hello")
 
 
+def test_of_two_who_stop_an_actor_both_stopped_it(runtime):
+    """As in Pykka: it was being stopped at the time."""
+    gate = runtime.event()
+
+    class Plain(pykka.ThreadingActor):
+        def on_receive(self, _message):
+            return gate.wait(LIMIT)
+
+    for ref in (runtime.start(Counter), runtime.start(Plain)):
+        ref.tell(lambda _server: gate.wait(LIMIT))
+        stops = [ref.stop(block=False) for _ in range(2)]
+        gate.set()
+        assert [stop.get(timeout=LIMIT) for stop in stops] == [True, True]
+
+
 def test_stop_all_stops_servers_too(runtime):
     refs = [runtime.start(Counter) for _ in range(3)]
     assert pykka.ActorRegistry.stop_all() == [True] * 3

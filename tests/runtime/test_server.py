@@ -8,7 +8,7 @@ import pykka
 import pytest
 
 from tests.support.schedulers import LIMIT, Worker, busy, crash, do, drained, end_of, take, until
-from warrenmq.errors import NotFound
+from warrenmq.errors import CallerError, NotFound
 from warrenmq.runtime import NO_REPLY, CallFailed, Server, Stop, Threads
 
 
@@ -204,6 +204,44 @@ def test_a_call_can_time_out(runtime):
     worker = runtime.start(Worker)
     with pytest.raises(pykka.Timeout):
         runtime.call(worker, lambda _server, _sender: NO_REPLY, timeout=0.01)
+
+
+@pytest.mark.parametrize("seconds", [1e10, float("inf"), 10**400], ids=["long", "endless", "no float"])
+def test_a_wait_that_is_longer_than_any_may_be_is_as_long_as_can_be(runtime, seconds):
+    notes = runtime.channel()
+    worker = runtime.start(Worker, notes)
+    runtime.call(worker, do(lambda server: server.send_after(seconds, "never") and None))
+    runtime.call(worker, do(lambda server: server.send_after(-seconds, "now") and None), timeout=seconds)
+    assert take(notes, "info") == ("now",)
+    assert runtime.stop_actor(worker, timeout=seconds)
+
+
+def test_a_timeout_below_0_is_over_at_once(runtime):
+    worker = runtime.start(Worker)
+    with pytest.raises(pykka.Timeout):
+        runtime.call(worker, lambda _server, _sender: NO_REPLY, timeout=-1)
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+def test_a_server_that_would_wait_for_itself_is_told_so(runtime, by_name):
+    worker = runtime.start(Worker, name="w")
+    itself = "w" if by_name else worker
+    with pytest.raises(CallerError, match="an actor that calls itself waits for ever"):
+        runtime.call(worker, do(lambda server: server.call(itself, "what came", None)))
+    with pytest.raises(CallerError, match="an actor cannot wait for its own end; raise Stop in it"):
+        runtime.call(worker, do(lambda server: server.runtime.stop_actor(worker)))
+    other = runtime.start(Worker)
+    assert runtime.call(other, do(lambda server: server.call(itself, "what came", None))) == []
+    assert runtime.call(other, do(lambda server: server.runtime.stop_actor(worker)))
+
+
+def test_an_actor_that_shuts_its_runtime_down_is_the_last_to_end(runtime):
+    worker, notes = runtime.start(Worker), runtime.channel()
+    runtime.start(Worker, notes, name="other")
+    runtime.cast(worker, lambda server: server.runtime.shutdown())
+    assert end_of(runtime, worker) == "killed"
+    assert take(notes, "terminate") == ("other", "shutdown")
+    assert runtime.living() == []
 
 
 @pytest.mark.parametrize("reason", ["normal", "shutdown", ("shutdown", "idle"), "whatever"])

@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "commit_log": {"errors", "seams"},  # knows files and bytes, not what they mean
     "erlang": {"errors"},  # what RabbitMQ wrote, as bytes and plain values
     "routing": {"errors"},
-    "runtime": {"errors", "forks", "log", "seams", "signals", "trace"},  # knows no RabbitMQ
+    "runtime": {"checks", "errors", "forks", "log", "seams", "signals", "trace"},  # knows no RabbitMQ
     "supervision": {"checks", "errors", "log", "seams", "trace", "runtime"},  # nor does this
     # states and formats: no process, no thread, no clock
     "directory": BASE | {"seams", "commit_log"},

@@ -99,6 +99,7 @@ def test_an_exception_under_ask_goes_to_the_caller_as_in_pykka(runtime):
     with pytest.raises(CallFailed) as failure:
         runtime.call("p", LookupError("yours"))
     assert isinstance(failure.value.__cause__, LookupError)
+    assert failure.value.handling, "it may have taken effect"
     assert runtime.whereis("p").ask("still here") == "hello, still here"
 
 

@@ -5,8 +5,8 @@ import errno
 import pytest
 
 from tests.support.schedulers import LIMIT, Worker, busy, crash, do, drained, end_of, take, until
-from warrenmq.errors import Blocked, Fenced
-from warrenmq.runtime import Runtime, Stop, Threads
+from warrenmq.errors import Blocked, CallerError, Fenced
+from warrenmq.runtime import CallFailed, Runtime, Stop, Threads
 from warrenmq.runtime.life import inbox_of
 from warrenmq.supervisors import (
     ChildSpec,
@@ -290,6 +290,87 @@ def test_a_restart_that_meets_a_full_disk_waits_for_room_and_does_not_count(runt
     disk.room = True
     until(runtime, lambda: runtime.is_registered("a"))
     assert tree.ref.is_alive()
+
+
+@pytest.fixture
+def waiting(runtime, monkeypatch):
+    """A tree whose child a fell, and waits for room on the disk to be restarted."""
+    monkeypatch.setattr(supervisor, "SHORTAGE_RETRY", 0.01)
+    disk = Full(OSError(errno.ENOSPC, "No space left on device"))
+    tree = Tree(runtime, "", intensity=1, auto_shutdown="all_significant")
+    start_child(runtime, tree.ref, tree.spec("a", on_init=disk, restart="transient", significant=True))
+    disk.room = False
+    runtime.cast("a", crash)
+    until(runtime, lambda: disk.tried > 2)
+    return tree, disk
+
+
+def let_it_try(runtime, disk):
+    """After this the supervisor has had the time to try again."""
+    disk.room, tried = True, disk.tried
+    runtime.event().wait(0.05)
+    return disk.tried - tried
+
+
+@pytest.mark.parametrize("then", [restart_child, delete_child])
+def test_a_child_that_is_stopped_while_it_waits_to_be_restarted_is_not(runtime, waiting, then):
+    tree, disk = waiting
+    with pytest.raises(ValueError, match="child 'a' is about to be restarted; stop it first"):
+        delete_child(runtime, tree.ref, "a")
+    stop_child(runtime, tree.ref, "a")
+    assert let_it_try(runtime, disk) == 0
+    assert [child.ref for child in tree.children()] == [None]
+    then(runtime, tree.ref, "a")
+    assert runtime.is_registered("a") == (then is restart_child)
+
+
+def test_a_restart_by_request_that_fails_leaves_the_child_waiting(runtime, waiting):
+    tree, disk = waiting
+    with pytest.raises(OSError, match="No space left"):
+        restart_child(runtime, tree.ref, "a")
+    assert let_it_try(runtime, disk) == 1
+    assert runtime.is_registered("a")
+
+
+def test_a_significant_child_that_waits_to_be_restarted_has_not_ended_for_good(runtime, waiting):
+    tree, disk = waiting
+    start_child(runtime, tree.ref, tree.spec("b", restart="transient", significant=True))
+    tree.runtime.cast("b", stop_normally)
+    until(runtime, lambda: not runtime.is_registered("b"))
+    tree.settle()
+    assert let_it_try(runtime, disk) == 1
+    assert runtime.is_registered("a")
+
+
+@pytest.mark.parametrize(("raised", "reason"), [(Stop("no config"), "no config"), (SystemExit(3), None)])
+def test_whatever_a_childs_init_raises_its_supervisor_lives_on(runtime, raised, reason):
+    tree, starts = Tree(runtime, "a"), []
+
+    def second_start(_server):
+        starts.append(raised)
+        if len(starts) == 2:
+            raise raised
+
+    def first_start(_server):
+        raise raised
+
+    with pytest.raises(CallFailed) as failure:
+        start_child(runtime, tree.ref, tree.spec("b", on_init=first_start))
+    assert failure.value.reason == (reason or raised)
+    start_child(runtime, tree.ref, tree.spec("c", on_init=second_start))
+    runtime.cast("c", crash)
+    until(runtime, lambda: len(starts) == 3 and runtime.is_registered("c"))
+    assert [child.id for child in tree.children()] == ["a", "c"]
+    assert runtime.whereis("a") is tree.first["a"]
+
+
+def test_a_child_cannot_wait_for_its_own_end(runtime):
+    tree = Tree(runtime, "ab")
+    suicide = do(lambda server: stop_child(server, tree.ref, "a"))
+    with pytest.raises(CallerError, match="child 'a' cannot wait for its own end; let it raise Stop"):
+        runtime.call("a", suicide)
+    runtime.call("b", suicide)
+    assert [(child.id, child.ref is None) for child in tree.children()] == [("a", True), ("b", False)]
 
 
 def test_a_failed_restart_of_a_later_child_restarts_all_again_under_one_for_all(runtime):

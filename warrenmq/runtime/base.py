@@ -17,7 +17,8 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from pykka import Actor, ActorDeadError, ActorRef, ActorRegistry, Future, ThreadingFuture
 
-from warrenmq.errors import ForkedProcess
+from warrenmq.checks import seconds
+from warrenmq.errors import CallerError, ForkedProcess
 from warrenmq.runtime.calls import From
 from warrenmq.runtime.inbox import Inbox
 from warrenmq.runtime.life import Boot, inbox_of
@@ -94,6 +95,10 @@ class Runtime(ABC):
     @abstractmethod
     def launch(self, ref: ActorRef[Any], label: str, loop: Callable[[], None]) -> None:
         """Run an actor's loop; ResourceError, and the actor is out of Pykka's registry, when that cannot be."""
+
+    @abstractmethod
+    def runs_here(self, ref: ActorRef[Any]) -> bool:
+        """True in the actor itself, which nothing can come to while it waits."""
 
     @abstractmethod
     def channel(self) -> Channel:
@@ -284,15 +289,21 @@ class Runtime(ABC):
         timeout: float | None = 5.0,
         trace: ActorTrace | None = None,
     ) -> Any:
-        """Send a request and wait for the answer; CallFailed if the server dies first, or pykka.Timeout."""
+        """Send a request and wait for the answer; CallFailed if the server dies first, or pykka.Timeout.
+
+        CallerError in the server itself.
+        """
         self.check_process()
+        limit = seconds("timeout", timeout)
         try:
             ref = self.whereis(dest)
         except ActorDeadError as error:
             raise CallFailed(NO_PROC) from error
+        if self.runs_here(ref):
+            raise CallerError("an actor that calls itself waits for ever; use a method of it, or a cast")
         sender = self.ask(ref, request, self.reply_box(dest, request), trace)
         try:
-            return sender.wait(timeout)
+            return sender.wait(limit)
         finally:
             sender.end()
 
@@ -338,14 +349,20 @@ class Runtime(ABC):
     # -- ending
 
     def stop_actor(self, ref: ActorRef[Any], reason: Any = SHUTDOWN, timeout: float | None = None) -> bool:
-        """Send an exit signal and wait for the end; False if it has not come in `timeout` seconds."""
+        """Send an exit signal and wait for the end; False if it has not come in `timeout` seconds.
+
+        CallerError in the actor itself.
+        """
         self.check_process()
+        limit = seconds("timeout", timeout)
+        if self.runs_here(ref):
+            raise CallerError("an actor cannot wait for its own end; raise Stop in it, or use its `stop`")
         inbox = inbox_of(ref)
         gone = self.end_event(ref)
         key = inbox.on_close(lambda _reason: gone.set())
         inbox.signal(Exit(None, reason))
         try:
-            return gone.wait(timeout)
+            return gone.wait(limit)
         finally:
             inbox.forget(key)
 
@@ -377,8 +394,10 @@ class Runtime(ABC):
         self.disown(ref)
 
     def shutdown(self, timeout: float | None = 5.0) -> None:
-        """Stop whatever is left, each tree from its root, the youngest first; an actor that overruns `timeout` is killed."""
+        """Stop whatever is left, each tree from its root, the youngest first; an actor that overruns `timeout`
+        is killed, and so is one that calls this.
+        """
         while living := dict(self._living):
             for ref in reversed([ref for ref, life in living.items() if life.parent not in living]):
-                if not self.stop_actor(ref, timeout=timeout):
+                if self.runs_here(ref) or not self.stop_actor(ref, timeout=timeout):
                     self.kill(ref)

@@ -21,6 +21,8 @@ from abc import abstractmethod
 from queue import Empty
 from typing import Any
 
+from pykka.messages import ProxyCall, ProxyGetAttr, ProxySetAttr
+
 from warrenmq.runtime.closable import ALIVE, Closable
 from warrenmq.runtime.fence import Fence
 from warrenmq.runtime.messages import Exit
@@ -38,6 +40,15 @@ class Letter:
     def __init__(self, message: Any, reply_to: Any = None) -> None:
         self.message = message
         self.reply_to = reply_to
+
+
+PROXIES = (ProxyCall, ProxyGetAttr, ProxySetAttr)
+"""The messages of Pykka's proxies."""
+
+
+def is_stop(message: Any) -> bool:
+    """True for Pykka's stop message, which has a private name."""
+    return type(message).__module__ == ProxyCall.__module__ and not isinstance(message, PROXIES)
 
 
 def sign() -> Letter:

@@ -16,12 +16,11 @@ from heapq import heapify, heappop, heappush
 from queue import Empty
 from typing import Any
 
-from pykka.messages import ProxyCall, ProxyGetAttr, ProxySetAttr
-
+from warrenmq.checks import LONGEST_WAIT
 from warrenmq.runtime.calls import FutureFrom
 from warrenmq.runtime.closable import ALIVE, log
 from warrenmq.runtime.fence import Fence
-from warrenmq.runtime.inbox import CLOSED, NO_MAIL, WAKE, Inbox, Letter, sign
+from warrenmq.runtime.inbox import CLOSED, NO_MAIL, PROXIES, WAKE, Inbox, Letter, is_stop, sign
 from warrenmq.runtime.messages import Call, Down, Exit, Info, ProxyRequest, Traced
 from warrenmq.runtime.reasons import Killed
 from warrenmq.runtime.system import System
@@ -38,7 +37,6 @@ PARK = sign()
 """Returned by `take` after DRY, while there is no mail: back to Pykka's loop, which will `get`."""
 
 _SIGNALS = frozenset({Info, Down, Exit, Call, ProxyRequest})
-_PROXIES = (ProxyCall, ProxyGetAttr, ProxySetAttr)
 _COMPACT_FROM = 64
 
 
@@ -110,6 +108,10 @@ class Mailbox(Inbox):
     def send_after(self, seconds: float, message: Any) -> Timer:
         """Schedule an Info to arrive after `seconds`; equal times keep their order."""
         timer = Timer(message, self)
+        if seconds > LONGEST_WAIT:  # the wait for mail ends with it, and has a limit of its own
+            seconds = LONGEST_WAIT
+        elif seconds < 0:
+            seconds = 0.0
         heappush(self._timers, (self._now() + round(seconds * 1e9), self._tick(), timer))
         return timer
 
@@ -171,9 +173,9 @@ class Mailbox(Inbox):
         So an exception in any of it ends the actor, and the caller that waits for an answer gets it at once.
         """
         message, future = envelope.message, envelope.reply_to
-        if isinstance(message, _PROXIES):
+        if isinstance(message, PROXIES):
             self.send(ProxyRequest(message, None if future is None else FutureFrom(future, self)))
-        elif type(message).__module__ == ProxyCall.__module__:  # the stop message, which has a private name
+        elif is_stop(message):
             self.send(Letter(message, future))
         else:
             self.send(message if future is None else Call(message, FutureFrom(future, self)))

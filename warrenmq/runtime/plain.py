@@ -16,8 +16,9 @@ from typing import Any
 from pykka import Actor, ActorDeadError, ActorRef
 
 from warrenmq.runtime.calls import From
+from warrenmq.runtime.closable import ALIVE
 from warrenmq.runtime.fence import Fence
-from warrenmq.runtime.inbox import CLOSED, WAKE, Inbox, Letter
+from warrenmq.runtime.inbox import CLOSED, WAKE, Inbox, Letter, is_stop
 from warrenmq.runtime.life import ActorLife, Boot
 from warrenmq.runtime.messages import Call, Exit, Traced
 from warrenmq.runtime.reasons import NORMAL
@@ -79,12 +80,20 @@ class PlainInbox(Inbox):
                 _write_recv(trace, self.runtime.kind(told), traced.peer, traced.pseq)
         if type(message) is Letter:
             return message
-        return Letter(message.request, Answer(message.sender)) if type(message) is Call else Letter(message)
+        if type(message) is not Call:
+            return Letter(message)
+        message.sender.begin()
+        # as in Server._answer: its caller may have been told that it was not begun
+        return Letter(message.request, Answer(message.sender)) if self.reason is ALIVE else CLOSED
 
     def _lose(self, message: Any, trace: ActorTrace | None) -> None:
         if type(message) is Traced and trace is not None:
             _write_undelivered(trace, self.runtime.kind(message.message), message.pseq, message.peer)
-        if type(message) is Letter and message.reply_to is not None:
+        if type(message) is not Letter or message.reply_to is None:
+            return
+        if is_stop(message.message):
+            message.reply_to.set(None)
+        else:
             error = ActorDeadError(f"{self.owner} stopped before handling the message")
             message.reply_to.set_exception((ActorDeadError, error, None))
 

@@ -67,6 +67,12 @@ class Pool(Threads):
             ActorRegistry.unregister(ref)
             raise
 
+    def runs_here(self, ref: ActorRef[Any]) -> bool:
+        runner = here.runner
+        if runner is None or runner.cell is None:
+            return super().runs_here(ref)
+        return runner.cell is inbox_of(ref).incoming
+
     def mail(self) -> Cell:
         return Cell(self._workers)
 

@@ -174,6 +174,9 @@ class Simulation(Runtime):
 
         self._actor_tasks[ref] = self._scheduler.spawn(label, run, actor=True, background=background)
 
+    def runs_here(self, ref: ActorRef[Any]) -> bool:
+        return self._actor_tasks.get(ref) is self._scheduler.current
+
     def actor_class(self, actor: type[Actor]) -> type[Actor]:
         return self._own_classes().of(super().actor_class(actor))
 

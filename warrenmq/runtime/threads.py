@@ -32,6 +32,11 @@ def _check_gil() -> None:
         )
 
 
+class _Here(threading.local):
+    ref: ActorRef[Any] | None = None
+    """The actor of the calling thread."""
+
+
 class Threads(Runtime):
     """Each actor has a daemon thread of its own; blocking blocks that thread."""
 
@@ -42,6 +47,7 @@ class Threads(Runtime):
         self._pid = os.getpid()
         forks.register(self)
         self._threads: set[threading.Thread] = set()
+        self._here = _Here()
         self.monotonic_ns = time.monotonic_ns  # type: ignore[method-assign]  # 45 ns, a method around it 100
         self.channel = SimpleQueue  # type: ignore[method-assign]
         self.event = ThreadEvent  # type: ignore[method-assign]
@@ -53,6 +59,7 @@ class Threads(Runtime):
 
     def launch(self, ref: ActorRef[Any], label: str, loop: Callable[[], None]) -> None:
         def run() -> None:
+            self._here.ref = ref
             try:
                 loop()
             finally:
@@ -66,6 +73,9 @@ class Threads(Runtime):
             self._threads.discard(thread)
             ActorRegistry.unregister(ref)
             raise no_thread(error, label) from error
+
+    def runs_here(self, ref: ActorRef[Any]) -> bool:
+        return self._here.ref is ref
 
     def channel(self) -> SimpleQueue[Any]:
         return SimpleQueue()
