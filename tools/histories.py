@@ -51,6 +51,7 @@ from pika.exceptions import AMQPError
 from tools.node_client import FOLDER, ensure
 from tools.skewed import set_ahead
 from warrenmq.location import HOME
+from warrenmq.simulate.found import judge_found
 from warrenmq.simulate.messages import Copy, Message, PromiseBroken, State, body_of, number_of
 from warrenmq.simulate.model import QueueModel
 
@@ -474,7 +475,7 @@ def check(operations: Iterable[Operation]) -> dict[str, int]:
             case "ok", "drain":
                 model.is_ordered = True
                 back = [(_body(number), True) for number in cast("list[int]", each.value)]
-                model.found(back, set(model.copies), clean=False, is_safe=True)
+                judge_found(model, back, set(model.copies), clean=False, is_safe=True)
                 if not each.redelivered:
                     raise PromiseBroken(
                         "redelivered flag", "after the kill a value was drained without the redelivered flag"

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 
 from warrenmq.errors import NotFound
+from warrenmq.simulate.found import judge_found
 from warrenmq.simulate.messages import PromiseBroken, State
 from warrenmq.simulate.session import Session
 from warrenmq.simulate.topology import ALL_POLICED, ALL_POLICIES, ARGUMENTS, EXCLUSIVE, EXPIRING, TRANSIENT
@@ -83,7 +84,8 @@ def _lost(session: Session, name: str, sent: set[int], *, clean: bool, is_safe: 
     if name == EXPIRING:
         session.lease.renewed(session.now())
     deliveries = list(iter(queue.get, None))
-    lost = model.found(
+    lost = judge_found(
+        model,
         [(each.body, each.redelivered) for each in deliveries],
         sent,
         clean=clean,

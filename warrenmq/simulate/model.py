@@ -7,17 +7,14 @@ are kept with what is known of them, and each thing that the broker does is comp
                    was sent before it still waits
     nothing came   no message waits that is surely there
     a consumer     never holds more unacked messages than its prefetch count
-    found          after the queue's process, the broker or the machine ended: every confirmed, persistent message that was not
-                   settled is there, in order, once; none that is known to be gone is; those that were delivered before say so
 
-A message that was settled may come back after such an end, until a persistent publish to the same queue that
-was sent later is confirmed: one journal holds both in order (docs/queue.md).  The model is lenient where a
+found.py judges what is there after an end of the broker, length.py how long a queue may be.  The model is lenient where a
 client cannot know, never where it can.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -207,7 +204,7 @@ class QueueModel:
 
     def delivered(self, body: bytes, *, redelivered: bool, way: tuple[str, str]) -> Copy:
         """Check a delivery against the model; returns the copy, now held by the client."""
-        copy = self._known(body)
+        copy = self.known(body)
         number = copy.message.number
         expected = copy.way or copy.message.way
         if way != expected and number not in self.repeated:
@@ -253,7 +250,7 @@ class QueueModel:
         """The place of a message among those that were delivered together: with priorities the most urgent
         ones first, then the oldest.
         """
-        message = self._known(body).message
+        message = self.known(body).message
         return 0 if self.one_journal else -message.priority, message.number
 
     def asked(self) -> None:
@@ -361,7 +358,7 @@ class QueueModel:
 
     def peeked(self, bodies: Sequence[bytes], *, is_all: bool) -> None:
         """Check the first messages of the queue, or all, which stay there."""
-        seen = [self._known(body) for body in bodies]
+        seen = [self.known(body) for body in bodies]
         if wrong := [
             copy.message.number
             for copy in seen
@@ -489,116 +486,6 @@ class QueueModel:
                 copy.is_certain = copy.awaits_confirm = False
                 copy.may_be_gone = True
 
-    def found(
-        self,
-        deliveries: Sequence[tuple[bytes, bool]],
-        sent: set[int],
-        *,
-        clean: bool,
-        is_safe: bool,
-        may_lose: bool = False,
-    ) -> list[int]:
-        """The whole queue after its process ended: (body, redelivered flag); after a clean stop settled ones
-        are gone.  Returns what was lost.
-
-        `sent`: what it had been sent before; what other publishers sent since may be on its way.  `is_safe`:
-        more than this queue began anew, so what is here is on disk.  `may_lose`: data was damaged, so losses
-        are returned and not raised.
-        """
-        back = [self._known(body) for body, _ in deliveries]
-        if not clean:  # who sent them may have ended, too, and send them again
-            for copy in self.copies.values():
-                if copy.message.number in self.repeated:
-                    self.length.may_come_again(copy.message)
-        self._check_found(back, sent, clean=clean)
-        for copy, (_, is_redelivered) in zip(back, deliveries, strict=True):
-            self._check_flag(copy, is_redelivered=is_redelivered)
-        there = {copy.message.number for copy in back}
-        lost = [
-            number
-            for number, copy in self.copies.items()
-            if number in sent
-            and number not in there
-            and copy.state is not State.SETTLED
-            and self._must_survive(copy, clean=clean)
-            # damage took nothing that may not have been dropped
-            and not (may_lose and self.has_dropped)
-        ]
-        if lost and not may_lose:
-            raise PromiseBroken("lost", f"queue {self.name} lost messages {lost}, which were confirmed")
-        self._go_on_with(back, sent, clean=clean, is_safe=is_safe)
-        return lost
-
-    def _check_found(self, back: list[Copy], sent: set[int], *, clean: bool) -> None:
-        """Check that nothing is there that should not be, and that the order is right."""
-        times = Counter(copy.message.number for copy in back)
-        if doubled := [number for number, n in times.items() if n > 1 and number not in self.repeated]:
-            raise PromiseBroken("recovered twice", f"queue {self.name} has messages {doubled} more than once")
-        kept = [copy.message for copy in back if copy.message.number in sent]
-        if transient := [message.number for message in kept if not message.persistent]:
-            raise PromiseBroken(
-                "transient", f"queue {self.name} brought transient messages back: {transient}"
-            )
-        known = [copy for copy in back if copy.message.number not in self.repeated]
-        if clean and (settled := [copy.message.number for copy in known if copy.state is State.SETTLED]):
-            raise PromiseBroken(
-                "came back",
-                f"queue {self.name} has messages {settled} after a clean stop, which were settled",
-            )
-        if clean and (dropped := [copy.message.number for copy in known if copy.sure_returns > RETURNS]):
-            raise PromiseBroken(
-                "delivery limit", f"queue {self.name} has messages {dropped}, which came back too often"
-            )
-        self.check_order(known)
-
-    def _go_on_with(self, back: list[Copy], sent: set[int], *, clean: bool, is_safe: bool) -> None:
-        """Take what was found for the queue's messages, and expect what may be on its way."""
-        there = {copy.message.number for copy in back}
-        # what has expired may come back once more, and with it what was settled: that it was dropped was
-        # perhaps not on disk yet
-        on_their_way = {
-            number: copy
-            for number, copy in self.copies.items()
-            if number not in there
-            and (
-                number not in sent
-                or number in self.strays
-                or (self.has_dropped and not (clean and copy.state is State.SETTLED))
-            )
-        }
-        for copy in on_their_way.values():
-            copy.settled_at = inf
-            if copy.state is State.HELD:
-                copy.state = State.READY
-            copy.is_certain, copy.is_redelivered, copy.sent_at = False, None, -inf
-            copy.may_be_gone |= copy.is_dead_letter
-        self.copies = {copy.message.number: copy for copy in back} | on_their_way
-        for copy in back:
-            copy.was_found = True
-            copy.sent_at = -inf
-            copy.is_safe |= is_safe and copy.message.number in sent
-            copy.may_expire |= self.may_drop
-            copy.state, copy.is_certain, copy.is_redelivered = State.READY, not copy.may_expire, None
-            copy.settled_at = inf
-            if not clean:
-                copy.sure_returns = 0
-
-    def _check_flag(self, copy: Copy, *, is_redelivered: bool) -> None:
-        """Check that a message that was delivered before its queue ended says so; of others it cannot be
-        known after a crash.
-        """
-        was_delivered = copy.state is not State.READY or copy.is_redelivered is True
-        if was_delivered and not is_redelivered and copy.message.number not in self.repeated:
-            raise PromiseBroken(
-                "redelivered flag",
-                f"queue {self.name} has message {copy.message.number} without the redelivered flag after its recovery; "
-                "it was delivered before",
-            )
-
-    def _must_survive(self, copy: Copy, *, clean: bool) -> bool:
-        """A clean stop writes everything; after any other end what was confirmed is there."""
-        return self.must_have(copy) and copy.message.persistent and (clean or copy.is_confirmed)
-
     def check_order(self, back: Sequence[Copy]) -> None:
         """Check that of each publisher and priority they stand in the order in which they were published."""
         last: defaultdict[tuple[int, int], int] = defaultdict(int)
@@ -612,7 +499,7 @@ class QueueModel:
                 )
             last[of] = message.number
 
-    def _known(self, body: bytes) -> Copy:
+    def known(self, body: bytes) -> Copy:
         """Find the copy with this body; PromiseBroken if it is unknown or altered."""
         number = number_of(body)
         copy = self.copies.get(number)
