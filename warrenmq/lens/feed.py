@@ -172,10 +172,8 @@ class Feed:
 
     def _news(self) -> dict[str, Any]:
         """The parts of the header that grow while a trace is written."""
-        runs = header(self._runs, "")["runs"]
-        for run, began in self._marked.began.items():
-            runs[run]["t"] = began
-        return {"runs": runs, "chapters": self._chapters.found, "violations": self._marked.violations}
+        runs, chapters = header(self._runs, "")["runs"], self._chapters.found
+        return {"runs": runs, "chapters": chapters, "violations": self._marked.violations}
 
 
 def _copied(tables: Tables) -> Tables:

@@ -59,7 +59,7 @@ class Marked:
         self.rows: list[int] = []
         """row, mark, row, mark, ..."""
         self.began: dict[int, int] = {}
-        """Run -> time of its RUN_START row."""
+        """Run -> time of its first row."""
         self.moments: list[Moment] = []
         """The moments on the strip, at most MOST_MOMENTS."""
         self._evidence = evidence
@@ -73,7 +73,7 @@ class Marked:
                 self._add_moment(number, run, row.t, render(step.caption))
         elif row.event == Ev.MARK:
             self._add_moment(number, run, row.t, f"{step.caption[1]}.")
-        if row.event == Ev.RUN_START:
+        if run not in self.began:
             self.began[run] = row.t
         if self._evidence.of:
             for which in self._evidence.of.get((run, row.who >> 16, row.seq), ()):

@@ -66,8 +66,6 @@ def packed(trace: Trace, title: str, marked: Marked | None = None) -> str:
         "chapters": chapters.found,
         "violations": marked.violations,
     }
-    for run, began in marked.began.items():
-        head["runs"][run]["t"] = began
     return "\n".join([compact(head), *lines])
 
 
