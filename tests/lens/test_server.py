@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 import warrenmq
-from tests.broker.lives import long_life, trace_of
+from tests.broker.lives import long_life, short_life, trace_of
 from tests.support.limits import LIMIT
 from tests.support.simulated import BOTH_PROFILES, SimulatedHost
 from tests.support.source_tree import ROOT
@@ -187,6 +187,21 @@ def test_a_row_is_found_by_the_name_that_a_finding_has_for_it(trace):
         assert row_of(trace, trace.catalog.runs[run].actor_name(row.actor), row.seq) == wanted
     with pytest.raises(CallerError, match="has written a row 99999"):
         row_of(trace, "queue:jobs", 99_999)
+
+
+def test_a_row_that_several_runs_have_is_found_by_its_run():
+    both = open_memory(trace_of(3, short_lives))
+    first, second = both.catalog.runs
+    with pytest.raises(
+        CallerError, match=f"2 runs .* say '{first.name} queue_sup 1' or '{second.name} queue_sup 1'"
+    ):
+        row_of(both, "queue_sup", 1)
+    assert row_of(both, f"{first.name} queue_sup", 1) < row_of(both, f"{second.name} queue_sup", 1)
+
+
+def short_lives(host):
+    for _ in range(2):
+        short_life(host)
 
 
 def test_a_window_begins_where_the_whole_trace_has_that_row(trace, monkeypatch):

@@ -27,7 +27,7 @@ def add_parser(subparsers: Any) -> Any:
                         help="a directory of trace files, one file, or a data directory whose broker writes its trace into the folder trace in it "
                         "(default: that of --data)")  # fmt: skip
     parser.add_argument("--at", metavar="ROW",
-                        help="begin at this row, or at 'ACTOR NUMBER' as a replay names the rows of a violation; of a trace of more than 200000 rows "
+                        help="begin at this row, or at 'ACTOR NUMBER' as a replay names the rows of a violation, 'RUN ACTOR NUMBER' where several runs have it; of a trace of more than 200000 rows "
                         "those around it are shown (default: 1)")  # fmt: skip
     parser.add_argument("--live", action="store_true", help="follow the trace while a broker writes it")
     parser.add_argument(

@@ -15,7 +15,7 @@ from warrenmq.lens.marked import Evidence
 from warrenmq.lens.saved import require_known
 from warrenmq.replay.drive.engine import replay_trace
 from warrenmq.replay.export.selection import rows_in_order
-from warrenmq.trace.catalog import Run
+from warrenmq.trace.catalog import Chunk, Run
 from warrenmq.trace.index import rows_of
 from warrenmq.trace.reader import Trace
 from warrenmq.trace.schema import Row
@@ -33,6 +33,8 @@ SETTLED = 0.1
 """Seconds until a row that an actor had stamped is certainly written, so that all rows before it are there."""
 PAUSE = 0.05
 """Seconds without a look at a live trace."""
+_NAMED_RUNS = 3
+"""Runs that an error names."""
 _LARGE = 64 << 20
 """A live trace of more bytes than this is shown from now on, not from its beginning."""
 
@@ -60,16 +62,23 @@ def recorded(trace: Trace, title: str, at: int = 0) -> Feed:
 
 
 def row_of(trace: Trace, actor: str, seq: int) -> int:
-    """The number of the row that a finding names by its actor and the actor's own number of it; CallerError
-    if there is none.
+    """The number of the row that a finding names by its actor, before it perhaps the run, and the actor's own
+    number of it; CallerError if there is none, or one in several runs.
     """
+    found: dict[str, Chunk] = {}
     for chunk in trace.catalog.chunks:
-        if (
-            chunk.seq_first <= seq < chunk.seq_end
-            and trace.catalog.runs[chunk.run].actor_name(chunk.actor) == actor
-        ):
-            return row_at(trace, chunk.run, trace.columns(chunk)[0][seq - chunk.seq_first])
-    raise CallerError(f"no actor {actor!r} of this trace has written a row {seq}.")
+        if chunk.seq_first <= seq < chunk.seq_end:
+            run = trace.catalog.runs[chunk.run]
+            name = run.actor_name(chunk.actor)
+            if actor in {name, f"{run.name} {name}"}:
+                found[run.name] = chunk
+    if not found:
+        raise CallerError(f"no actor {actor!r} of this trace has written a row {seq}.")
+    if len(found) > 1:
+        ways = " or ".join(f"'{run} {actor} {seq}'" for run in list(found)[:_NAMED_RUNS])
+        raise CallerError(f"{len(found)} runs of this trace have a row {seq} of {actor}; say {ways}.")
+    (chunk,) = found.values()
+    return row_at(trace, chunk.run, trace.columns(chunk)[0][seq - chunk.seq_first])
 
 
 def row_at(trace: Trace, run: int, t: int) -> int:
