@@ -2,6 +2,7 @@
 
 import random
 import re
+from collections import Counter
 from itertools import islice
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import warrenmq
 from tests.broker.lives import long_life, trace_of
 from tests.support.simulated import BOTH_PROFILES, SimulatedHost
+from warrenmq.errors import Nacked
 from warrenmq.lens import fold as folds
 from warrenmq.lens.captions import PLACEHOLDER, render
 from warrenmq.lens.fold import Fold, Folding
@@ -53,6 +55,35 @@ def test_nothing_is_told_as_synced_where_nothing_is(durability):
     assert bool(re.search("(is|safe|them) on disk", said)) is is_synced
     assert (syncs > 0) is (MARKS.index("sync") in {step.mark for step in steps}) is is_synced
     assert ("durability is os" in said) is not is_synced
+
+
+def test_a_publish_that_is_refused_is_a_nack():
+    host = SimulatedHost(1)
+    with host.open() as broker:
+        queue = broker.declare_queue("jobs", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+        confirms = [queue.publish(b"1"), queue.publish(b"2")]
+        confirms[0].result()
+        with pytest.raises(Nacked):
+            confirms[1].result()
+        trace = open_memory(host.sink.files())
+        fold = Fold(trace)
+        tables = fold.at(fold.rows)
+        assert [row[:3] for row in tables["pub"].values()] == [(2, 1, 1)]
+        assert not tables["owed"]
+        assert any(render(step.caption).startswith("jobs refuses m2") for step in fold.steps())
+    host.close()
+
+
+def test_the_dead_leave_the_tree_when_their_successors_are_up(trace):
+    fold = Fold(trace)
+    again = 0
+    for number, step in enumerate(fold.steps(), 1):
+        if "is up again" in step.caption[0]:
+            again += 1
+            names = Counter(row[:2] for row in fold.at(number)["actor"].values())
+            assert names[step.caption[1], "MsgStore"] <= 1
+            assert names[step.caption[1], "QueueProcess"] <= 1
+    assert again > 3
 
 
 def test_changes_lead_forwards_and_back(steps):

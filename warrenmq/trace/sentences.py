@@ -219,6 +219,8 @@ class Narrator:
         type_ = column.type
         if isinstance(type_, type):
             return _of_enum(type_, value)
+        if type_ is MESSAGE_KIND and not value:
+            return "a message"
         if type_.absent == value:
             return ""
         if type_ is ACTOR:

@@ -99,6 +99,9 @@ def _actor_started(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     if kind == "MsgStore":
         _wake(scene, me.store)
     if life > 1:
+        for number, value in list(scene.tables[ACTOR].items()):
+            if value[:2] == (name, kind) and value[4] < life:
+                scene.set(ACTOR, number, None)
         return "{0} is up again, incarnation {n1} under the same name.", name, life
     return "{0} is up.", name
 

@@ -141,14 +141,29 @@ def _fly(scene: Scene, store: str, message: int, queue: str, by: int) -> None:
 @_of(Ev.RECV)
 def _received(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     kind_number, sender, send = _recv(row)
+    mail = scene.tables[MAIL].get(f"{sender}:{send}")
     take_mail(scene, me, sender, send)
-    kind = scene.kinds.get(kind_number, "a message")
+    if not kind_number and mail is not None and mail[1] == "Publish":
+        return _refused(scene, me.name, mail[2], mail[3])
+    kind = scene.kinds.get(kind_number, "a message" if mail is None else mail[1])
     if me.store and kind in _FORGETS:
         name = scene.actor(sender).name
         for key in list(scene.tables[FLYING]):
             if str(key).split("/", 2)[2] == name and str(key)[0] == me.store:
                 scene.set(FLYING, key, None)
     return "{0} takes {1} from its mailbox, sent by {2}.", me.name, kind, scene.actor(sender).name
+
+
+def _refused(scene: Scene, me: str, message: int, count: int) -> Caption:
+    """Handle a publish that was received, and has no row of being taken in."""
+    for each in span(message, count):
+        scene.nacked(each)
+    return (
+        "{0} refuses " + many(count) + ": it has no room, and the publisher is told so.",
+        me,
+        message,
+        count,
+    )
 
 
 @_of(Ev.UNDELIVERED)
