@@ -74,6 +74,26 @@ def test_a_publish_that_is_refused_is_a_nack():
     host.close()
 
 
+def test_a_confirm_is_of_its_queues_messages_even_if_these_are_gone():
+    host = SimulatedHost(1)
+    with host.open() as broker:
+        queues = [broker.declare_queue(name) for name in ("one", "two")]
+        with queues[0].consume(0, no_ack=True), queues[1].consume(0, no_ack=True):
+            confirms = [queues[number % 2].publish(b"small") for number in range(200)]
+            for confirm in confirms:
+                confirm.result()
+    trace = open_memory(host.sink.files())
+    host.close()
+    owed, confirmed = NAMES.index("owed"), Counter()
+    for step in Fold(trace).steps():
+        answered = [key for table, key, new, _ in step.changes if table == owed and new is None]
+        if answered:
+            name = step.caption[1]
+            assert {message % 2 for message in answered} == {1 if name == "one" else 0}
+            confirmed[name] += len(answered)
+    assert confirmed == {"one": 100, "two": 100}
+
+
 def test_the_dead_leave_the_tree_when_their_successors_are_up(trace):
     fold = Fold(trace)
     again = 0
@@ -84,6 +104,16 @@ def test_the_dead_leave_the_tree_when_their_successors_are_up(trace):
             assert names[step.caption[1], "MsgStore"] <= 1
             assert names[step.caption[1], "QueueProcess"] <= 1
     assert again > 3
+
+
+def test_what_is_asleep_is_on_disk(trace):
+    fold, asleep = Fold(trace), 0
+    for step in fold.steps():
+        for table, _, new, _ in step.changes:
+            if table == NAMES.index("entry") and new is not None and new[1] == "asleep":
+                asleep += 1
+                assert new[3] > 0
+    assert asleep > 20
 
 
 def test_changes_lead_forwards_and_back(steps):

@@ -114,8 +114,8 @@ class QueueNotes:
     """Transient messages -> their sequence ids: whether such a body is in the store shows when it is written there."""
     acked: deque[tuple[int, str]] = field(default_factory=deque)
     """Entries that were settled and are still shown: their sequence ids and keys."""
-    unconfirmed: dict[int, None] = field(default_factory=dict)
-    """Messages taken in whose publishers wait for this queue."""
+    unconfirmed: dict[int, int] = field(default_factory=dict)
+    """Sequence ids -> messages taken in whose publishers wait for this queue; their entries may be gone before."""
     closed: bool = False
     """True once it has said that everything is on disk."""
     written_to: int = 0
@@ -363,9 +363,9 @@ class Scene:
         """Mark the entries of a queue (None = of all) as asleep, and drop those that were only in memory."""
         entries = list(self.tables[ENTRY].items()) if queue is None else self.entries_of(queue)
         for key, (msg, state, place, index, *body) in entries:
-            # a settled message that is not synced lacks only its ack on disk
-            on_disk = index < 2 if state in {"acked", "dropped"} else index
-            self.set(ENTRY, key, (msg, "asleep", place, index, *body) if on_disk else None)
+            # a settled message that is not synced lacks only its ack on disk: its publish was written
+            on_disk = int(index < 2) if state in {"acked", "dropped"} else index
+            self.set(ENTRY, key, (msg, "asleep", place, on_disk, *body) if on_disk else None)
 
     def publisher(self, client: int) -> tuple[int, int, int, int]:
         """The table row of a publisher; zeros if it is unknown."""

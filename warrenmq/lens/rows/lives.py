@@ -53,7 +53,11 @@ _EXITS = {
 }
 _STATES = {Reason.KILLED: "killed", Reason.CRASH: "crashed"}
 _SUDDEN = {int(Reason.KILLED), int(Reason.CRASH)}
-_PROFILES = {0: "", 1: " with the defaults of RabbitMQ 3.6", 2: " with the defaults of RabbitMQ 3.13"}
+_PROFILES = {
+    0: "",
+    1: " in the classic profile, that of RabbitMQ up to 3.11",
+    2: " in the modern profile, that of RabbitMQ from 3.13 on",
+}
 
 
 @_of(Ev.RUN_START)
@@ -211,7 +215,7 @@ def _bury_queue(scene: Scene, name: str, *, sudden: bool) -> None:
     """Remove a queue whose process has stopped; its index stays on disk unless the queue was deleted."""
     closed = scene.queues[name].closed
     if sudden:
-        for message in scene.queues[name].unconfirmed:
+        for message in scene.queues[name].unconfirmed.values():
             scene.nacked(message)
     if sudden or closed:
         scene.sleep_entries(name)

@@ -67,7 +67,7 @@ def _taken_in(scene: Scene, me: ActorNotes, row: Row) -> Caption:
         if body or not persistent:  # it may be sent to a store
             scene.latest_rows.set(("publish", name, message), scene.number)
         if flags & _WANTS_CONFIRM:
-            notes.unconfirmed[message] = None
+            notes.unconfirmed[seq] = message
         else:
             scene.unasked(message)
         message += 1
@@ -97,10 +97,8 @@ def _confirmed(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     entries, unconfirmed = scene.tables[ENTRY], scene.queues[name].unconfirmed
     answer = scene.nacked if kind == ConfirmKind.NACK else scene.confirmed
     for place, seq in enumerate(span(first, count)):
-        found = entries.get(entry_key(name, seq))  # confirmed together need not mean published together
-        its = found[0] if found is not None and found[0] else message + place
-        unconfirmed.pop(its, None)
-        answer(its)
+        # confirmed together need not mean published together
+        answer(unconfirmed.pop(seq, 0 if place else message))
     marks = scene.latest_rows
     scene.cause = max(marks.get(("on_disk", name, message + count - 1)), marks.get(("qi_sync", name)))
     actor, next_seq, confirmed, written, synced, version = queue_row(scene, name, me.number)
@@ -223,7 +221,7 @@ def _memory_ends(scene: Scene, name: str, first: int, count: int) -> int:
 
 
 def is_classic(scene: Scene) -> bool:
-    """True if queues page to disk as in RabbitMQ 3.6."""
+    """True if queues page to disk as in RabbitMQ up to 3.11."""
     run = scene.tables[RUN].get("run")
     return run is not None and run[3] == e.Profile.CLASSIC
 

@@ -71,7 +71,6 @@ def _rests(scene: Scene, me: ActorNotes, row: Row) -> Caption:
 def _nacked(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     queue, count = _nacks(row)
     for message in span(scene.about, count):
-        scene.queues[scene.actor(queue).name].unconfirmed.pop(message, None)
         scene.nacked(message)
     if queue == me.number:
         return (

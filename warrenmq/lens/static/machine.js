@@ -8,7 +8,7 @@ export const INDEX = ["in memory only", "written, not synced"];  // and then now
 export const PLACES = ["", "alpha: body and position in memory", "beta: body on disk, position in memory", "gamma: body on disk, position in both", "delta: on disk only"];
 const BODIES = ["small, beside the index", "in the persistent store", "in the transient store"];
 export const bodyOf = (e) => (e[5] ? `${BODIES[e[4]]}, ${bytes(e[5])}` : BODIES[e[4]]);  // an entry's
-const CELLS = 90, QUEUES = 8, FOLDED = 40;
+const CELLS = 90, QUEUES = 8, FOLDED = 40, OWED = 3;  // as many as there is room for
 
 export function grouped(table, pick) {
   const found = new Map();
@@ -169,7 +169,7 @@ export function flow(T, now) {
   }
   let asked = 0, confirmed = 0, nacked = 0, unasked = 0;
   for (const [, p] of T.pub) { asked += p[0] - p[3]; confirmed += p[1]; nacked += p[2]; unasked += p[3]; }
-  const publishers = [...T.pub], owed = [...T.owed], alarms = [...T.alarm];
+  const publishers = [...T.pub], owed = [...(T.owed.has(now.focus) ? [now.focus] : []), ...[...T.owed.keys()].filter((message) => message !== now.focus)].slice(0, OWED), alarms = [...T.alarm];
   const consumers = [...T.consumer], routes = routing(T, now), lane = middles(queues.length), place = middles(routes?.names.length ?? 1);
   return el("section.flow", { class: routes ? "routed" : "", "aria-label": "publishers, queues, consumers" },
     el("div.end", { "data-a": "pub" }, el("h2", {}, publishers.length > 1 ? "Publishers" : "Publisher"),
@@ -177,8 +177,8 @@ export function flow(T, now) {
       publishers.length > 1 && el("ul.who", {}, publishers.slice(0, 4).map(([id, p]) => el("li", { key: id, "data-a": "pub/" + id, class: id === now.actor ? "now" : "" }, named(T.actor.get(id)?.[0] ?? "a client"), ` ${num(p[1])}/${num(p[0] - p[3])}`)),
         publishers.length > 4 && el("li", {}, `${num(publishers.length - 4)} more`)),
       alarms.map(([what]) => el("p.alarm", { key: what }, `${what} alarm`)),
-      el("div.owed", {}, owed.slice(0, 8).map(([message, o]) => el("i.chip", { key: message, class: message === now.focus ? "foc" : "", on: { click: () => now.pick(message) }, title: `m${message} waits for ${plural(o[1], "queue")}` },
-        "m" + message, o[1] > 1 && el("sup", {}, o[1]))), owed.length > 8 && el("b", {}, "+" + num(owed.length - 8)))),
+      el("div.owed", {}, T.owed.size > owed.length && el("b", {}, num(T.owed.size) + " wait"), owed.map((message) => el("i.chip", { key: message, class: message === now.focus ? "foc" : "", on: { click: () => now.pick(message) }, title: `m${message} waits for ${plural(T.owed.get(message)[1], "queue")}` },
+        "m" + message, T.owed.get(message)[1] > 1 && el("sup", {}, T.owed.get(message)[1]))))),
     routes ? [fan(routes.names.map((name, i) => [50, place(i), routes.outside.has(name)])), exchanges(routes, T),
       fan(routes.names.flatMap((name, i) => queues.flatMap(([queue, q], j) => {
         const is = routes.lit.has(name) && routes.chosen.has(q[0]);
