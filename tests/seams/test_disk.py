@@ -301,6 +301,17 @@ def test_a_removed_tree_comes_back_in_part_until_its_parent_is_synced() -> None:
     assert outcomes(lambda disk: (build(disk), disk.mkdir("/d/e")), "/d/e/f") == {None}
 
 
+@pytest.mark.parametrize(("synced", "found"), [("/d", {b"x", None}), ("/d/a", {None})])
+def test_a_removed_tree_is_gone_for_good_with_its_name_alone(synced: str, found: set[bytes | None]) -> None:
+    def build(disk: SimulatedDisk) -> None:
+        disk.mkdir("/d/a/b")
+        disk.replace("/d/a/b/f", b"x")
+        disk.rmtree("/d/a/b")
+        disk.sync_dir(synced)
+
+    assert outcomes(build, "/d/a/b/f") == found
+
+
 def test_bytes_of_a_failed_datasync_are_not_saved_by_a_later_one() -> None:
     seen: set[bytes] = set()
 

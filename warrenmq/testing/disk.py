@@ -341,8 +341,10 @@ class SimulatedDisk:
     def _sync_entries(self, folder: str) -> None:
         waiting = []
         for parent, change in self._unsynced:
-            gone = parent not in self._folders and parent.startswith(folder + "/")
-            if parent == folder or gone:
+            there = parent
+            while there not in self._folders:  # it goes for good with its name, in the folder that it was in
+                there = _folder(there)
+            if there == folder:
                 _apply_entries(self._durable_files, change)
             else:
                 waiting.append((parent, change))
