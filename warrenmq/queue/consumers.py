@@ -266,6 +266,11 @@ class QueueConsumers:
         consumer.ack_deadline = request.ack_deadline
         self.getters.append((sender, consumer, request))
 
+    def answered_first(self) -> None:
+        """The get that waited first has its answer; a getter that holds nothing is forgotten."""
+        _, consumer, _ = self.getters.pop(0)
+        self._forget_if_done(consumer)
+
     def stop_waiting(self, sender: Waiting) -> bool:
         """Forget a get that waits; False if it has its message."""
         for place, (waiting, consumer, _) in enumerate(self.getters):

@@ -189,7 +189,7 @@ class QueueOutput:
         try:
             fetched = self._front.fetch(1, ack_required=not consumer.no_ack)
         except (MemoryError, OSError) as error:
-            del self._consumers.getters[0]
+            self._consumers.answered_first()
             self._effects.append(RefuseCall(sender, self._index_sync.cannot_read("the next message", error)))
             return
         if not fetched:  # it had expired, or its body was lost, and there may be another
@@ -197,8 +197,8 @@ class QueueOutput:
             return
         if self._returns.counts:
             fetched = self._told(fetched, no_ack=consumer.no_ack)
-        del self._consumers.getters[0]
         tag = self._take(consumer, fetched)
+        self._consumers.answered_first()
         request.taken = fetched[0].seq_id
         self._effects.append(Reply(sender, Got(tag, fetched[0], self._front.ready_behind())))
 
