@@ -21,6 +21,9 @@ def check_invariants(queue: VariableQueue) -> None:
     assert queue.ram_msg_count == in_memory(ready)[0]
     assert queue.ram_bytes == in_memory([*ready, *pending])[1]
     assert queue.ram_msg_count <= queue.ready
+    there = {message[0] for message in (*ready, *pending)}
+    start, end = _range_on_disk(queue)
+    assert all(seq in there or start <= seq < end for seq in queue._requeued), "of no message that is gone"
     for message in (*ready, *pending):
         _check_message(message)
     memory = queue.memory()
@@ -55,6 +58,12 @@ def _check_read_ahead(queue: ReadAheadQueue) -> list[Message]:
         assert queue.tail_start + queue.tail_count <= queue.tail_end
         assert all(message[0] < queue.tail_start for message in (*head, *queue._pending.values()))
     return head
+
+
+def _range_on_disk(queue: VariableQueue) -> tuple[int, int]:
+    if isinstance(queue, MemoryTargetQueue):
+        return queue.delta_start, queue.delta_end if queue.delta_count else queue.delta_start
+    return 0, 0  # what came back is in the head
 
 
 def _range(queue: Sequence[Message]) -> tuple[int, int] | None:

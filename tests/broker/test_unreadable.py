@@ -12,10 +12,11 @@ from random import Random
 
 import pytest
 
-from tests.support.simulated import EVERY_KIND, SimulatedHost, take_all
+from tests.support.simulated import EVERY_KIND, SMALL, SimulatedHost, take_all
 from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.broker.broker import Broker
 from warrenmq.errors import Error, ResourceError
+from warrenmq.queue.messages import CountBytes
 
 QUEUES = [f"q{number}" for number in range(4)]
 
@@ -151,6 +152,28 @@ def test_bad_sectors_stop_no_process_and_no_start_and_what_they_cost_is_told(see
         missing = life.missing(broker)
         assert not missing or told + len(broker.stats().damage)
         assert restarted(broker) == []
+        broker.close()
+
+
+def test_bytes_of_priorities_are_counted_all_or_not_at_all() -> None:
+    with SimulatedHost(1, SMALL) as host:
+        broker = host.open()
+        queue = broker.declare_queue("q", arguments={"x-max-priority": 1})
+        for priority in (0, 1):
+            queue.publish(b"12345", priority=priority).result()
+        highest = broker.inside.vhost.directory.folders("q", 1)[-1]
+
+        def before_op(op: str, path: str) -> None:
+            host.disk.reads_fail |= op == "pread" and path.startswith(highest)
+
+        host.disk.before_op = before_op
+        call = broker.inside.client.calls.call_queue
+        with pytest.raises(ResourceError):
+            call("q", CountBytes())
+        assert broker.inside.vhost.figures["q"]().ready_bytes is None
+        host.disk.before_op, host.disk.reads_fail = host.before_op, False
+        call("q", CountBytes())
+        assert broker.inside.vhost.figures["q"]().ready_bytes == 10
         broker.close()
 
 

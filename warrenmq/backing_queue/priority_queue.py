@@ -129,7 +129,7 @@ class PriorityQueue:
     @property
     def ready_bytes(self) -> int | None:
         counts = [queue.ready_bytes for queue in self._queues]
-        return None if counts[0] is None else sum(count for count in counts if count is not None)
+        return None if None in counts else sum(count for count in counts if count is not None)
 
     @property
     def unacked_bytes(self) -> int:

@@ -258,6 +258,8 @@ class VariableQueue(ABC):
                 self.ack(lost)
         else:
             self._settle(taken)
+            if self._requeued:
+                self._requeued.difference_update(map(_seq_id, taken))
         self.lost += lost
         if self.has_ram_duration:
             self._operated(len(taken))
