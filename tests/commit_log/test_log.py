@@ -408,6 +408,17 @@ def test_a_file_that_its_actor_deletes_while_the_log_syncs_it_does_not_end_the_l
     assert not raw.exists(f"{ROOT}/Q/0.qi")
 
 
+def test_a_file_that_is_not_logged_is_forgotten_once_it_is_closed():
+    """A queue that sleeps has two of these, which nobody ever syncs."""
+    disk = begin(new_disk())
+    for name in ("recovery.terms", "0.qi"):
+        file = new_file(disk, name)
+        file.append(b"not synced")
+        assert list(disk.unsynced) == [f"Q/{name}"]
+        file.close()
+    assert list(disk.unsynced) == ["Q/0.qi"]
+
+
 def test_a_removed_folder_leaves_nothing_to_sync_and_its_files_can_be_made_again():
     for seed in range(20):
         raw = new_disk(seed)

@@ -142,11 +142,12 @@ class LoggedFile:
         self.submitted = None
         self.written = self._begun = 0
         self.alone = self._doubtful = False
-        if self._disk.unsynced.get(self.relative) is self:
-            del self._disk.unsynced[self.relative]
+        self._disk.forget_writer(self)
 
     def close(self) -> None:
         self._file.close()
+        if not self.logged:  # whoever syncs it syncs the whole file, so there is nothing to remember
+            self._disk.forget_writer(self)
 
 
 class LoggedDisk(DiskAbove):
@@ -220,6 +221,11 @@ class LoggedDisk(DiskAbove):
             if (file := self._files.pop(relative, None)) is not None:
                 file.name("")
         self.unsynced.pop(relative, None)
+
+    def forget_writer(self, file: LoggedFile) -> None:
+        """Forget that a file has unsynced writes, unless another one of its name was written to since."""
+        if self.unsynced.get(file.relative) is file:
+            del self.unsynced[file.relative]
 
     def sync_files(self, files: Sequence[File]) -> None:
         """Sync files with one record in the commit log; files with large or unlogged writes get a sync of their own."""
