@@ -122,6 +122,27 @@ def test_deleted_queues_and_exchanges_take_their_bindings_along(queues, exchange
     assert state(opened(disk)) == state(definitions)
 
 
+def test_a_deletion_looks_at_the_bindings_of_what_goes_alone() -> None:
+    """With those of all others it took 17 ms where there were 100,000, and a start as long for each in its log."""
+    disk = new_disk()
+    definitions = opened(disk)
+    there = definitions.bindings
+    for record in (
+        BINDING,
+        BindingRecord("logs", "more"),
+        TO_EXCHANGE,
+        BindingRecord("logs", "logs", "", {}, "exchange"),
+    ):
+        definitions.bind(record)
+    definitions.unbind(BINDING)
+    definitions.delete(queues=["more"])
+    assert definitions.bindings is there, "they are not gone through"
+    again = opened(disk)
+    assert definitions._bindings_at == again._bindings_at
+    again.delete(exchanges=["logs"])
+    assert again._bindings_at == {}
+
+
 def test_a_log_of_version_1_is_read_and_written_anew() -> None:
     log = b"".join(
         frame(1, *fields)

@@ -97,6 +97,11 @@ class BindingRecord:
         )
         object.__setattr__(self, "packed", packed)
 
+    @property
+    def ends(self) -> set[tuple[str, str]]:
+        """Kind and name of what it connects; one, if an exchange is bound to itself."""
+        return {("exchange", self.source), (self.destination_type, self.destination)}
+
 
 class Declared:
     """The durable definitions of a vhost, folded from its log."""
@@ -106,6 +111,8 @@ class Declared:
         self.exchanges: dict[str, ExchangeRecord] = {}
         self.bindings: dict[BindingRecord, None] = {}
         """Oldest first."""
+        self._bindings_at: dict[tuple[str, str], dict[BindingRecord, None]] = {}
+        """("queue" or "exchange", name) -> those with an end there: deletions look at no others."""
         self.parameters: dict[tuple[str, str], Any] = {}
         """(component, name) -> value."""
         self.gone: dict[str, int] = {}
@@ -154,9 +161,9 @@ class Declared:
             case "gone":
                 self._drop(*fields)
             case "binding":
-                self.bindings[BindingRecord(*fields)] = None
+                self._have_binding(BindingRecord(*fields))
             case "no binding":
-                self.bindings.pop(BindingRecord(*fields), None)
+                self._drop_binding(BindingRecord(*fields))
             case "parameter":
                 self.parameters[fields[0], fields[1]] = fields[2]
             case "no parameter":
@@ -167,18 +174,31 @@ class Declared:
                 raise ValueError(f"there are no definitions of kind {kind!r}")
 
     def _drop(self, queues: list[str], exchanges: list[str], generations: Sequence[int] = ()) -> None:
-        gone = {"queue": dict.fromkeys(queues), "exchange": dict.fromkeys(exchanges)}
         for name, generation in zip(queues, generations or [0] * len(queues), strict=True):
             record = self.queues.pop(name, None)
             self.with_folder.discard(name)
             self.gone[name] = generation if record is None else record.generation
         for name in exchanges:
             self.exchanges.pop(name, None)
-        self.bindings = {
-            each: None
-            for each in self.bindings
-            if each.source not in gone["exchange"] and each.destination not in gone[each.destination_type]
-        }
+        for kind, names in (("queue", queues), ("exchange", exchanges)):
+            for name in names:
+                for binding in [*self._bindings_at.get((kind, name), ())]:
+                    self._drop_binding(binding)
+
+    def _have_binding(self, binding: BindingRecord) -> None:
+        self.bindings[binding] = None
+        for end in binding.ends:
+            self._bindings_at.setdefault(end, {})[binding] = None
+
+    def _drop_binding(self, binding: BindingRecord) -> None:
+        if binding not in self.bindings:
+            return
+        del self.bindings[binding]
+        for end in binding.ends:
+            at = self._bindings_at[end]
+            del at[binding]
+            if not at:
+                del self._bindings_at[end]
 
 
 class Definitions(Declared):
