@@ -73,8 +73,8 @@ class Vhost:
     )
     """Counts, since the broker was opened, of queues declared, created by that, and deleted."""
     policies: Policies = field(init=False)
-    rejecting: frozenset[str] = frozenset()
-    """Queues that refuse publishes when they are full."""
+    rejecting: set[str] = field(default_factory=set)
+    """Queues that refuse publishes when they are full; other threads look single ones up."""
     is_up: bool = False
     """True once the virtual host is recovered: queues may drop and dead-letter expired messages."""
 
@@ -203,9 +203,9 @@ class Vhost:
     def note_overflow(self, name: str, arguments: QueueArguments | None) -> None:
         """Remember whether a queue refuses publishes; None: it is gone."""
         if arguments is not None and arguments.overflow != "drop-head":
-            self.rejecting |= {name}
-        elif name in self.rejecting:
-            self.rejecting -= {name}
+            self.rejecting.add(name)
+        else:
+            self.rejecting.discard(name)
 
     def owner(self, name: str) -> ActorRef[Any] | None:
         """The connection that an exclusive queue belongs to; None for the face's, and for queues of everybody."""
