@@ -8,6 +8,7 @@
 | ClientTerminate | client         | store | call | 0        |
 | ClientDying     | client         | store | cast | 7        |
 | ClientDelete    | client         | store | cast | 0        |
+| OwnerDelete     | vhost process  | store | cast | 0        |
 | JobDone         | GC             | store | cast | 8        |
 | Statistics      | anyone         | store | call | 0        |
 | SyncTimeout     | itself         | store | info | 8        |
@@ -119,6 +120,15 @@ class ClientDelete:
     """The queue is deleted: drop all its references."""
 
     cref: bytes
+
+
+@dataclass(slots=True)
+class OwnerDelete:
+    """A queue was deleted that had no process which could say so: drop all its references."""
+
+    owner: str
+    by: int
+    """Trace id of the sender."""
 
 
 @dataclass(slots=True)

@@ -28,6 +28,7 @@ from warrenmq.actors.store.messages import (
     Interval,
     JobDone,
     NoReaders,
+    OwnerDelete,
     Read,
     Register,
     Registered,
@@ -164,6 +165,10 @@ class MsgStore(Server):
             case ClientDelete():
                 self._tell_gc(state.delete(message.cref))
                 self._part(message.cref)
+            case OwnerDelete():
+                before = state.of_owner.get(message.owner, b"")
+                self._tell_gc(state.delete_owner(message.owner, message.by))
+                self._part(before)
             case _:
                 raise TypeError(f"a message store does not understand {message!r}")
         self._carry_out()

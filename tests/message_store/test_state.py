@@ -190,6 +190,23 @@ def test_a_dying_client_writes_nothing_new_but_its_references_are_given_up():
     assert bench.state.owners.all_of("q") == [msg_id(1), msg_id(2)]
     bench.state.delete(b"q")
     assert {m: e[0] for m, e in bench.state.tables.index.items()} == {msg_id(1): 0, msg_id(2): 1}
+    assert list(bench.state.owners.owners()) == ["p"]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_queue_that_is_deleted_without_a_process_leaves_nothing(known):
+    bench = Bench()
+    bench.write("q", 1, 2)
+    bench.write("p", 2)
+    if not known:
+        bench.state.forget(b"q")
+    bench.state.delete_owner("q", 9)
+    assert {m: e[0] for m, e in bench.state.tables.index.items()} == {msg_id(1): 0, msg_id(2): 1}
+    assert list(bench.state.owners.owners()) == ["p"]
+    assert not bench.state.owners.doubtful
+    bench.write("q", 1)
+    assert len(bench.state.tables.flying) == 0
+    assert bench.state.owners.all_of("q") == []
 
 
 # the collector

@@ -36,10 +36,12 @@ class OwnerRefs:
         if count == 0:
             msg = f"{owner!r} removes message {msg_id.hex()}, which it does not hold"
             raise ValueError(msg)
-        if count == 1:
-            del held[msg_id]
-        else:
+        if count > 1:
             held[msg_id] = count - 1
+        else:
+            del held[msg_id]
+            if not held:  # it may be gone for good
+                del self._held[owner]
 
     def holds(self, owner: str, msg_id: bytes) -> bool:
         return msg_id in self._held.get(owner, ())
@@ -58,8 +60,11 @@ class OwnerRefs:
 
     def forget(self, msg_ids: Container[bytes]) -> None:
         """Drop all references to messages that do not exist."""
-        for owner, held in self._held.items():
-            self._held[owner] = {m: count for m, count in held.items() if m not in msg_ids}
+        for owner, held in list(self._held.items()):
+            if left := {m: count for m, count in held.items() if m not in msg_ids}:
+                self._held[owner] = left
+            else:
+                del self._held[owner]
 
     def counts(self) -> dict[bytes, int]:
         """Reference counts by message id."""

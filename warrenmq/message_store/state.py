@@ -140,11 +140,14 @@ class MsgStoreState:
     def delete(self, cref: bytes) -> list[int]:
         """The client's queue is deleted, its references with it."""
         client = self.clients.get(cref)
-        if client is None:
-            return []
-        for msg_id in self.owners.all_of(client.owner):
-            self._drop_reference_of_the_dead(client.owner, msg_id, client.trace_id)
-        unread = self.forget(cref)
+        return [] if client is None else self.delete_owner(client.owner, client.trace_id)
+
+    def delete_owner(self, owner: str, by: int) -> list[int]:
+        """A queue is deleted, by the actor `by` of the trace, and its references go.  As `forget` else."""
+        unread = self.forget(self.of_owner[owner]) if owner in self.of_owner else []
+        for msg_id in self.owners.all_of(owner):
+            self._drop_reference_of_the_dead(owner, msg_id, by)
+        self.owners.doubtful.discard(owner)
         self.gc.collect()
         return unread
 

@@ -217,7 +217,7 @@ class RefDropped(
     """A reference that a dead client held was dropped."""
 
     message: T = in_msg("the message")
-    client: T = in_peer(ACTOR, "client of the same owner that is there now")
+    client: T = in_peer(ACTOR, "client of the same owner that is there now, or whoever deleted the owner")
     file: T = in_pseq(FILE, "file")
     references: T = in_b(COUNT, "references afterwards")
 
