@@ -23,9 +23,11 @@ from typing import Any
 
 from pykka import ActorDeadError, ActorRef
 
+from warrenmq.actors.queue.process import ASLEEP
 from warrenmq.actors.queue.recovery import QueueSpec
 from warrenmq.actors.sending.guid import OF_QUEUE, token
-from warrenmq.actors.sending.message_sender import Flow, MessageSender
+from warrenmq.actors.sending.message_sender import FALLS_ASLEEP, Flow, MessageSender
+from warrenmq.actors.store.messages import OwnerDelete
 from warrenmq.actors.vhost import equivalence
 from warrenmq.actors.vhost.exchange_declarations import ExchangeDeclarations, check_name
 from warrenmq.actors.vhost.messages import DeclareQueue, DeleteQueue, LastConsumerGone, OwnerGone, QueueUnused
@@ -41,7 +43,7 @@ from warrenmq.queue.messages import Delete, Forward, Forwarded, MakeRoom, NewArg
 from warrenmq.routing.delayed import is_store
 from warrenmq.runtime import NO_REPLY, CallFailed, From, Name, Server
 from warrenmq.runtime.reasons import KILLED
-from warrenmq.runtime.shortage import shortage
+from warrenmq.runtime.shortage import may_pass, shortage
 from warrenmq.seams.disk import Disk
 from warrenmq.seams.disk_errors import is_full, lack_of
 from warrenmq.supervisors import start_child, stop_child
@@ -54,6 +56,8 @@ FILES_OF_A_QUEUE = 2
 """Descriptors that a queue has at most once it has messages."""
 MAKE_ROOM = 16
 """Queues that are asked to sleep before another one wakes where descriptors are short."""
+MANY_DELETED = 1_024
+"""Deleted queues whose names are remembered before anybody looks whether they still have folders."""
 DELETE_AGAIN = 1.0
 """Seconds until another try where the disk was full."""
 
@@ -97,6 +101,8 @@ class QueueDeclarations:
         """Descriptors in use before the first queue."""
         self._monitors: dict[int, ActorRef[Any]] = {}
         """Monitor -> a connection that has exclusive queues."""
+        self._most_gone = MANY_DELETED
+        """Deleted queues that the definitions may name until the next look for their folders."""
 
     def recover(self) -> None:
         """Start a process for each queue that does not sleep, when it is clear what folders are for that belong to none."""
@@ -321,6 +327,8 @@ class QueueDeclarations:
 
     def _have(self, record: QueueRecord) -> None:
         vhost = self._vhost
+        if record.durable:
+            record = vhost.definitions.with_generation(record)  # its folder has it, too
         try:
             self._start(record)
             if record.durable:  # last: what this process cannot finish is not declared
@@ -386,44 +394,92 @@ class QueueDeclarations:
         """Delete a queue to which nothing refers: a declaration for which there was no room or no thread, or
         a store of messages.
         """
-        with suppress(ActorDeadError):
-            delete = Delete(if_unused=False, if_empty=False, commit=lambda: None)
-            self._process.call(queue_name(record.name), delete, timeout=None)
-        self._remove(record)
+        delete = Delete(if_unused=False, if_empty=False, commit=lambda: None)
+        self._remove(record, died=self._ask_to_delete(record.name, delete) is None)
 
     def _delete(self, record: QueueRecord, *, if_unused: bool, if_empty: bool) -> int:
         vhost, name = self._vhost, record.name
         gone = self._exchanges.left_without(name)
+        committed = False
 
         def commit() -> None:
             # Run by the queue process when its conditions hold, before the files go: a crash in between leaves a
             # folder without a queue, which the next start removes, and never a queue without its messages.
+            nonlocal committed
             self._exchanges.write_deletion(queues=[name], exchanges=gone)
             vhost.transient_queues.pop(name, None)
+            committed = True
 
-        if (asleep := vhost.asleep.get(name)) is not None and asleep.counts.ready:
-            self.wake(name)
-        try:
-            reply = self._process.call(queue_name(name), Delete(if_unused, if_empty, commit), timeout=None)
-        except ActorDeadError:
+        reply = self._ask_to_delete(name, Delete(if_unused, if_empty, commit))
+        if not committed:
+            if if_empty and name not in vhost.asleep:
+                raise self._may_not_be_empty(name)
             commit()
-            reply = 0
         vhost.asleep.pop(name, None)
+        vhost.fallen_asleep.discard(name)
         vhost.figures.pop(name, None)
         vhost.note_overflow(name, None)
         vhost.queue_events["queue_deleted"] += 1
         vhost.owners.pop(name, None)
         vhost.router.remove_queue(name)
         self._exchanges.forget(gone)
-        self._remove(record)
-        return int(reply)
+        self._remove(record, died=reply is None)
+        return reply or 0
 
-    def _remove(self, record: QueueRecord) -> None:
+    def _ask_to_delete(self, name: str, request: Delete) -> int | None:
+        """Have a queue's process delete the queue, if it has one: the ready messages that went along, 0 if it
+        sleeps and has none, None if it died.
+        """
+        while True:
+            if (asleep := self._vhost.asleep.get(name)) is not None:
+                if not asleep.counts.ready:
+                    return 0
+                self.wake(name)
+            try:
+                ready: int = self._process.call(queue_name(name), request, timeout=None)
+            except CallFailed as failure:
+                if failure.reason != ASLEEP and name not in self._vhost.asleep:
+                    return None
+                self._process.runtime.event().wait(FALLS_ASLEEP)
+            else:
+                return ready
+
+    def _may_not_be_empty(self, name: str) -> PreconditionFailed:
+        """The refusal of RabbitMQ, too (rabbit_classic_queue:delete)."""
+        words = self._vhost.words("queue", name)
+        return PreconditionFailed(
+            f"queue {name!r} is being restarted and may not be empty; try again later",
+            reply_text=f"{words} not empty",
+        )
+
+    def _remove(self, record: QueueRecord, *, died: bool) -> None:
+        """Remove what is left of a deleted queue; `died`: its process told the stores nothing."""
         self._vhost.awake.pop(record.name, None)
         runtime, name = self._process.runtime, queue_name(record.name)
         # Its supervisor may not know yet that it ended, or start it again after a crash: then the name would be taken.
         with suppress(ArgumentValueError, ActorDeadError):
             stop_child(runtime, self._queue_sup, name)
         runtime.retire(name)
+        if died:
+            by = 0 if self._process.trace is None else self._process.trace.id
+            for store in self._stores:
+                self._process.cast(store, OwnerDelete(record.name, by))
         for folder in self._vhost.folders(record):
             self._disk.rmtree(folder)
+        try:
+            self._forget_gone()
+        except OSError as error:
+            if not may_pass(error):
+                raise
+
+    def _forget_gone(self) -> None:
+        """Have the definitions forget the queues that were deleted, once they are many and have no folder."""
+        vhost, definitions = self._vhost, self._vhost.definitions
+        if len(definitions.gone) < max(self._most_gone, len(definitions.queues)):
+            return
+        self._most_gone = 2 * len(definitions.gone)
+        self._disk.sync_dir(vhost.directory.queues)
+        known = {folder for record in self._records() for folder in vhost.folders(record)}
+        if not vhost.directory.queue_folders(self._disk, known.union(vhost.kept_folders)):
+            definitions.forget_gone()
+            self._most_gone = MANY_DELETED

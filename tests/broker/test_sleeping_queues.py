@@ -565,14 +565,15 @@ def test_a_queue_that_is_killed_while_it_wakes_is_started_again(host, monkeypatc
     broker.close()
 
 
-def test_messages_of_a_queue_that_was_declared_again_survive_a_log_that_ends_with_its_deletion():
+@pytest.mark.parametrize("arguments", [{}, {"x-expires": 1_000_000}], ids=["asleep", "awake"])
+def test_messages_of_a_queue_that_was_declared_again_survive_a_log_that_ends_with_its_deletion(arguments):
     with SimulatedHost(5, SMALL) as host:
         broker = host.open()
         path = broker.inside.vhost.directory.definitions
         broker.declare_queue("q").publish(b"old").result()
         broker.queue("q").delete()
         end = host.disk.size(path)
-        broker.declare_queue("q").publish(b"new").result()
+        broker.declare_queue("q", arguments=arguments).publish(b"new").result()
         host.crash(power_cut=True)
         host.disk.replace(path, host.disk.read(path)[:end])
         broker = host.open()

@@ -47,7 +47,7 @@ MAY_IMPORT = {
     "actors.store": ACTORS - QUEUES | STATES,
     "actors.sending": ACTORS,  # below the others: nothing in actors/ may need what needs it
     "actors.queue": ACTORS | {"erlang", "actors.node", "actors.store", "actors.sending"},
-    "actors.vhost": ACTORS | {"actors.queue", "actors.sending"},
+    "actors.vhost": ACTORS | {"actors.queue", "actors.sending", "actors.store"},
     "tree": FACE - {"tree"},
     # faces
     "broker": FACE | {"signals"},

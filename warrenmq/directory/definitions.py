@@ -18,7 +18,7 @@ that.  Frames that make no sense are copied to the quarantine and skipped.  One 
 log's end takes no trust from those before it: its change was not answered.
 
 A "gone" frame is more than a change: it proves that the queue's folder may go (queue_folders.py), which an
-interrupted deletion left behind.  So it stays in the log until the folder is gone for certain (`settle`).  It
+interrupted deletion left behind.  So it stays in the log until the folder is gone for certain (`forget_gone`).  It
 proves nothing of the queue that is declared under that name next, which has the next generation, in its
 folder as well: so the log may be cut between the two.
 
@@ -236,15 +236,17 @@ class Definitions(Declared):
     def put_queues(self, records: Collection[QueueRecord]) -> None:
         """Declare queues, with one sync for all."""
         assert all(record.durable for record in records)
-        gone = self.gone
-        records = [
-            replace(record, generation=gone[record.name] + 1) if record.name in gone else record for record in records
-        ]  # fmt: skip
+        records = [*map(self.with_generation, records)]
         self._append(b"".join(map(queue_frame, records)))
         for record in records:
-            gone.pop(record.name, None)
+            self.gone.pop(record.name, None)
             self.queues[record.name] = record
         self._shorten()
+
+    def with_generation(self, record: QueueRecord) -> QueueRecord:
+        """The record as it will be declared: with what tells its queue from the deleted one of its name."""
+        deleted = self.gone.get(record.name)
+        return record if deleted is None else replace(record, generation=deleted + 1)
 
     def note_folders(self, queues: Iterable[str]) -> None:
         """Remember that these queues have a folder."""
@@ -306,8 +308,16 @@ class Definitions(Declared):
             self.queues[record.name] = record
         self.whole = True
         if self.gone or declared_again:
-            self.gone.clear()
+            self.forget_gone()
+
+    def forget_gone(self) -> None:
+        """Forget the queues that were deleted: a power cut brings none of their folders back."""
+        gone, self.gone = self.gone, {}
+        try:
             self._write_anew()
+        except OSError:
+            self.gone = gone
+            raise
 
     def _write_anew(self) -> None:
         """Replace the log by one that says what is declared now."""

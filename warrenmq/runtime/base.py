@@ -240,7 +240,10 @@ class Runtime(ABC):
         """The actor of this name is gone for good: one that gets the name later is another, and no restart of it."""
         label = str(name)
         with self._counting:
-            self._retired[label] = self._incarnations.get(label, 0)
+            if self.recorder is None:
+                self._incarnations.pop(label, None)
+            else:  # a trace counts all that had the name
+                self._retired[label] = self._incarnations.get(label, 0)
 
     def living(self) -> list[ActorInfo]:
         """The living actors, in order of start."""
