@@ -1,7 +1,6 @@
 """The threads of a loop: who reads runs what it made ready, and the loop waits for no actor that blocks."""
 
 import asyncio
-import selectors
 import threading
 
 import pytest
@@ -9,9 +8,8 @@ import pytest
 from tests.support.schedulers import LIMIT, Worker, do, until
 from warrenmq.errors import ResourceError
 from warrenmq.runtime import Pool
-from warrenmq.runtime.leading import QUIET_BLOCKS, Demand, SharedLoop
+from warrenmq.runtime.leading import SharedLoop
 from warrenmq.runtime.reasons import KILLED
-from warrenmq.runtime.workers import here
 from warrenmq.seams.blocking import THIS_THREAD
 
 NAME = "test-io"
@@ -31,9 +29,8 @@ def pool():
 @pytest.fixture
 def in_loop():
     """Runs a function in a loop of two threads."""
-    selector = selectors.DefaultSelector()
-    loop = asyncio.SelectorEventLoop(selector)
-    threads = SharedLoop(loop.run_forever, loop.stop, lambda: bool(selector.select(0)), NAME)
+    loop = asyncio.new_event_loop()
+    threads = SharedLoop(loop.run_forever, loop.stop, NAME)
     yield loop.call_soon_threadsafe
     loop.call_soon_threadsafe(threads.end)
     threads.join()
@@ -108,46 +105,6 @@ def test_the_loop_goes_on_while_an_actor_blocks(pool, in_loop, announced):
     lent(pool, in_loop, ref, lambda _: None)  # it follows again
 
 
-def is_kept(in_block=lambda: None):
-    """Whether a leader that begins to block still has the loop; by an actor that it runs."""
-    with THIS_THREAD.blocking:
-        kept = here.runner._baton.is_lent(here.runner)
-        in_block()
-    return kept
-
-
-def test_a_loop_for_which_nothing_comes_is_not_given_away_at_each_block(pool, in_loop):
-    ref, other, found, ran = pool.start(Helpable), pool.start(Helpable), pool.channel(), pool.channel()
-
-    def read():
-        in_loop(lambda: pool.cast(other, ran.put))
-        ran.get(timeout=LIMIT)
-
-    for _ in range(1_000):
-        lent(pool, in_loop, ref, lambda _: found.put(is_kept()))
-        if found.get(timeout=LIMIT):
-            break
-    else:
-        pytest.fail("it was given away each time")
-    # a tick later the wheel gives it away, and since something came for it the next block does at once
-    lent(pool, in_loop, ref, lambda _: found.put(is_kept(read)))
-    found.get(timeout=LIMIT)
-    lent(pool, in_loop, ref, lambda _: found.put(is_kept()))
-    assert not found.get(timeout=LIMIT)
-
-
-def test_what_comes_for_a_loop_is_expected_again():
-    demand = Demand()
-    for came, expected in [
-        *[(False, True)] * (QUIET_BLOCKS - 1),
-        (False, False),
-        (False, False),
-        (True, True),
-    ]:
-        demand.note(came)
-        assert demand.is_likely is expected
-
-
 def test_mail_keeps_its_senders_order_whoever_runs_the_actor(pool, in_loop):
     ref, count = pool.start(Helpable), 3_000
     for i in range(count):
@@ -198,7 +155,7 @@ def test_without_any_thread_there_is_no_loop(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", no_thread)
         with pytest.raises(ResourceError, match=NAME):
-            SharedLoop(loop.run_forever, loop.stop, lambda: False, NAME)
+            SharedLoop(loop.run_forever, loop.stop, NAME)
     loop.close()
 
 

@@ -114,7 +114,7 @@ def test_a_loop_that_found_no_memory_is_run_again():
             raise MemoryError
         loop.end()
 
-    loop = SharedLoop(run, lambda: None, lambda: False, "a loop")
+    loop = SharedLoop(run, lambda: None, "a loop")
     made.set()
     loop.join()
     assert len(runs) == 3

@@ -251,8 +251,6 @@ def test_calls_wait_for_the_next_owner(tmp_path: Path) -> None:
 
 
 def test_a_forked_child_attaches_anew_and_keeps_nothing_of_its_parent(tmp_path: Path) -> None:
-    with opened(tmp_path / "closed before"):
-        pass
     with opened(tmp_path) as owner, opened(tmp_path) as attached:
         queues = [broker.declare_queue("q") for broker in (owner, attached)]
         queues[0].publish_many([b"1", b"2"]).result(LIMIT)

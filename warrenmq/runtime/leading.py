@@ -4,18 +4,16 @@ A loop that only casts what it reads wakes a worker for each read: two changes o
 connection, channel and queue do with a message.  So the thread that reads, the leader, runs what its reads
 made ready itself, and what those actors made ready in turn, before it goes back to the loop.
 
-The loop waits for no actor longer than a tick.  A follower stands by; the leader gives the loop to it at once
-when an actor says that it is about to block (a sync, a call of another actor), and the wheel takes the loop from
-a leader whose actor has not come back for a tick.  While nothing comes for the loop during such blocks, as with
-one client that waits for each confirm, they are left to the wheel: two changes of thread fewer a message.  A leader
-that gave the loop away goes on with its actors, as a worker would, and follows when it has none left.  Without a
-follower, as while that one is in the disk, the leader runs nothing but the loop, and workers run the actors.  After
-SLICE seconds workers have the rest as well.
+The loop never waits for an actor.  A follower stands by; the leader gives the loop to it at once when an
+actor says that it is about to block (a sync, a call of another actor), and the wheel takes the loop from a
+leader whose actor has not come back for a tick.  A leader that gave the loop away goes on with its actors, as
+a worker would, and follows when it has none left.  Without a follower, as while that one is in the disk, the
+leader runs nothing but the loop, and workers run the actors.  After SLICE seconds workers have the rest as
+well.
 
 Source: the Leader/Followers pattern (Schmidt, Stal, Rohnert, Buschmann: Pattern-Oriented Software Architecture 2).
 
     Baton        the right to run the loop, and the thread that holds it
-    Demand       the likelihood that something comes for the loop while its leader blocks
     SharedLoop   the loop and its threads, each of which takes the baton, leads, and follows
     Leader       one of these threads, to the scheduler: it keeps what it makes ready, and runs it
 """
@@ -26,7 +24,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from time import monotonic
-from types import TracebackType
 
 from warrenmq.errors import ResourceError
 from warrenmq.runtime.helper import ALONE, MOST_MINE, Helper
@@ -34,9 +31,6 @@ from warrenmq.runtime.shortage import no_thread
 from warrenmq.runtime.thread_start import start_thread
 from warrenmq.runtime.workers import BATCH, MISSING, SLICE, Cell, here
 from warrenmq.seams.blocking import THIS_THREAD
-
-QUIET_BLOCKS = 4
-"""Blocks in a row during which nothing came for the loop, after which the next ones are left to the wheel."""
 
 
 class Baton:
@@ -88,40 +82,16 @@ class Baton:
         return bool(self._waiting)
 
 
-class Demand:
-    """The likelihood that something comes for the loop while its leader blocks, by its leaders' last blocks."""
-
-    def __init__(self) -> None:
-        self._quiet = 0
-        """Blocks since something came during one."""
-
-    @property
-    def is_likely(self) -> bool:
-        """False behind QUIET_BLOCKS blocks during which nothing came."""
-        return self._quiet < QUIET_BLOCKS
-
-    def note(self, came: bool) -> None:
-        """Note a block, and whether something came for the loop meanwhile."""
-        self._quiet = 0 if came else self._quiet + 1
-
-
 class SharedLoop:
     """An event loop and its threads: one, and a second one once an actor is made ready in the loop.
 
     `run` runs the loop in the calling thread until `stop`, which is called in the loop; another thread may
-    run it then (asyncio's run_forever and stop).  `has_events` tells whether it would find something to do; it is
-    called while the loop stands still.  ResourceError when the system has no thread left.
+    run it then (asyncio's run_forever and stop).  ResourceError when the system has no thread left.
     """
 
-    def __init__(
-        self, run: Callable[[], object], stop: Callable[[], object], has_events: Callable[[], bool], name: str
-    ) -> None:
+    def __init__(self, run: Callable[[], object], stop: Callable[[], object], name: str) -> None:
         self.stop = stop
-        self.has_events = has_events
         self.baton = Baton()
-        self.demand = Demand()
-        self.reads = 0
-        """How often it made an actor ready."""
         self._run = run
         self._name = name
         self._ended = False
@@ -174,17 +144,10 @@ class SharedLoop:
 
 
 class Leader(Helper):
-    """A thread of a loop, leading or following.
-
-    until    when its slice ends, to which a block during which nothing came does not count
-    blocked  when its actor began to block
-    reads    the loop's `reads` then
-    """
+    """A thread of a loop, leading or following."""
 
     def __init__(self, loop: SharedLoop) -> None:
         super().__init__()
-        self.until = self.blocked = 0.0
-        self.reads = 0
         self.in_a_row = ALONE  # it sends for all clients
         self._loop = loop
         self._baton = loop.baton
@@ -194,7 +157,6 @@ class Leader(Helper):
         if len(self.mine) >= MOST_MINE or not cell.helpable:
             return False
         if self.cell is None:  # it runs the loop
-            self._loop.reads += 1
             if not (cell.workers.ticking and self._loop.has_follower()):
                 return False
             cell.lazy = True
@@ -203,22 +165,8 @@ class Leader(Helper):
         return True
 
     def __enter__(self) -> None:
-        self.blocked = monotonic()
-        self.reads = self._loop.reads
-        if self._loop.demand.is_likely:
-            self.give_way()
+        self.give_way()
         self.hand_over()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        came = self._loop.reads != self.reads
-        if not came and self._baton.take_back(self):
-            came = self._loop.has_events()
-            if not came:
-                self.until += monotonic() - self.blocked
-            self._baton.lend(self)
-        self._loop.demand.note(came)
 
     def give_way(self) -> None:
         self._baton.give_away(self)
@@ -226,24 +174,25 @@ class Leader(Helper):
     def run_mine(self) -> None:
         """Run the actors that the loop, and what it ran, made ready; for SLICE seconds as long as the loop waits."""
         before, THIS_THREAD.blocking = THIS_THREAD.blocking, self
-        self.until = monotonic() + SLICE
+        until = monotonic() + SLICE
         try:
-            while self.mine and (monotonic() < self.until or not self._baton.is_lent(self)):
+            while self.mine and (monotonic() < until or not self._baton.is_lent(self)):
                 cell = self.mine.popleft()
                 workers = cell.workers
                 if workers.ready.pop(cell, MISSING) is not MISSING:
                     workers.helping.add(self)
                     try:
-                        workers.run(cell, self, self._turns())
+                        workers.run(cell, self, _turns(until))
                     finally:
                         workers.helping.discard(self)
         finally:
             THIS_THREAD.blocking = before
             self.hand_over()
 
-    def _turns(self) -> Iterator[tuple[()]]:
-        """Turns of one actor: BATCH messages, or fewer once the slice is over."""
-        for i in range(1, BATCH):
-            yield ()
-            if not i & 15 and monotonic() > self.until:
-                return
+
+def _turns(until: float) -> Iterator[tuple[()]]:
+    """Turns of a slice that ends at a time."""
+    for i in range(1, BATCH):
+        yield ()
+        if not i & 15 and monotonic() > until:
+            return

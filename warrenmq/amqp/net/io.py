@@ -23,7 +23,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
-import selectors
 import socket
 import ssl
 import threading
@@ -311,14 +310,13 @@ class AmqpIo:
     def __init__(self, deliver: Deliver) -> None:
         self.deliver = deliver
         self.open: dict[SocketTransport, None] = {}
-        self._selector = selectors.DefaultSelector()
-        self.loop = asyncio.SelectorEventLoop(self._selector)
+        self.loop = asyncio.new_event_loop()
         self.loop.set_exception_handler(complain)
         self._servers: list[asyncio.Server] = []
         self._forked = False
         forks.register(self)
         try:
-            self._threads = SharedLoop(self.loop.run_forever, self.loop.stop, self._has_events, "amqp-io")
+            self._threads = SharedLoop(self.loop.run_forever, self.loop.stop, "amqp-io")
         except ResourceError:
             self.loop.close()
             raise
@@ -330,22 +328,18 @@ class AmqpIo:
         into one of /dev/null, which whatever owns its number may close in peace.
         """
         self._forked = True
-        if self.loop.is_closed():
-            return
+        selector = getattr(self.loop, "_selector", None)
         listening = [each for server in self._servers for each in server.sockets]
         connected = [each.descriptor for each in self.open]
         own = [getattr(self.loop, name, None) for name in ("_ssock", "_csock")]
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        for each in (*listening, *own, self._selector):
+        for each in (*listening, *own, selector):
             if each is not None and (number := each.fileno()) >= 0:
                 os.dup2(null, number, inheritable=False)
         for number in connected:
             if number >= 0:
                 os.dup2(null, number, inheritable=False)
         os.close(null)
-
-    def _has_events(self) -> bool:
-        return bool(self._selector.select(0))
 
     def soon(self, what: Callable[[], object]) -> None:
         """Run a callback in the loop, behind those scheduled before.  Does nothing once the loop is closed,
