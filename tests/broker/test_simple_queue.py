@@ -45,6 +45,12 @@ def test_get_waits_only_if_asked_to(tmp_path: Path) -> None:
         late.join()
         q.put(b"now")
         assert q.get_nowait() == b"now"
+        with pytest.raises(ValueError, match="timeout"):
+            q.get(timeout=-1)
+        with pytest.raises(queue.Empty):  # what does not wait has no timeout
+            q.get(False, -1)
+        q.put(b"at once", block=False, timeout=-1)
+        assert q.get(block=False, timeout=-1) == b"at once"
 
 
 @pytest.mark.parametrize("codec", ["json", "msgpack"])

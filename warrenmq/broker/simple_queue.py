@@ -60,11 +60,15 @@ which a put that has to wait puts off the handlers of signals.
 
 
 def _patience(block: object, timeout: object) -> float | None:
-    """Seconds that a put or get may wait, None = any; as in the standard library a timeout below 0 is an error."""
+    """Seconds that a put or get may wait, None = any; as in the standard library a timeout below 0 is an error, and one that
+    does not block has no timeout.
+    """
+    if not flag("block", block):
+        return 0.0
     number = number_of_seconds("timeout", timeout)
     if number is not None and number < 0:
         raise wrong_value("timeout", number, "seconds from 0, or None")
-    return seconds("timeout", number) if flag("block", block) else 0.0
+    return seconds("timeout", number)
 
 
 class _Mine(threading.local):
