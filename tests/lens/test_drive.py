@@ -184,6 +184,24 @@ def test_any_choices_make_the_same_trace_again_and_forks_go_the_same_way(seed, p
             assert theirs == ours[: len(theirs)]
 
 
+def test_a_broker_is_opened_once_at_a_time_and_only_bytes_rot_that_there_are():
+    with declared() as drive:
+        drive.do({"do": "publish", **QUEUE, "size": 9_000})
+        drive.do({"do": "sleep", "ms": 500})
+        path = next(path for path in drive.files_to_rot() if path.endswith(".rdq"))
+        for offset in (-1, 1 << 20):
+            with pytest.raises(CallerError, match=f"no byte {offset} in {path}"):
+                drive.do({"do": "bit_flip", "path": path, "offset": offset})
+        with pytest.raises(CallerError, match="not named"):
+            drive.do({"do": "bit_flip", "offset": 1})
+        drive.do({"do": "crash"})
+        drive.do({"do": "open", "hold": True})
+        with pytest.raises(CallerError, match="is being opened"):
+            drive.do({"do": "open"})
+        drive.do({"do": "crash"})
+        assert drive.do({"do": "open"})["open"]
+
+
 def test_what_was_chosen_is_said_in_words():
     with declared() as drive:
         for command in (
@@ -222,6 +240,7 @@ def test_a_lesson_is_a_script():
         ({"do": "kill", "actor": "nobody"}, "no actor 'nobody'"),
         ({"do": "bit_flip", "path": "/etc/passwd"}, "no file '/etc/passwd'"),
         ({"do": "kill"}, "kill needs actor"),
+        ({"do": "bit_flip", "path": "msg_stores", "offset": 0}, "no file 'msg_stores'"),
         ({"do": "bind", "queue": "jobs"}, "bind needs exchange"),
         ({"do": "open"}, "the broker is open"),
     ],

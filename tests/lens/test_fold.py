@@ -3,6 +3,7 @@
 import random
 import re
 from collections import Counter
+from copy import copy
 from itertools import islice
 
 import pytest
@@ -19,6 +20,7 @@ from warrenmq.lens.tables import MARKS, NAMES, apply, empty, named, undo
 from warrenmq.replay.export.selection import rows_in_order
 from warrenmq.settings import Settings
 from warrenmq.trace.events import Ev
+from warrenmq.trace.index import ActorEntry
 from warrenmq.trace.reader import open_memory, open_trace
 from warrenmq.trace.schema import Row
 
@@ -243,6 +245,14 @@ def test_rows_that_contradict_each_other_are_folded(trace):
                 render(folding.step(run, Row(*changed)).caption)
             if chosen.random() < 0.9:
                 render(folding.step(run, row).caption)
+
+
+def test_parents_in_a_circle_are_shown(trace):
+    run = copy(trace.catalog.runs[0])
+    run.actors = {1: ActorEntry("one", "Supervisor", 2), 2: ActorEntry("two", "Supervisor", 1)}
+    folding = Folding([run])
+    folding.step(0, Row(*(0, 1, 0, 0, 0, 0, 0, 0, 1 << 16 | Ev.ACTOR_START << 8)))
+    assert {row[0] for row in folding.tables[NAMES.index("actor")].values()} == {"one", "two"}
 
 
 def test_what_a_fold_keeps_depends_on_what_the_broker_holds_and_not_on_how_much_went_through_it():

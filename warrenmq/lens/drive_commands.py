@@ -91,6 +91,7 @@ class Commands:
         self._consumers: dict[str, Consumer] = {}
         self._published = 0
         self._flips = 0
+        self._opening = False
 
     @property
     def is_open(self) -> bool:
@@ -130,6 +131,9 @@ class Commands:
         if name == "open":
             if self._broker is not None:
                 raise CallerError("the broker is open; crash, power_cut or close ends it.")
+            if self._opening:
+                raise CallerError("the broker is being opened; give it turns.")
+            self._opening = True
         elif self._broker is None:
             raise CallerError("there is no broker now; open starts one.")
         accepted()
@@ -149,13 +153,24 @@ class Commands:
             answer = {"error": "it is not done yet; give more turns."}
         return answer
 
-    def _require(self, name: str, actor: str | None = None, path: str | None = None, **_: Any) -> None:
+    def _require(
+        self,
+        name: str,
+        actor: str | None = None,
+        path: str | None = None,
+        offset: int | None = None,
+        **_: Any,
+    ) -> None:
         if actor is not None and not self._machine.sim.is_registered(actor):
             raise CallerError(f"there is no actor {actor!r} now.")
         if path is not None and path not in self._files():
             raise CallerError(f"there is no file {path!r}; there are: {', '.join(self._files())}.")
         if name == "bit_flip" and not self.with_messages():
             raise CallerError("there is no file with messages yet.")
+        if offset is not None:
+            size = self._machine.disk.size(f"{DATA}/{path}") if path is not None else 0
+            if not 0 <= offset < size:
+                raise CallerError(f"there is no byte {offset} in {path or 'a file that is not named'}.")
 
     # -- the application
 
@@ -226,7 +241,10 @@ class Commands:
         self._machine.mark(text)
 
     def _open(self) -> None:
-        self._broker = self._machine.open()
+        try:
+            self._broker = self._machine.open()
+        finally:
+            self._opening = False
 
     def _close(self) -> None:
         broker, self._broker = self._now, None
@@ -260,7 +278,7 @@ class Commands:
 
     def _forget(self) -> None:
         """Drop the consumers and unacked deliveries of a broker that has ended."""
-        self._broker = None
+        self._broker, self._opening = None, False
         self._held.clear()
         self._consumers.clear()
 

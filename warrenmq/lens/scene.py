@@ -318,12 +318,12 @@ class Scene:
         entry = self.runs[self.run].actors.get(actor)
         if entry is None or entry.kind == NACKS:
             return notes
+        notes.is_met = True  # first, as the parents of a broken trace may be in a circle
         if entry.parent and not self.actor(entry.parent).is_met:
             self.meet(entry.parent)
         self.lives[entry.name] += 1
         state = "starting" if entry.parent else "up"
         self.set(ACTOR, actor, (notes.name, entry.kind, entry.parent, state, self.lives[entry.name]))
-        notes.is_met = True
         return notes
 
     def new_run(self, run: int) -> None:
