@@ -2,6 +2,42 @@
 
 app.mount("/lens", warrenmq.lens.app(broker))     in FastAPI or Starlette: the broker, live
 warrenmq.lens.show("trace/")                      in Jupyter: a recorded trace
+
+In the order of reading:
+
+    tables            the picture: what a page draws, and nothing else
+    fold              rows of a trace become changes of it
+    scene             what the fold keeps on the way
+    rows/handler      which function is for which event
+    rows/mail         mailboxes, publishes, flying counters
+    rows/queues       messages of a queue
+    rows/index        its files
+    rows/stores       message stores
+    rows/collector    their garbage collectors
+    rows/routing      exchanges and bindings
+    rows/lives        runs, processes, alarms, credit
+    rows/remarks      what has a caption and hardly a picture
+    captions          a caption as words
+    told              the picture in words, for the terminal
+    stills            the picture in a lesson's text
+    marked            the strip below it
+    chapters          its numbers
+    pack              the changes as few bytes; static/tape.js reads them
+    saved             one file that opens offline, of these and static/
+    feed              the rows of a server's page
+    sources           where they come from: a trace, a part of one, a live one
+    record_bytes      the files of a directory, for the inspector
+    server            who may ask for a page, and the local server
+    lesson_text       lesson.md, read
+    predict           the condition under which an answer is right
+    scripts           a scenario and its settings
+    patience          the time that a scenario has
+    lesson            the scenario played, and the text beside it
+    lesson_page       a lesson as pages
+    drive_commands    what an application and a machine can be told to do
+    drive             a simulated broker, turn by turn
+    drive_site        the drive's server
+    lesson_site       a lesson's server: page, lens and drive
 """
 
 from __future__ import annotations
