@@ -19,6 +19,8 @@ from warrenmq.replay.spark.quiet import worth_saying
 
 pytest.importorskip("pyspark")
 
+from pyspark.errors import PySparkRuntimeError
+
 
 class FakeBuilder:
     """Notes what a session would be built with."""
@@ -52,6 +54,10 @@ class FakeBuilder:
         self.stopped += 1
 
 
+def no_session(_cls):
+    raise PySparkRuntimeError("there is no session")
+
+
 @pytest.fixture
 def builder(monkeypatch):
     fake = FakeBuilder()
@@ -59,7 +65,7 @@ def builder(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYSPARK_PYTHON", "the user's")
     monkeypatch.setattr("pyspark.sql.SparkSession.builder", fake)
-    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", classmethod(lambda _cls: None))
+    monkeypatch.setattr("pyspark.sql.SparkSession.active", classmethod(no_session))
     monkeypatch.setattr(module, "ensure_java", lambda: None)
     return fake
 
@@ -191,12 +197,16 @@ def test_the_users_python_for_workers_is_left_alone(builder):
         assert os.environ["PYSPARK_PYTHON"] == "the user's"
 
 
-def test_an_active_session_is_used_and_not_stopped(builder, monkeypatch):
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_a_session_that_runs_is_used_and_not_stopped(builder, monkeypatch, has_ended):
     active = FakeBuilder()
-    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", classmethod(lambda _cls: active))
+    if not has_ended:
+        active.range = lambda _end: None  # as of one whose context was stopped it has no attributes
+    monkeypatch.setattr("pyspark.sql.SparkSession.active", classmethod(lambda _cls: active))
     with module.spark_session() as session:
-        assert session is active
+        assert session is (builder if has_ended else active)
     assert active.stopped == 0
+    assert builder.stopped == has_ended
 
 
 def test_missing_packages_are_named_with_the_remedy(monkeypatch):

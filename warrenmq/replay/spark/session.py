@@ -77,7 +77,7 @@ def spark_session(
     memory: str = "2g",
     partitions: int = SHUFFLE_PARTITIONS,
 ) -> Iterator[SparkSession]:
-    """The active session, or a new one that ends with the block.
+    """The session of this process, whichever thread began it, or a new one that ends with the block.
 
     `master` may be the address of a Spark Connect server, too.  `short` compiles less (for a run of seconds);
     `memory` is the JVM's heap.  Both, and `master`, count only when this process starts Spark.
@@ -85,9 +85,9 @@ def spark_session(
     require_pyspark()
     from pyspark.sql import SparkSession
 
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        yield active
+    running = _running()
+    if running is not None:
+        yield running
         return
     builder = SparkSession.builder.appName("warrenmq replay")
     server = master if master is not None and master.startswith(_CONNECT) else os.environ.get("SPARK_REMOTE")
@@ -125,6 +125,23 @@ def spark_session(
             spark.stop()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _running() -> SparkSession | None:
+    """The active session of this thread, else that of the process; None without one, or when it has ended.
+
+    A thread that did not begin the session has no active one: to get or create it there and to stop it
+    afterwards would stop its owner's.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    try:
+        found = SparkSession.active()
+        found.range(0)
+    except (PySparkException, AttributeError):  # the latter when only its context was stopped
+        return None
+    return found
 
 
 def _require_answer(address: str) -> None:
