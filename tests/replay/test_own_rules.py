@@ -34,6 +34,18 @@ def test_a_query_finds_violations_and_says_whether_it_was_exercised(tmp_path):
     assert {each.rule for each in found.violations} == {"mine"}
 
 
+def test_a_query_may_end_as_one_in_a_shell_and_one_that_sqlite_refuses_is_a_sentence(tmp_path):
+    asked = [
+        SqlRule(name, "", f"SELECT run, actor, seq FROM ack_rows{end}")
+        for name, end in (("plain", ""), ("semicolon", ";\n"), ("comment", " -- every ack"))
+    ]
+    counts = [rule.violated for rule in replayed(tmp_path, consistent_trace(1), asked).rules[-3:]]
+    assert counts[0] > 0
+    assert counts == [counts[0]] * 3
+    with pytest.raises(CallerError, match=r"SELECT a FROM nope.*no such table: nope"):
+        replay(tmp_path / "trace", engine="python", rules=[SqlRule("mine", "", "SELECT a\n  FROM nope")])
+
+
 def test_findings_that_rest_on_missing_rows_are_undecided(tmp_path):
     found = replayed(tmp_path, with_a_gap(1), [ACKED])
     counts = {rule.id: rule for rule in found.rules}

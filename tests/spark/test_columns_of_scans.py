@@ -69,7 +69,7 @@ def test_a_check_and_rules_of_ones_own_leave_out_what_they_never_use(spark, smal
     # All rows of a trace are not even read as rows.
     whole, expected = spark_check.check_rows(read(spark, small_trace)), engine.replay(small_trace)
     assert (whole.verdict, whole.figures) == (expected.verdict, expected.figures)
-    for frame in (check_own(rows, OWN), verdicts_own(rows, OWN)):
+    for frame in (check_own(rows, OWN, whole), verdicts_own(rows, OWN, whole)):
         found = scans(frame)
         assert found
         assert all(len(columns) < len(COLUMNS) for columns, _ in found)

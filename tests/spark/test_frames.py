@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 
 from tests.support.simulated_trace import consistent_trace
+from tests.support.trace_union import with_a_gap, write_directory
 from tests.support.trace_writer import write_trace
 from warrenmq.errors import CallerError, Error
 from warrenmq.replay import (
@@ -35,7 +36,7 @@ from pyspark.sql import functions as sf
 
 from warrenmq.replay.spark import check as spark_check
 from warrenmq.replay.spark.arrow_rows import SCHEMA, TYPES, named_batches, names_of
-from warrenmq.replay.spark.own_rules import check_own
+from warrenmq.replay.spark.own_rules import check_own, verdicts_own
 
 pytestmark = pytest.mark.spark
 
@@ -189,7 +190,7 @@ def test_rows_of_a_trace_that_grew_count_once(spark):
     no_number = sf.lit(None).cast("long")
     before = rows.where("seq < 9").withColumn("actor_rows", no_number).withColumn("run_actors", no_number)
     found = spark_check.check_rows(before.unionByName(rows))
-    assert (found.verdict, found.violations) == ("ok", [])
+    assert (found.verdict, found.violations, found.catalog.counts_once) == ("ok", [], True)
     assert found.figures["events"] == rows.count()
 
 
@@ -223,17 +224,46 @@ def test_a_query_of_ones_own_is_asked_beside_the_rules(rows, found, monkeypatch)
     theirs = both.where("rule = 'mine'").collect()
     assert both.count() == len(found.violations) + len(theirs)
     acked = rows.where("ev = 'ACK'").groupBy("run", "actor", "actor_id").agg(sf.max("seq").alias("seq"))
+    lacking = {
+        found.catalog.runs[run].name: actor
+        for (run, actor), each in found.catalog.coverage.items()
+        if each.gaps
+    }
     assert {(row.text, row.rows[0].run, row.rows[0].actor, row.rows[0].seq) for row in theirs} == {
-        ("it's {acked}", row.run, row.actor, row.seq) for row in acked.collect()
+        ("it's {acked}", row.run, row.actor, row.seq)
+        for row in acked.collect()
+        if lacking.get(row.run) != row.actor_id
     }
 
 
-def test_spark_understands_the_sql_of_every_rule(rows):
+def test_queries_find_in_rows_what_they_find_in_files(spark, tmp_path):
+    """Each row once, though the query or the table has it twice; behind a missing row of its actor nothing stands."""
+    acked = "SELECT a.run, a.actor, a.seq FROM ack_rows AS a"
+    twice = "SELECT run, actor, seq FROM stored GROUP BY run, actor, seq HAVING count(*) > 1"
+    asked = [
+        SqlRule("mine", "", f"{acked} JOIN actors ON true -- many", f"{acked} JOIN actors ON true;"),
+        SqlRule("twice", "", f"{twice} UNION ALL SELECT run, actor, NULL FROM ack_rows"),
+    ]
+    trace = write_directory(tmp_path / "trace", with_a_gap(1))
+    mine, never = replay(trace, engine="python", picture=False, rules=asked).rules[-2:]
+    assert mine.violated * mine.indeterminate > 0
+    assert (never.violated, never.indeterminate) == (0, 1)
+    rows = spark.createDataFrame(rows_of(with_a_gap(1)))
+    result = replay(trace, engine="python", picture=False, rules=[each.as_rule() for each in asked]).result
+    result.catalog.counts_once = True  # as a check finds out
+    counted = verdicts_own(rows.union(rows.where("seq > 7")), asked, result)
+    assert [tuple(row) for row in counted.collect()] == [mine, never]
+    with pytest.raises(Error, match="table or view `nope` cannot be found") as raised:
+        check_own(rows, [SqlRule("mine", "", "SELECT a FROM nope")], result)
+    assert "\n" not in str(raised.value)
+
+
+def test_spark_understands_the_sql_of_every_rule(rows, found):
     queries = [SqlRule(rule.id, "", rule.sql) for rule in RULES.values() if rule.sql]
-    assert check_own(rows, queries).columns == ["rule", "subject", "text", "rows", "exercised"]
+    assert check_own(rows, queries, found).columns == ["rule", "subject", "text", "rows", "exercised"]
 
 
-def test_the_sql_of_rules_finds_in_spark_what_the_machines_find(rows, expected):
+def test_the_sql_of_rules_finds_in_spark_what_the_machines_find(rows, found, expected):
     queries = [SqlRule(name, "", RULES[name].sql, "SELECT 1 WHERE false") for name in ASKED]
-    theirs = {(row.rule, row.rows[0].run[:3]) for row in check_own(rows, queries).collect()}
+    theirs = {(row.rule, row.rows[0].run[:3]) for row in check_own(rows, queries, found).collect()}
     assert theirs == {(each.rule, each.rows[0].run[:3]) for each in expected.violations if each.rule in ASKED}

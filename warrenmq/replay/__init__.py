@@ -86,22 +86,16 @@ def check(rows: DataFrame, *, rules: Sequence[Rule | SqlRule] = ()) -> DataFrame
     """
     require_pyspark()
     from warrenmq.replay.spark import check as spark_check
-    from warrenmq.replay.spark import own_rules
 
-    machines, queries = split_own(rules)
-    found = spark_check.check(rows, machines)
-    return found.unionByName(own_rules.check_own(rows, queries)) if queries else found
+    return spark_check.check(rows, *split_own(rules))
 
 
 def verdicts(rows: DataFrame, *, rules: Sequence[Rule | SqlRule] = ()) -> DataFrame:
     """Run the jobs of a check, and return how each rule fared: rule, name, text, exercised, violated, indeterminate."""
     require_pyspark()
     from warrenmq.replay.spark import check as spark_check
-    from warrenmq.replay.spark import own_rules
 
-    machines, queries = split_own(rules)
-    found = spark_check.verdicts(rows, machines)
-    return found.unionByName(own_rules.verdicts_own(rows, queries)) if queries else found
+    return spark_check.verdicts(rows, *split_own(rules))
 
 
 def incidents(rows: DataFrame) -> DataFrame:

@@ -239,6 +239,8 @@ class Catalog:
     """Files of which nothing can be read, and why: any run may have had rows there."""
     copies: list[tuple[str, str]] = field(default_factory=list)
     """(file that was left out, the one that holds all of it): the same file under two names, or an earlier copy of it."""
+    counts_once: bool = False
+    """Rows of a table that were there twice were counted once."""
 
     @property
     def rows(self) -> int:

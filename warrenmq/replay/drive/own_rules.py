@@ -14,6 +14,8 @@ from warrenmq.replay.rules.rule import Exercised, Rule
 from warrenmq.replay.rules.sql import found_in
 from warrenmq.trace.reader import Trace
 
+EVERY_ROW = "SELECT run, actor, seq FROM stored"
+
 
 @dataclass(frozen=True)
 class SqlRule:
@@ -24,7 +26,7 @@ class SqlRule:
     text: str
     """The sentence that does not hold."""
     sql: str
-    cases: str = "SELECT run, actor, seq FROM stored"
+    cases: str = EVERY_ROW
     """A query of the rows that could have broken it: without any, it was not exercised.  The default is every row."""
 
     def as_rule(self) -> Rule:

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from operator import attrgetter
 
+from warrenmq.errors import CallerError
 from warrenmq.trace.catalog import Run
 from warrenmq.trace.events import Ev, Publish
 from warrenmq.trace.index import Row
@@ -96,16 +97,27 @@ def violations(trace: Trace, queries: Iterable[str]) -> list[list[tuple[int, int
 
 
 def found_in(trace: Trace, queries: Iterable[str]) -> list[list[tuple[int, int, int, int]]]:
-    """Find rows as above, with each row's t."""
+    """Find rows as above, with each row's t; CallerError for a query that SQLite does not take."""
     with closing(tables(trace)) as database:
-        return [
-            database.execute(
-                "WITH found (of_run, of_actor, number) AS ("  # noqa: S608 - a query is what is asked for
-                f"SELECT * FROM ({query})) SELECT DISTINCT s.run, s.actor, s.seq, s.t FROM found JOIN stored AS s "
-                "ON s.run = of_run AND s.actor = of_actor AND s.seq = number ORDER BY 1, 2, 3"
-            ).fetchall()
-            for query in queries
-        ]
+        return [_rows_with_t(database, query) for query in queries]
+
+
+def _rows_with_t(database: sqlite3.Connection, query: str) -> list[tuple[int, int, int, int]]:
+    try:
+        return database.execute(
+            "WITH found (of_run, of_actor, number) AS ("  # noqa: S608 - a query is what is asked for
+            f"SELECT * FROM {nested(query)}) SELECT DISTINCT s.run, s.actor, s.seq, s.t FROM found JOIN stored AS s "
+            "ON s.run = of_run AND s.actor = of_actor AND s.seq = number ORDER BY 1, 2, 3"
+        ).fetchall()
+    except sqlite3.Error as error:
+        raise CallerError(
+            f"SQLite does not take the query {' '.join(query.split())!r} of rows (run, actor, seq): {error}."
+        ) from error
+
+
+def nested(query: str) -> str:
+    """A query in parentheses: without a semicolon, and with a line's end for a comment that it may end with."""
+    return f"({query.strip().removesuffix(';')}\n)"
 
 
 def _stored(run: int, rows: Iterable[Row]) -> Iterator[tuple[int, ...]]:

@@ -27,6 +27,7 @@ from pyspark.sql.types import StructType
 
 from warrenmq.replay.drive.columns import Ints
 from warrenmq.replay.drive.driver import drive
+from warrenmq.replay.drive.own_rules import SqlRule
 from warrenmq.replay.drive.result import Result
 from warrenmq.replay.rules.rule import Rule
 from warrenmq.replay.spark.arrow_rows import TYPES, Piece
@@ -34,6 +35,7 @@ from warrenmq.replay.spark.engine import InSpark
 from warrenmq.replay.spark.failures import told_in_a_sentence
 from warrenmq.replay.spark.frames import narrowed, refuse_stream, whole_trace
 from warrenmq.replay.spark.jobs import described
+from warrenmq.replay.spark.own_rules import check_own, verdicts_own
 from warrenmq.replay.spark.partitions import ROWS_OF_PIECES, in_few_partitions, partitions
 from warrenmq.replay.spark.source import Batches, Job, index_trace, map_pieces
 from warrenmq.replay.spark.stage_columns import batches, rows_in
@@ -62,10 +64,9 @@ VIOLATIONS_DDL = (
 VERDICTS_DDL = "rule string, name string, text string, exercised long, violated long, indeterminate long"
 
 
-def check(rows: DataFrame, own: Sequence[Rule] = ()) -> DataFrame:
+def check(rows: DataFrame, own: Sequence[Rule] = (), queries: Sequence[SqlRule] = ()) -> DataFrame:
     """Run the jobs of a check, and return the violations; no row = every invariant holds as far as the rows show."""
-    with told_in_a_sentence():
-        found = check_rows(rows, own)
+    found = _checked(rows, own, queries)
     violations = [
         (
             finding.rule,
@@ -79,14 +80,23 @@ def check(rows: DataFrame, own: Sequence[Rule] = ()) -> DataFrame:
         )
         for finding in found.violations
     ]
-    return rows.sparkSession.createDataFrame(violations, VIOLATIONS_DDL).coalesce(1)
+    by_machines = rows.sparkSession.createDataFrame(violations, VIOLATIONS_DDL).coalesce(1)
+    return by_machines.unionByName(check_own(rows, queries, found)) if queries else by_machines
 
 
-def verdicts(rows: DataFrame, own: Sequence[Rule] = ()) -> DataFrame:
+def verdicts(rows: DataFrame, own: Sequence[Rule] = (), queries: Sequence[SqlRule] = ()) -> DataFrame:
     """Run the jobs of a check, and return how each rule fared: one row for each."""
+    found = _checked(rows, own, queries)
+    asked = {each.id for each in queries}
+    decided = [rule for rule in found.rules if rule.id not in asked]
+    by_machines = rows.sparkSession.createDataFrame(decided, VERDICTS_DDL).coalesce(1)
+    return by_machines.unionByName(verdicts_own(rows, queries, found)) if queries else by_machines
+
+
+def _checked(rows: DataFrame, own: Sequence[Rule], queries: Sequence[SqlRule]) -> Result:
+    """The result of a check, in which queries are rules of which nothing is known but what missing rows leave open."""
     with told_in_a_sentence():
-        found = check_rows(rows, own)
-    return rows.sparkSession.createDataFrame(found.rules, VERDICTS_DDL).coalesce(1)
+        return check_rows(rows, [*own, *(each.as_rule() for each in queries)])
 
 
 def incidents(rows: DataFrame) -> DataFrame:
@@ -114,6 +124,7 @@ def check_rows(rows: DataFrame, own: Sequence[Rule] = ()) -> Result:
             by_row = needed.repartition(partitions(catalog.rows, ROWS_OF_PIECES), "run", "seq")
             together = _joined(_distinct(by_row), kept)
             catalog = _catalog(together)
+            catalog.counts_once = True
         numbers = {run.name: number for number, run in enumerate(catalog.runs)}
 
         def over_pieces(job: Job, schema: StructType) -> DataFrame:
