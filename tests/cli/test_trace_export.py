@@ -12,6 +12,7 @@ from warrenmq.cli import main
 from warrenmq.replay.export.selection import Selection, select_rows
 from warrenmq.trace.events import Ev
 from warrenmq.trace.reader import open_trace
+from warrenmq.trace.recorder import Recorder
 from warrenmq.trace.schema import ACTOR, CONSUMER, EVENTS
 from warrenmq.trace.sentences import Words
 
@@ -118,6 +119,15 @@ def test_shiviz_clocks_rise_by_one_and_carry_causes(trace, tmp_path):
     assert met, "the store has heard of the queue"
 
 
+def test_a_name_of_several_lines_is_one_line_of_shiviz(tmp_path):
+    """Its second line could be read as an actor and a clock."""
+    with warrenmq.open(tmp_path / "data", trace=tmp_path / "trace") as broker:
+        broker.declare_queue("a\nb {}")
+    log = exported(str(tmp_path / "trace"), tmp_path, "--to", "shiviz")
+    with open_trace(tmp_path / "trace") as opened:
+        assert log.count("\n") == 2 + 2 * opened.catalog.rows
+
+
 def test_a_consumer_is_named_as_one_and_never_as_an_actor(trace, tmp_path):
     """Both are numbered from 1: the handle of the queue is consumer 1, and actor 2 is the supervisor."""
     slices = json.loads(exported(trace, tmp_path, "--to", "perfetto"))["traceEvents"]
@@ -155,6 +165,18 @@ def test_parquet_has_every_row_and_comes_to_the_same_columns(trace, tmp_path):
     peers = set(zip(table["ev"].to_pylist(), table["peer"].to_pylist(), strict=True))
     assert {peer for event, peer in peers if event == "DELIVER"} == {"consumer 2"}
     assert {peer for event, peer in peers if event == "ACK"} == {"client-1"}
+
+
+def test_a_trace_without_rows_is_a_table_of_the_same_columns(tmp_path):
+    """A reader of a folder without a file knows no columns, and refuses it."""
+    pq = pytest.importorskip("pyarrow.parquet")
+    Recorder(tmp_path / "trace", run="000001-1").close()
+    assert (
+        main(["trace", "export", str(tmp_path / "trace"), "--to", "parquet", "-o", str(tmp_path / "rows")])
+        == 0
+    )
+    table = pq.read_table(tmp_path / "rows")
+    assert (table.num_rows, "run_actors" in table.column_names) == (0, True)
 
 
 @pytest.mark.parametrize(

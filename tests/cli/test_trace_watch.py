@@ -57,6 +57,18 @@ def test_a_violation_is_a_line_and_the_exit_status(broken, capsys):
     assert "1 violations" in said.err
 
 
+def test_a_pattern_names_several_traces(broken, tmp_path, capsys):
+    with warrenmq.open(tmp_path / "data", trace=tmp_path / "trace of another"):
+        pass
+    for pattern in ("trace*", "trace*/*.wtr"):
+        status, said = watched(capsys, str(tmp_path / pattern))
+        assert (status, len(said.out.splitlines())) == (1, 1)
+    (tmp_path / "mine").write_text("no trace")
+    status, said = watched(capsys, str(tmp_path / "min?"))
+    assert status == 2
+    assert "no file there begins with" in said.err
+
+
 def test_a_watch_that_goes_on_prints_nothing_again(broken, tmp_path, capsys):
     again = [broken, "--json", "--checkpoint", str(tmp_path / "checkpoint")]
     status, said = watched(capsys, *again)

@@ -128,11 +128,11 @@ def is_named_as_trace(path: str) -> bool:
 
 
 def require_live(paths: Iterable[str]) -> None:
-    """Raise NotATrace unless each path is a directory with trace files, or a file that begins as one."""
+    """Raise NotATrace unless each path, or pattern, names directories with trace files, or a file that begins as one."""
     for path in paths:
         trace_files(path)
-        if not os.path.isdir(path):
-            require_header([path])
+        if files := [each for each in named_by(path) if not os.path.isdir(each)]:
+            require_header(files)
 
 
 def require_header(names: Iterable[str]) -> None:

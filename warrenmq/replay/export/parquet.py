@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import chain
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
@@ -20,13 +21,16 @@ ROWS_PER_FILE = 4_000_000
 
 
 def write_parquet(trace: Trace, folder: str) -> tuple[int, int]:
-    """Write files into `folder`, which is made, or empty; returns how many rows and how many files."""
+    """Write files into `folder`, which is made, or empty; returns how many rows and how many files: one at least,
+    since of an empty folder a reader knows no columns.
+    """
     os.makedirs(folder, exist_ok=True)
     if os.listdir(folder):
         raise CallerError(f"{folder} is not empty; name a folder of its own for the Parquet files.")
     rows = files = in_file = 0
     writer: pq.ParquetWriter | None = None
-    for batch in named_batches(names_of(trace.catalog), _pieces(trace)):
+    nothing = pa.RecordBatch.from_pylist([], SCHEMA)
+    for batch in chain([nothing], named_batches(names_of(trace.catalog), _pieces(trace))):
         if writer is None or in_file >= ROWS_PER_FILE:
             if writer is not None:
                 writer.close()

@@ -47,7 +47,7 @@ def write_shiviz(
         host, clock = slice_.see(number, row, shown=shown)
         if shown:
             written += 1
-            words = narrator.sentence(number, row)
+            words = re.sub(r"\s", " ", narrator.sentence(number, row))  # a name may have lines
             to.write(f"{host} {json.dumps(clock, ensure_ascii=False)}\n{words}\n")
         else:
             narrator.notice(number, row)
