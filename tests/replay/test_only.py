@@ -1,5 +1,6 @@
 """Pieces that can hold a row that is read: never one too few."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,7 +34,10 @@ def taken(conditions):
         ({"actor": ["queue/a", "queue/b"]}, True),
         ({"actor": []}, False),
         ({"kind": "Other"}, False),
-        ({"ev": "NONE"}, True),
+        ({"ev": "PUBLISH"}, True),
+        ({"ev": ["ack", "?99"]}, True),
+        ({"t": (-(10**30), 10**30)}, True),
+        ({"seq": np.array([15, 16])}, False),
     ],
 )
 def test_the_table_of_conditions(conditions, may):
@@ -47,7 +51,23 @@ def test_a_piece_with_a_row_that_is_read_is_never_passed_over(conditions):
     assert taken(conditions) or not some
 
 
-@pytest.mark.parametrize("conditions", [{"msg": (1, 2)}, {"t": (1, 2, 3)}, {"run": [1]}, {"seq": "one"}])
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        {"msg": (1, 2)}, {"t": (1, 2, 3)}, {"run": [1]}, {"seq": "one"}, {"seq": 5}, {"t": (0, 1e18)}, {"actor": None}, {"t": (None, 5)},
+    ],
+)  # fmt: skip
 def test_a_condition_that_makes_no_sense_is_refused(conditions):
     with pytest.raises(CallerError, match="take a name or several"):
         Only.of(conditions)
+
+
+def test_a_misspelled_event_is_refused_with_the_nearest_name():
+    with pytest.raises(CallerError, match="no event 'PUBLSH'; did you mean PUBLISH"):
+        Only.of({"ev": ["ACK", "PUBLSH"]})
+
+
+@pytest.mark.parametrize("text", ["garbage", "[1]", "7"])
+def test_an_option_that_is_no_object_is_refused(text):
+    with pytest.raises(CallerError, match="an object of JSON such as"):
+        Only.from_option(text)

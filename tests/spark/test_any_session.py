@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -20,13 +21,19 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import functions as sf
 
+from warrenmq.replay.spark.session import spark_session
+
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
 def default_session(spark):
-    """Spark's own defaults for a cluster, and nothing that repairs them."""
-    chosen = {"spark.sql.shuffle.partitions": "200", "spark.sql.adaptive.enabled": "false"}
+    """Spark's own defaults for a cluster, and nothing that repairs them; the standard's words are reserved."""
+    chosen = {
+        "spark.sql.shuffle.partitions": "200",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.ansi.enforceReservedKeywords": "true",
+    }
     before = {name: spark.conf.get(name) for name in chosen}
     for name, value in chosen.items():
         spark.conf.set(name, value)
@@ -240,6 +247,20 @@ def test_read_takes_filters_and_columns_to_the_blocks(spark, clean_trace, capsys
             "more than spark.driver.maxResultSize allows, or",
         ),
         ("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred\n\tat", "cannot read the checkpoint"),
+        (
+            '[FAILED_EXECUTE] Failed to initialize: Traceback (most recent call last):\n  File "a.py", line 98, in reader\n    x\n'
+            "warrenmq.errors.CallerError: the column t is named twice; name each once.\n SQLSTATE: 38000",
+            "the column t is named twice; name each once.",
+        ),
+        (
+            'x.PythonException: Traceback (most recent call last):\n  File "b.py", line 1, in read\n    f()\n'
+            '  File "mine.py", line 12, in summarise\n    1/0\n    ~^~\nZeroDivisionError: division by zero\n\n\tat org.x',
+            "Spark's Python raised ZeroDivisionError: division by zero (mine.py, line 12).",
+        ),
+        (
+            "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: warrenmq-trace. Make sure",
+            "Spark has ended",
+        ),
         ("", "does not say why"),
     ],
 )
@@ -275,6 +296,20 @@ def test_workers_with_another_python_are_one_sentence(spark, small_trace, monkey
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("warrenmq replay: ")
     assert "PYSPARK_PYTHON" in line
+
+
+def test_a_thread_that_did_not_begin_the_session_uses_it_and_leaves_it(spark, monkeypatch):
+    """The thread has no active session; to make one there gives the process's, which must not be stopped."""
+    stopped = []
+    monkeypatch.setattr(type(spark), "stop", stopped.append)
+
+    def used():
+        with spark_session() as session:
+            return session
+
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(used).result() is spark
+    assert stopped == []
 
 
 @pytest.fixture

@@ -30,6 +30,8 @@ from enum import IntEnum, IntFlag
 from operator import itemgetter
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, dataclass_transform
 
+from warrenmq.errors import CallerError
+
 COLUMNS = ("t", "seq", "msg", "peer", "pseq", "a", "b", "c", "who")
 """The nine integers of a row, in the order in which they are stored."""
 STORED = COLUMNS[2:-1]
@@ -378,6 +380,19 @@ class Event(View[T]):
 
 EVENTS: dict[int, type[Event[Any]]] = {}
 """Number -> class, of every event of this version."""
+
+
+def event_named(name: str) -> type[Event[Any]]:
+    """The event of this name, in letters of either case; CallerError names the nearest one."""
+    known = {event.name: event for event in EVENTS.values()}
+    found = known.get(name.upper())
+    if found is None:
+        from difflib import get_close_matches  # noqa: PLC0415 - only a mistake needs it
+
+        near = get_close_matches(name.upper(), known, 1)
+        remedy = f"did you mean {near[0]}?" if near else "warrenmq.trace.events has all."
+        raise CallerError(f"there is no event {name!r}; {remedy}")
+    return found
 
 
 def row_of(event: type[Event[Any]], *, actor: int = 0, t: int = 0, seq: int = 0, **values: int) -> Row:

@@ -28,7 +28,7 @@ from warrenmq.trace.events import SCHEMA_VERSION
 from warrenmq.trace.segment import SEGMENT_SUFFIX
 
 DDL = (
-    "what string, file string, run string, actor string, first_seq long, last_seq long, offset long, bytes long, "
+    "what string, file string, run string, actor string, first_seq long, last_seq long, `offset` long, bytes long, "
     "text string"
 )
 

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from warrenmq.errors import CallerError
 from warrenmq.trace.reader import is_address
 
 if TYPE_CHECKING:
@@ -27,12 +28,18 @@ Paths = Path | Sequence[Path]
 
 
 def listed(given: Iterable[Paths]) -> list[str]:
-    """Each path that was given, by itself or in a list."""
-    return [
+    """Each path that was given, by itself or in a list, once; CallerError for one that Java has no letters for."""
+    paths = [
         os.fspath(path)
         for some in given
         for path in ([some] if isinstance(some, str | os.PathLike) else some)
     ]
+    for path in paths:
+        try:
+            path.encode()
+        except UnicodeEncodeError as odd:
+            raise CallerError(f"{path!r} is not UTF-8, and Spark finds no other names: rename it.") from odd
+    return list(dict.fromkeys(paths))
 
 
 def is_of_spark(path: str) -> bool:

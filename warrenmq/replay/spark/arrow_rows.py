@@ -15,7 +15,7 @@ convict.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 
@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+from warrenmq.replay.spark.only import Only
 from warrenmq.trace.block import Stored, decode_into
 from warrenmq.trace.catalog import Catalog, Chunk, Run
 from warrenmq.trace.events import OF_CONSUMERS
@@ -153,10 +154,36 @@ def named_batches(
         if run not in namings:
             namings[run] = Naming(names[run])
         pending: list[Piece] = []
+        rows = 0
         for piece in group:
             pending.append(piece)
-            if sum(chunk.rows for chunk, _ in pending) >= BATCH_ROWS:
+            rows += piece[0].rows
+            if rows >= BATCH_ROWS:
                 yield namings[run].batch(pending, columns)
-                pending = []
+                pending, rows = [], 0
         if pending:
             yield namings[run].batch(pending, columns)
+
+
+def chosen_batches(
+    names: Mapping[int, Names], pieces: Iterable[Piece], columns: Sequence[str], only: Only
+) -> Iterator[pa.RecordBatch]:
+    """The rows of pieces that fulfil conditions, with these columns."""
+    asked = [*columns, *(each for each in only.of_rows if each not in columns)]
+    wanted = (piece for piece in pieces if may_hold(piece[0], names[piece[0].run].run, only))
+    for batch in named_batches(names, wanted, asked):
+        chosen = batch
+        for name, (first, last) in only.ranges.items():
+            column = chosen.column(name)
+            chosen = chosen.filter(pc.and_(pc.greater_equal(column, first), pc.less_equal(column, last)))
+        if "ev" in only.names:
+            chosen = chosen.filter(pc.is_in(chosen.column("ev"), pa.array(only.names["ev"], pa.string())))
+        if chosen.num_rows:
+            yield chosen.select(list(columns))
+
+
+def may_hold(piece: Chunk, run: Run, only: Only) -> bool:
+    """True if a piece of a run can hold a row that is read."""
+    entry = run.actors.get(piece.actor)
+    actor, kind = (entry.name, entry.kind) if entry is not None else (None, None)
+    return only.may_be_in(piece, run.name, actor, kind)

@@ -19,19 +19,27 @@ from __future__ import annotations
 import json
 import mmap
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from warrenmq.errors import CallerError
 from warrenmq.replay.drive import damage, stretches
 from warrenmq.replay.spark.addresses import local_name
-from warrenmq.replay.spark.arrow_rows import DDL, PART_PIECES, TYPES, Names, Piece, named_batches, names_of
+from warrenmq.replay.spark.arrow_rows import (
+    DDL,
+    PART_PIECES,
+    Names,
+    Piece,
+    chosen_batches,
+    may_hold,
+    names_of,
+)
 from warrenmq.replay.spark.only import Only
 from warrenmq.trace.block import Kind, next_frame, raw_columns
 from warrenmq.trace.catalog import Catalog, Chunk
@@ -89,13 +97,13 @@ class TraceSource(DataSource):
     def schema(self) -> str:
         for path in self._paths():
             trace_files(path)  # NotATrace here is said by `load` already
-        return DDL if (report := self._report()) == "rows" else _TABLES[report][0]
+        return self._ddl()
 
     def reader(self, schema: Any) -> DataSourceReader:
-        paths = self._paths()
+        paths, columns = self._paths(), columns_of(schema, self._ddl())
         if (report := self._report()) in _TABLES:
-            return TableReader(paths, report)
-        return TraceReader(paths, columns_of(schema), Only.from_option(self.options.get("only", "{}")))
+            return TableReader(paths, report, columns)
+        return TraceReader(paths, columns, self._only())
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         from warrenmq.replay.spark.stream import TraceStream
@@ -104,7 +112,7 @@ class TraceSource(DataSource):
             raise CallerError(
                 'a stream gives rows only; read the damage with spark.read and option("report", "damage").'
             )
-        return TraceStream(self._paths(), columns_of(schema))
+        return TraceStream(self._paths(), columns_of(schema, self._ddl()), self._only())
 
     def _paths(self) -> list[str]:
         several = self.options.get("paths")
@@ -123,6 +131,12 @@ class TraceSource(DataSource):
                 )
         return [os.path.abspath(local_name(path)) for path in paths]
 
+    def _ddl(self) -> str:
+        return DDL if (report := self._report()) == "rows" else _TABLES[report][0]
+
+    def _only(self) -> Only:
+        return Only.from_option(self.options.get("only", "{}"))
+
     def _report(self) -> str:
         report = self.options.get("report", "rows")
         if report not in _REPORTS:
@@ -130,17 +144,25 @@ class TraceSource(DataSource):
         return str(report)
 
 
-def columns_of(schema: Any) -> list[str]:
-    """The columns of a schema that the user may have given: some of the public ones, in any order."""
+def columns_of(schema: Any, ddl: str) -> list[str]:
+    """The columns of a schema that the user may have given: some of the source's, in any order."""
+    there = dict(each.replace("`", "").split(" ") for each in ddl.split(", "))
     for field in schema.fields:
         kind = {"bigint": "long"}.get(field.dataType.simpleString(), field.dataType.simpleString())
-        if TYPES.get(field.name) != kind:
-            raise CallerError(f"a trace has no column {field.name} {kind}; it has {DDL}.")
+        if there.get(field.name) != kind:
+            raise CallerError(f"a trace has no column {field.name} {kind}; it has {ddl}.")
         if not field.nullable:
             raise CallerError(
                 f"to Spark every column of a trace may be null: leave NOT NULL of {field.name} away."
             )
+    require_each_once(schema.names)
     return list(schema.names)
+
+
+def require_each_once(columns: Sequence[str]) -> None:
+    """Raise CallerError for a column that is named twice, whose values Spark could not tell apart."""
+    if twice := [name for name, times in Counter(columns).items() if times > 1]:
+        raise CallerError(f"the column {twice[0]} is named twice; name each once.")
 
 
 class TraceReader(DataSourceReader):
@@ -161,7 +183,7 @@ class TraceReader(DataSourceReader):
                 trace.catalog.chunks, key=lambda chunk: (chunk.run, chunk.file)
             ):
                 chunks = enumerate(group)
-                wanted = [(at, chunk) for at, chunk in chunks if self._may_hold(chunk, names[run])]
+                wanted = [(at, chunk) for at, chunk in chunks if may_hold(chunk, names[run].run, self._only)]
                 for at in range(0, len(wanted), PART_PIECES):
                     its = wanted[at : at + PART_PIECES]
                     slabs = [chunk for _, chunk in its if chunk.raw]
@@ -172,46 +194,30 @@ class TraceReader(DataSourceReader):
                     pieces += len(its)
             return planned
 
-    def _may_hold(self, chunk: Chunk, names: Names) -> bool:
-        entry = names.run.actors.get(chunk.actor)
-        actor, kind = (entry.name, entry.kind) if entry is not None else (None, None)
-        return self._only.may_be_in(chunk, names.run.name, actor, kind)
-
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, FileParts):  # Spark asks for one part even when there are none
             return
         for part in partition.parts:
-            yield from _batches(part, self._columns, self._only)
+            yield from chosen_batches({part.run: part.names}, _pieces(part), self._columns, self._only)
 
 
 class TableReader(DataSourceReader):
     """Reads one of the tables of a trace."""
 
-    def __init__(self, paths: Sequence[str], report: str) -> None:
+    def __init__(self, paths: Sequence[str], report: str, columns: Sequence[str]) -> None:
         self._paths = paths
         self._report = report
+        self._columns = columns
 
     def partitions(self) -> Sequence[InputPartition]:
         with open_trace(*self._paths) as trace:
             files = [name for path in self._paths for name in trace_files(path)]
-            return [TablePart(list(_TABLES[self._report][1](trace.catalog, files)))]
+            rows = _TABLES[self._report][1](trace.catalog, files)
+            return [TablePart([tuple(getattr(row, name) for name in self._columns) for row in rows])]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         assert isinstance(partition, TablePart)
         return iter(partition.rows)
-
-
-def _batches(part: FilePart, columns: Sequence[str], only: Only) -> Iterator[pa.RecordBatch]:
-    asked = [*columns, *(each for each in only.of_rows if each not in columns)]
-    for batch in named_batches({part.run: part.names}, _pieces(part), asked):
-        chosen = batch
-        for name, (first, last) in only.ranges.items():
-            column = chosen.column(name)
-            chosen = chosen.filter(pc.and_(pc.greater_equal(column, first), pc.less_equal(column, last)))
-        if "ev" in only.names:
-            chosen = chosen.filter(pc.is_in(chosen.column("ev"), pa.array(only.names["ev"], pa.string())))
-        if chosen.num_rows:
-            yield chosen.select(list(columns))
 
 
 def _ranges(chunks: Iterable[tuple[int, Chunk]]) -> list[FrameRange]:

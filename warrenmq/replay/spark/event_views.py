@@ -16,25 +16,23 @@ A value that means "not said" is null, and so is a column that a row of its kind
 from __future__ import annotations
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 from enum import IntEnum, IntFlag
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from warrenmq.errors import CallerError
 from warrenmq.replay.spark.frames import narrowed
 from warrenmq.replay.spark.named import PUBLIC
 from warrenmq.trace import schema
-from warrenmq.trace.schema import ACTOR, EVENTS, MESSAGE_KIND, WALL_CLOCK, YES_NO, Event
+from warrenmq.trace.schema import ACTOR, MESSAGE_KIND, WALL_CLOCK, YES_NO, Event, event_named
 
 _EVERY_ROW = ("run", "actor", "actor_id", "seq", "t")
 
 
 def events(rows: DataFrame, name: str) -> DataFrame:
     """See `warrenmq.replay.events`."""
-    event = _event(name)
+    event = event_named(name)
     its = [typed for column in event.columns for typed in _typed(event, column)]
     return (
         narrowed(rows, _needed(event), [event.number])
@@ -49,18 +47,6 @@ def _needed(event: type[Event[Any]]) -> set[str]:
     names |= {"flag" for column in event.columns if column.type is MESSAGE_KIND}
     numbers = PUBLIC.places((event.number, column.name) for column in event.columns)
     return {*_EVERY_ROW, "epoch", *names, *numbers}
-
-
-def _event(name: str) -> type[Event[Any]]:
-    known = {event.name: event for event in EVENTS.values()}
-    found = known.get(name.upper())
-    if found is None:
-        near = get_close_matches(name.upper(), known, 1)
-        raise CallerError(
-            f"there is no event {name!r}"
-            + (f"; did you mean {near[0]}?" if near else "; warrenmq.trace.events has all.")
-        )
-    return found
 
 
 def _wall_clock() -> Column:

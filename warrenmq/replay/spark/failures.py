@@ -6,7 +6,7 @@
 | PACKAGE_NOT_INSTALLED | this process lacks what Spark Connect needs |
 | PYTHON_VERSION_MISMATCH, or another version of pickle or bytecode | the workers run another Python |
 | Cannot run program "x" | the workers have no such Python |
-| All masters are unresponsive, or a stopped SparkContext | the master is not there |
+| All masters are unresponsive, a stopped SparkContext, or no source warrenmq-trace | the master is not there, or the session has ended |
 | Class x.S3AFileSystem not found, or No FileSystem for scheme | Spark lacks a connector, and which ones there are |
 | Path does not exist: x | nothing is there |
 | Relative path in absolute URI | Hadoop looks for no pattern in a path that has a colon |
@@ -14,6 +14,7 @@
 | spark.driver.maxResultSize | what comes back is too much for it |
 | TaskResultLost | the same, or an executor has ended |
 | CANNOT_LOAD_STATE_STORE | a worker does not find the checkpoint |
+| a traceback of Python | its error, and where it was raised; of our own errors the sentence |
 | anything else | its first line |
 """
 
@@ -37,6 +38,11 @@ _CONNECTORS = (
 _VERSIONS = re.compile(
     r"Python in worker has different version:? \(?(\d+)[., ]+(\d+)|different version (\d+)\.(\d+) than"
 )
+_RAISED = re.compile(
+    r"Traceback \(most recent call last\):\n(?P<frames>(?:[ \t].*\n)*)(?P<error>\S.*)", re.ASCII
+)
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_OWN = re.compile(r"warrenmq\.[\w.]+: (?P<sentence>.+)")
 
 
 class SparkFailed(Error):
@@ -76,7 +82,15 @@ def sentence_of(said: str) -> str:
     if program := re.search(r'Cannot run program "([^"]+)"', said):
         return f"Spark's workers cannot start {program[1]!r} as their Python: {_REMEDY.replace('that has it', 'that is there')}"
     # the latter two are how 4.x comes to say it
-    if any(sign in said for sign in ("masters are unresponsive", "_taskScheduler()", "stopped SparkContext")):
+    if any(
+        sign in said
+        for sign in (
+            "masters are unresponsive",
+            "_taskScheduler()",
+            "stopped SparkContext",
+            "Failed to find the data source: warrenmq-trace",
+        )
+    ):
         return "Spark has ended, or its master does not answer; start it, or correct its address."
     if found := re.search(
         r'Class (?:[\w.]+\.)?(\w+FileSystem)(?:\$\w+)? not found|No FileSystem for scheme "?(\w+)', said
@@ -97,6 +111,12 @@ def sentence_of(said: str) -> str:
         return (
             "a worker of Spark cannot read the checkpoint: it has to be whole, and where all workers see it."
         )
+    if raised := list(_RAISED.finditer(said)):
+        error, own = raised[-1]["error"], _OWN.match(raised[-1]["error"])
+        if own:
+            return own["sentence"]
+        *_, (file, line) = _FRAME.findall(raised[-1]["frames"]) or [("", "")]
+        return f"Spark's Python raised {error}" + (f" ({file}, line {line})." if file else ".")
     lines = [
         line.strip(" :")
         for line in said.splitlines()

@@ -18,7 +18,7 @@ from warrenmq.errors import CallerError
 from warrenmq.replay.drive.stretches import Stretch, stretches_of
 from warrenmq.replay.spark.addresses import Paths, is_of_spark, listed, local_name
 from warrenmq.replay.spark.arrow_rows import COLUMNS, DDL, TYPES, Names, named_batches, names_of
-from warrenmq.replay.spark.datasource import TraceSource
+from warrenmq.replay.spark.datasource import TraceSource, require_each_once
 from warrenmq.replay.spark.failures import told_in_a_sentence
 from warrenmq.replay.spark.only import EVERYTHING, Conditions, Only
 from warrenmq.replay.spark.source import Batches, Pieces, TraceIndex, index_trace, map_pieces
@@ -90,9 +90,9 @@ def narrowed(rows: DataFrame, columns: Collection[str], events: Collection[int] 
         )
     if _is_as_read(rows) and set(ordered) <= set(rows.columns):
         scan, only, *_ = _scans[rows]
-        return scan(
-            ordered, only if events is None else only.of_events(EVENTS[each].name for each in sorted(events))
-        )
+        chosen = only if events is None else only.of_events(EVENTS[each].name for each in sorted(events))
+        with told_in_a_sentence():
+            return scan(ordered, chosen)
     for name in ordered:
         kind = rows.schema[name].dataType
         if TYPES[name] == "long" and not isinstance(kind, NumericType | StringType | NullType):
@@ -100,7 +100,8 @@ def narrowed(rows: DataFrame, columns: Collection[str], events: Collection[int] 
                 f"these are no rows of a trace as warrenmq.replay.read gives them: {name} is a {kind.simpleString()}, no bigint; "
                 "give what you made of a column another name."
             )
-    return rows.select(*(sf.col(name).cast(TYPES[name]).alias(name) for name in ordered))
+    with told_in_a_sentence():
+        return rows.select(*(sf.col(name).cast(TYPES[name]).alias(name) for name in ordered))
 
 
 def refuse_stream(rows: DataFrame, remedy: str) -> None:
@@ -165,6 +166,7 @@ def _schema(columns: Sequence[str]) -> str:
     for name in columns:
         if name not in TYPES:
             raise CallerError(f"a trace has no column {name!r}; it has {DDL}.")
+    require_each_once(columns)
     return ", ".join(f"{name} {TYPES[name]}" for name in columns)
 
 

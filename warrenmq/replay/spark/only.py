@@ -19,10 +19,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import index
 from typing import Any
 
 from warrenmq.errors import CallerError
 from warrenmq.trace.catalog import FOREVER, NEVER, Chunk
+from warrenmq.trace.schema import event_named
 
 Conditions = Mapping[str, str | Sequence[str] | Sequence[int]]
 _RANGES = ("t", "seq")
@@ -43,16 +45,21 @@ class Only:
         """CallerError if a condition makes no sense."""
         only = cls()
         for column, value in conditions.items():
-            values: list[Any] = [value] if isinstance(value, str) else list(value)
-            if column in _NAMES and all(isinstance(each, str) for each in values):
-                only.names[column] = values
-            elif column in _RANGES and len(values) == 2 and all(isinstance(each, int) for each in values):
-                only.ranges[column] = (values[0], values[1])
-            else:
-                raise CallerError(
-                    f"only={{{column!r}: {value!r}}}: {', '.join(_NAMES)} take a name or several, {' and '.join(_RANGES)} "
-                    "the first and the last number."
-                )
+            try:
+                values: list[Any] = [value] if isinstance(value, str) else list(value)
+                if column in _NAMES and all(isinstance(each, str) for each in values):
+                    only.names[column] = [_event(each) for each in values] if column == "ev" else values
+                    continue
+                if column in _RANGES:
+                    first, last = map(index, values)
+                    only.ranges[column] = (_as_long(first), _as_long(last))
+                    continue
+            except (TypeError, ValueError):
+                pass
+            raise CallerError(
+                f"only={{{column!r}: {value!r}}}: {', '.join(_NAMES)} take a name or several, {' and '.join(_RANGES)} "
+                "the first and the last number."
+            )
         return only
 
     def of_events(self, names: Iterable[str]) -> Only:
@@ -66,7 +73,16 @@ class Only:
 
     @classmethod
     def from_option(cls, text: str) -> Only:
-        return cls.of(json.loads(text))
+        """The inverse; CallerError if the text is no object of JSON, too."""
+        try:
+            conditions = json.loads(text)
+        except ValueError:
+            conditions = None
+        if not isinstance(conditions, dict):
+            raise CallerError(
+                f'option("only", ...) is an object of JSON such as {{"seq": [1, 100]}}, not {text!r}.'
+            )
+        return cls.of(conditions)
 
     def may_be_in(self, chunk: Chunk, run: str, actor: str | None, kind: str | None) -> bool:
         """True if a piece can hold a row that is read."""
@@ -86,6 +102,16 @@ class Only:
     def of_rows(self) -> list[str]:
         """The columns that rows of a piece are chosen by."""
         return [*self.ranges, *(column for column in ("ev",) if column in self.names)]
+
+
+def _as_long(number: int) -> int:
+    """The nearest number that a column can hold."""
+    return max(NEVER, min(FOREVER, number))
+
+
+def _event(name: str) -> str:
+    """The name of an event as rows have it; one of a later version is "?" and its number."""
+    return name if name.startswith("?") else event_named(name).name
 
 
 EVERYTHING = Only()

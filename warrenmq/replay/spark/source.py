@@ -26,9 +26,10 @@ from urllib.parse import unquote
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from warrenmq.replay.spark.addresses import is_of_spark, load, local_name
+from warrenmq.replay.spark.addresses import is_of_spark, listed, load, local_name
 from warrenmq.replay.spark.arrow_rows import Piece
 from warrenmq.replay.spark.jobs import described
 from warrenmq.replay.spark.partitions import ROWS_OF_PIECES, partitions
@@ -40,15 +41,13 @@ from warrenmq.trace.reader import is_named_as_trace, mapped, named_by, require_r
 from warrenmq.trace.segment import SEGMENT_SUFFIX, decode_header
 from warrenmq.trace.slab import SLAB_SUFFIX
 
-BLOCKS_DDL = "run int, file string, offset long, place int, frames binary"
 _BLOCKS = pa.schema([
     ("run", pa.int32()), ("file", pa.string()), ("offset", pa.int64()), ("place", pa.int32()), ("frames", pa.binary()),
 ])  # fmt: skip
-INDEX_DDL = "file string, bytes long, rows long, damaged int, index binary"
 _INDEX = pa.schema([
     ("file", pa.string()), ("bytes", pa.int64()), ("rows", pa.int64()), ("damaged", pa.int32()), ("index", pa.binary()),
 ])  # fmt: skip
-CATALOGUE_DDL = "trace binary"
+_CATALOGUE = pa.schema([("trace", pa.binary())])
 BLOCK_ROWS = ROWS_OF_PIECES
 """Rows of a block, which is a task: some 3 MB, and a unit (drive/columns.py)."""
 SHORT_BYTES = 1 << 27
@@ -75,9 +74,10 @@ class TraceIndex:
 
 def index_trace(spark: SparkSession, *paths: str | os.PathLike[str]) -> TraceIndex:
     """Index every file; raises NotATrace when there is nothing to read."""
-    names = [name for path in paths for name in _checked(os.fspath(path))]
+    names = [name for path in listed(paths) for name in _checked(path)]
     of_spark = [name for name in names if is_of_spark(name)]
-    local = [file for name in names if name not in of_spark for file in trace_files(name)]
+    found = [file for name in names if name not in of_spark for file in trace_files(name)]
+    local = list(dict.fromkeys(found))
     with ExitStack() as opened:
         files, unread = mapped(filter(is_named_as_trace, local), opened)
         unread += [
@@ -85,7 +85,7 @@ def index_trace(spark: SparkSession, *paths: str | os.PathLike[str]) -> TraceInd
             for name in local
             if not is_named_as_trace(name)
         ]
-        if unread:  # Spark would fail at them
+        if unread or len(local) < len(found):  # Spark would fail at them, or read some twice
             names = [*of_spark, *files]
         if not of_spark and sum(map(len, files.values())) <= SHORT_BYTES:
             trace = trace_index(names, [*(index_file(*file) for file in files.items()), *unread])
@@ -101,15 +101,16 @@ def _index(
     spark: SparkSession, names: list[str], unread: Sequence[FileIndex], *, by_piece: bool
 ) -> TraceIndex:
     files = _files(spark, names)
-    listed = [local_name(unquote(name)) for name in files.inputFiles()]
-    entries = files.mapInArrow(partial(index_files, by_piece), INDEX_DDL)
-    whole = entries.repartition(1).mapInArrow(partial(put_together, names, listed, unread), CATALOGUE_DDL)
+    there = [local_name(unquote(name)) for name in files.inputFiles()]
+    entries = files.mapInArrow(partial(index_files, by_piece), from_arrow_schema(_INDEX))
+    together = partial(put_together, names, there, unread)
+    whole = entries.repartition(1).mapInArrow(together, from_arrow_schema(_CATALOGUE))
     with described(spark, "index the files of the trace"):
         found = whole.collect()
     if found:
         trace: TraceIndex = pickle.loads(bytes(found[0]["trace"]))  # noqa: S301 - our own task's
         return trace
-    return _whole_trace(names, listed, unread, [])
+    return _whole_trace(names, there, unread, [])
 
 
 def trace_index(names: list[str], indexes: Sequence[FileIndex]) -> TraceIndex:
@@ -130,7 +131,7 @@ def map_pieces(spark: SparkSession, trace: TraceIndex, job: Job, ddl: str | Stru
     numbers = {(run.name, run.node, run.pid): number for number, run in enumerate(trace.catalog.runs)}
     places, tasks = _places(trace)
     cut = partial(cut_blocks, numbers, trace.sizes, places)
-    blocks = _files(spark, trace.paths).mapInArrow(cut, BLOCKS_DDL)
+    blocks = _files(spark, trace.paths).mapInArrow(cut, from_arrow_schema(_BLOCKS))
     mapped = blocks.repartitionById(tasks, sf.col("place") % tasks).mapInArrow(
         partial(job, block_pieces), ddl
     )
@@ -228,7 +229,7 @@ def put_together(
     indexes = [pickle.loads(index.as_py()) for batch in given for index in batch.column("index")]  # noqa: S301 - our own tasks'
     if indexes:
         trace = pickle.dumps(_whole_trace(names, listed, unread, indexes))
-        yield pa.RecordBatch.from_arrays([pa.array([trace], pa.binary())], names=["trace"])
+        yield pa.RecordBatch.from_arrays([pa.array([trace], pa.binary())], schema=_CATALOGUE)
 
 
 def _whole_trace(

@@ -15,7 +15,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from warrenmq.replay.spark.arrow_rows import PART_PIECES, Names, named_batches
+from warrenmq.replay.spark.arrow_rows import PART_PIECES, Names, chosen_batches
+from warrenmq.replay.spark.only import Only
 from warrenmq.trace.reader import trace_files
 from warrenmq.trace.tail import Part, Place, Tail, read_parts
 
@@ -32,11 +33,12 @@ class StreamPart(InputPartition):
 class TraceStream(DataSourceStreamReader):
     """Lives in the driver; what it plans is read by the workers."""
 
-    def __init__(self, paths: Sequence[str], columns: Sequence[str]) -> None:
+    def __init__(self, paths: Sequence[str], columns: Sequence[str], only: Only) -> None:
         for path in paths:
             trace_files(path)  # NotATrace
         self._tail = Tail(*paths)
         self._columns = columns
+        self._only = only
 
     def initialOffset(self) -> Place:  # noqa: N802 - Spark's name
         return {}
@@ -56,6 +58,5 @@ class TraceStream(DataSourceStreamReader):
         if not isinstance(partition, StreamPart):
             return iter(())
         numbers = {run: number for number, run in enumerate(partition.names)}
-        return named_batches(
-            list(partition.names.values()), read_parts(partition.parts, numbers), self._columns
-        )
+        names = dict(enumerate(partition.names.values()))
+        return chosen_batches(names, read_parts(partition.parts, numbers), self._columns, self._only)
