@@ -28,7 +28,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 QUESTIONS = """
 import json, sys
-from warrenmq.replay import lifecycles, register, replay
+from warrenmq.replay import SqlRule, lifecycles, register, replay
+from warrenmq.replay.spark.own_rules import check_own
 from warrenmq.replay.spark.session import spark_session
 
 with spark_session(master=sys.argv[2], short=True, memory="1g", partitions=2) as spark:
@@ -48,6 +49,9 @@ with spark_session(master=sys.argv[2], short=True, memory="1g", partitions=2) as
     )
     query.awaitTermination()
     answer["streamed"] = spark.read.parquet(sys.argv[3] + "/rows").count()
+    acked = SqlRule("mine", "", "SELECT run, actor, seq FROM ack_rows")
+    found = replay(sys.argv[1], engine="python", picture=False).result
+    answer["acked"] = check_own(rows, [acked], found).count()
     answer["verdict"] = replay(sys.argv[1], picture=False).verdict
     print(json.dumps(answer))
 """
@@ -116,7 +120,7 @@ def expected(trace):
     figures = result.figures
     return {
         "rows": figures["events"], "published": figures["events_of"]["PUBLISH"], "lives": figures["messages"], "damage": 0,
-        "streamed": figures["events"],
+        "streamed": figures["events"], "acked": figures["events_of"]["ACK"],
     }  # fmt: skip
 
 

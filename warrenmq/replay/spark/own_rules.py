@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from warrenmq.replay.drive.own_rules import EVERY_ROW, SqlRule
 from warrenmq.replay.drive.result import Result
@@ -16,6 +17,7 @@ from warrenmq.replay.spark.frames import narrowed
 from warrenmq.trace.catalog import Catalog
 
 _STORED = {"run", "actor_id", "seq", "t", "ev_id", "flag_id", "msg", "peer_id", "pseq", "a", "b", "c"}
+_LACKING = pa.schema([("run", pa.string()), ("actor", pa.int64()), ("missing", pa.int64())])
 _ACTORS = {"run", "actor_id", "actor", "kind", "parent_id", "directory", "vhost"}
 
 
@@ -98,7 +100,8 @@ def _asked(rows: DataFrame, query: str, catalog: Catalog) -> DataFrame:
             f"WITH {given} {escaped}",
             stored_rows=stored.distinct() if catalog.counts_once else stored,
             actor_rows=narrowed(rows, _ACTORS),
-            lacking_rows=rows.sparkSession.createDataFrame(_lacking(catalog)),
+            # With its schema: of an empty table Spark Connect takes none from it.
+            lacking_rows=rows.sparkSession.createDataFrame(_lacking(catalog), from_arrow_schema(_LACKING)),
         )
 
 
@@ -109,10 +112,10 @@ def _lacking(catalog: Catalog) -> pa.Table:
         for who, coverage in catalog.coverage.items()
         if coverage.gaps or catalog.runs[who[0]].why_undecidable
     }
-    return pa.table(
-        {
-            "run": pa.array([catalog.runs[run].name for run, _ in first], pa.string()),
-            "actor": pa.array([actor for _, actor in first], pa.int64()),
-            "missing": pa.array(first.values(), pa.int64()),
-        }
+    return pa.Table.from_pylist(
+        [
+            {"run": catalog.runs[run].name, "actor": actor, "missing": seq}
+            for (run, actor), seq in first.items()
+        ],
+        _LACKING,
     )
