@@ -401,6 +401,16 @@ def test_a_queue_lives_as_long_as_it_has_consumers_and_its_time_from_then_on(hos
 # priorities
 
 
+def test_messages_of_all_priorities_are_counted(host: SimulatedHost) -> None:
+    broker = host.open()
+    queue = broker.declare_queue("q", arguments={"x-max-priority": 2})
+    for priority in (0, 1, 1, 2, 9):
+        queue.publish(b"x", priority=priority).result()
+    assert broker.inside.vhost.figures["q"]().published == 5
+    assert [*queue.info().next_seq_ids] == [1, 2, 2]
+    broker.close()
+
+
 def test_the_highest_priority_is_first_and_within_it_the_oldest(host: SimulatedHost) -> None:
     queue = declare(host.open(), max_priority=3)
     for number, priority in enumerate([None, 3, 1, 9, 0, 2, 3, 1]):

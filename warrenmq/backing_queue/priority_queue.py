@@ -127,6 +127,14 @@ class PriorityQueue:
         return self._queues[0].next_seq_id
 
     @property
+    def numbered(self) -> int:
+        return sum(self.next_seq_ids)
+
+    @property
+    def next_seq_ids(self) -> tuple[int, ...]:
+        return tuple(queue.next_seq_id for queue in self._queues)
+
+    @property
     def ready_bytes(self) -> int | None:
         counts = [queue.ready_bytes for queue in self._queues]
         return None if None in counts else sum(count for count in counts if count is not None)

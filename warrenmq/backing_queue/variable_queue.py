@@ -144,6 +144,16 @@ class VariableQueue(ABC):
         return len(self._pending)
 
     @property
+    def numbered(self) -> int:
+        """Sequence ids that were given, ever."""
+        return self.next_seq_id
+
+    @property
+    def next_seq_ids(self) -> tuple[int, ...]:
+        """Sequence ids of the next message of each priority, from 0; none without priorities."""
+        return ()
+
+    @property
     def memory_bytes(self) -> int:
         """Bytes that its messages take in memory, as its own bound counts them."""
         return self.ram_bytes + MESSAGE_BYTES * (self.ram_msg_count + len(self._pending))

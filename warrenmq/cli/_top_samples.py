@@ -70,7 +70,8 @@ def _of_owner(look: OwnerConnection) -> Sample:
         published = None
         if rank < _COUNTED:
             try:
-                published = int(look.ask("info", queue=each.name)["next_seq_id"])
+                info = look.ask("info", queue=each.name)
+                published = sum(info["next_seq_ids"] or [info["next_seq_id"]])
             except NotFound:  # it was deleted meanwhile
                 continue
         queues.append(Depth(each.name, each.ready, each.unacked, each.consumers, published))

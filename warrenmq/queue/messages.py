@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -392,6 +392,10 @@ class QueueInfo:
     """The sequence id of the next message."""
     damaged: int
     """Messages that were found damaged and set aside, at recovery or later."""
+    next_seq_ids: Sequence[int] = ()
+    """The sequence ids of the next message of each priority, from 0, within it; none of a queue without
+    priorities, or that sleeps.
+    """
 
 
 class QueueFigures(NamedTuple):

@@ -154,8 +154,8 @@ class QueueState:
         self._monotonic_ns = queue.monotonic_ns
         self.rows = rows
         self._since_flush_step = 0
-        self._first_seq_id = vq.next_seq_id - queue.before.published
-        """The sequence id from which `figures` counts what was published."""
+        self._numbered_before = vq.numbered - queue.before.published
+        """Sequence ids of before, which `figures` does not count as published."""
         self._pages = vq.has_ram_duration
         """True if the memory monitor makes it page."""
 
@@ -163,7 +163,7 @@ class QueueState:
         """The counts, for any thread: they are single look-ups of what the queue keeps anyway."""
         vq = self.vq
         return QueueFigures(
-            vq.ready, vq.unacked, self.consumers.count, vq.ready_bytes, vq.next_seq_id - self._first_seq_id,
+            vq.ready, vq.unacked, self.consumers.count, vq.ready_bytes, vq.numbered - self._numbered_before,
             (*self.output.delivered,), self.output.acked, vq.unacked_bytes, vq.memory_bytes,
         )  # fmt: skip
 
@@ -550,5 +550,5 @@ class QueueState:
         self.effects.append(_CAST_STORE)
         return QueueInfo(
             vq.ready, vq.unacked, self.consumers.count, vq.memory(), bool(self.unconfirmed), vq.next_seq_id,
-            self.drops.damaged,
+            self.drops.damaged, vq.next_seq_ids,
         )  # fmt: skip
