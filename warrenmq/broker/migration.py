@@ -15,6 +15,7 @@ from warrenmq.broker.publisher import WaitingFlow
 from warrenmq.message.queue_message import Publication
 from warrenmq.queue.messages import Info, Publish
 from warrenmq.routing.delayed import is_store
+from warrenmq.trace.events import PRIORITY_SHIFT
 
 
 class MigratedMessage(NamedTuple):
@@ -40,18 +41,27 @@ class MigrationPublisher:
         ref = client.calls.address(queue)
         info = client.calls.call_actor(ref, Info())
         self._flow = WaitingFlow(client.runtime, ref, credit, client.trace())
-        self.next_seq_id: int = info.next_seq_id
-        """The sequence id that the queue will give the next message."""
+        self._next_seq_ids: list[int] = [*(info.next_seq_ids or (info.next_seq_id,))]
+
+    def priority_of(self, message: MigratedMessage) -> int:
+        """The priority of the queue that a message goes to; 0 of one without priorities."""
+        return min(message.priority, len(self._next_seq_ids) - 1)
+
+    def next_seq_id(self, priority: int) -> int:
+        """The sequence id that the queue will give the next message of a priority; that is in its bits from
+        PRIORITY_SHIFT on.
+        """
+        return priority << PRIORITY_SHIFT | self._next_seq_ids[priority]
 
     def put(self, messages: Sequence[MigratedMessage]) -> Confirm:
-        """Publish, all persistent; settled when all of them are safe."""
+        """Publish messages of one priority, all persistent; settled when all of them are safe."""
         self._client.publishing.own.wait_for_turn("", self._queue, None)
         publications = list(self._publications(messages))
         confirm = Confirm(self._client.runtime, len(publications))
         for publication in publications:
             self._flow.spend(len(publication.bodies), sum(map(len, publication.bodies)))
             self._flow.send(Publish(publication, confirm, self._flow))
-        self.next_seq_id += len(messages)
+        self._next_seq_ids[self.priority_of(messages[0])] += len(messages)
         return confirm
 
     def _publications(self, messages: Sequence[MigratedMessage]) -> Iterator[Publication]:

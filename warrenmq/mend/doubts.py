@@ -16,7 +16,7 @@ The queue's broker must not run.  A message that is taken out is acked in its fi
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from warrenmq.directory.recovery_terms import discard_terms
 from warrenmq.inspect.inspection import Inspection
@@ -26,24 +26,41 @@ from warrenmq.queue_index.v1.journal import FILE_NAME, Journal
 from warrenmq.queue_index.v1.reader import read_journal
 from warrenmq.queue_index.v2 import qi
 from warrenmq.seams.disk import Disk
+from warrenmq.trace.events import PRIORITY_SHIFT
 
 
-def settle(disk: Disk, ledger: Ledger, queue: str) -> None:
-    """Leave no doubt about the messages of the queue in this folder."""
-    if not ledger.doubtful or not os.path.isdir(queue):
+def settle(disk: Disk, ledger: Ledger, folder_of: Callable[[int], str]) -> None:
+    """Leave no doubt about the messages of a queue; `folder_of` gives its folder, of each priority."""
+    by_priority: dict[int, list[tuple[int, bytes, bytes]]] = {}
+    for key, doubt in ledger.doubtful.items():
+        priority = doubt.seq_id >> PRIORITY_SHIFT
+        within = doubt.seq_id - (priority << PRIORITY_SHIFT)
+        by_priority.setdefault(priority, []).append((within, key, doubt.fingerprint))
+    folders = {priority: folder_of(priority) for priority in by_priority}
+    if not any(map(os.path.isdir, folders.values())):
         return
-    sought = {doubt.seq_id: doubt.fingerprint for doubt in ledger.doubtful.values()}
+    moved: list[bytes] = []
+    for priority, doubts in by_priority.items():
+        if os.path.isdir(folders[priority]):
+            moved += _settle_in(disk, folders[priority], sorted(doubts))
+    ledger.resolve(moved)
+
+
+def _settle_in(disk: Disk, queue: str, doubts: list[tuple[int, bytes, bytes]]) -> list[bytes]:
+    """Take out what lies behind the first of these (sequence id, key, fingerprint) that is missing; the keys of
+    those before it.
+    """
+    sought = {seq_id: wanted for seq_id, _, wanted in doubts}
     there = {seq_id for seq_id, found in _fingerprints(queue, sought) if found == sought[seq_id]}
-    in_order = sorted(ledger.doubtful.items(), key=lambda item: item[1].seq_id)
     moved = []
-    for key, doubt in in_order:
-        if doubt.seq_id not in there:
+    for seq_id, key, _ in doubts:
+        if seq_id not in there:
             break
         moved.append(key)
-        there.discard(doubt.seq_id)
+        there.discard(seq_id)
     if there:
         forget(disk, queue, sorted(there))
-    ledger.resolve(moved)
+    return moved
 
 
 def _fingerprints(queue: str, sought: dict[int, bytes]) -> Iterable[tuple[int, bytes]]:

@@ -128,6 +128,8 @@ class _Mover:
         self._keys: list[bytes] = []
         self._prints: list[bytes] = []
         self._messages: list[MigratedMessage] = []
+        self._priority = 0
+        """The priority of the target that these go to."""
         self._bytes = 0
         self._sent: deque[tuple[int, int, Confirm]] = deque()
         """(first sequence id, how many, confirm) of each batch on its way."""
@@ -156,7 +158,11 @@ class _Mover:
                      milliseconds, message.properties.get("priority") or 0)  # fmt: skip
 
     def add(self, key: bytes, fingerprint: bytes, message: MigratedMessage, *, redelivered: bool) -> None:
-        self._note_delivery(self._publisher.next_seq_id + len(self._keys), redelivered=redelivered)
+        priority = self._publisher.priority_of(message)
+        if priority != self._priority:
+            self._send()
+            self._priority = priority
+        self._note_delivery(self._publisher.next_seq_id(priority) + len(self._keys), redelivered=redelivered)
         self._keys.append(key)
         self._prints.append(fingerprint)
         self._messages.append(message)
@@ -177,7 +183,7 @@ class _Mover:
     def _send(self) -> None:
         if not self._keys:
             return
-        first = self._publisher.next_seq_id
+        first = self._publisher.next_seq_id(self._priority)
         self._ledger.moving(first, self._keys, self._prints)
         self._sent.append((first, len(self._keys), self._publisher.put(self._messages)))
         self._keys, self._prints, self._messages, self._bytes = [], [], [], 0

@@ -18,6 +18,7 @@ import os
 from collections.abc import Callable, Container
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Self
 
 from warrenmq.broker.broker import Broker
@@ -308,7 +309,14 @@ class _Queue:
             if os.path.exists(path := self._ledger_path(folder)):
                 with closing(Ledger(RealDisk(), path)) as ledger:
                     for name in (self.name, f"recovered-{self.name}"):
-                        settle(RealDisk(), ledger, f"{self._target}/queues/{queue_folder(self._vhost, name)}")
+                        settle(RealDisk(), ledger, partial(self._target_folder, name))
+
+    def _target_folder(self, name: str, priority: int) -> str:
+        """The folder of the target's queue; that of the priority, if it has priorities."""
+        folders = [
+            f"{self._target}/queues/{queue_folder(self._vhost, name, each)}" for each in (None, priority)
+        ]
+        return folders[not os.path.isdir(folders[0])]
 
     def move(self, broker: Broker, source: str, now_us: int) -> QueueReport:
         """Publish what is not there yet."""
