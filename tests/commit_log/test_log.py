@@ -10,8 +10,10 @@ from random import Random
 import pytest
 
 from warrenmq.commit_log import disk as logged_disk
+from warrenmq.commit_log import log
 from warrenmq.commit_log.contents import FILE_NAMES, read
 from warrenmq.commit_log.disk import LARGE, LoggedDisk, open_logged, remove_log, replay
+from warrenmq.seams.disk import SECTOR
 from warrenmq.seams.disk_errors import FileDeleted, NoRoomToSync, is_full, lack_of
 from warrenmq.testing import SimulatedDisk
 
@@ -406,6 +408,37 @@ def test_a_file_that_its_actor_deletes_while_the_log_syncs_it_does_not_end_the_l
     assert not replay(raw, ROOT).damage
     assert raw.read(f"{ROOT}/Q/1.qi") == b"two"
     assert not raw.exists(f"{ROOT}/Q/0.qi")
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_deleted_files_share_the_sync_of_their_folder(closes, monkeypatch):
+    """Of thousands of queues that came and went each one took a sync, at the close or with commits of others."""
+    monkeypatch.setattr(log, "_FULL", 8 * SECTOR)
+    monkeypatch.setattr(log, "_FULL_PER_FILE", 0)
+    raw = new_disk()
+    disk = begin(raw)
+    for number in range(4 if closes else 7):
+        disk.mkdir(f"{ROOT}/Q/{number}")
+        file = new_file(disk, f"{number}/0.qi")
+        file.append(b"bytes")
+        file.datasync()
+        file.close()
+        disk.rmtree(f"{ROOT}/Q/{number}")
+    folders: list[str] = []
+    raw.before_op = lambda op, path: folders.append(path) if op == "sync_dir" else None
+    if closes:
+        disk.close_log()
+    else:
+        file = new_file(disk, "0.qi")
+        for _ in range(8):
+            file.append(b"bytes")
+            file.datasync()
+        assert folders.pop(0) == f"{ROOT}/Q", "of the new file"
+        assert not disk.log._files[1].to_sync
+    assert folders == [f"{ROOT}/Q"]
+    raw.power_cut()
+    replay(raw, ROOT)
+    assert raw.listdir(f"{ROOT}/Q") == ([] if closes else ["0.qi"])
 
 
 def test_a_file_that_is_not_logged_is_forgotten_once_it_is_closed():

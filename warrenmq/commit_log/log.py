@@ -74,6 +74,8 @@ _FIRST_GROWTH, _LAST_GROWTH = 64 << 10, 1 << 20
 """Bytes by which a file grows; each time twice as many as before."""
 _ROOM_TO_START = 1 << 20
 """Free bytes that are enough for a start: it writes a few small files anew, and recovered queues may have to flush."""
+_GONE_TOGETHER = 64
+"""Deleted files that one sync of their folder takes off the list of those to sync, at most: each is looked for before."""
 _HINTED = 64
 """Files that are asked to be on their way to the disk when a log file is full; more would be a pause of its own."""
 
@@ -481,32 +483,45 @@ class CommitLog:
                 return
             left = max(full * 3 // 4 - file.position, 1)
             size = room_for(sum(map(len, written)))
-            for _ in range(min(len(waiting), -(-len(waiting) * size // left))):
+            for _ in range(-(-len(waiting) * size // left)):
+                if not waiting:
+                    break
                 try:
-                    self._sync_file(waiting[-1])
+                    self._sync_last(waiting)
                 except OSError as error:
                     if is_short_of_descriptors(error):
                         return
                     raise
-                waiting.pop()
             if not waiting:
                 self._first = file.start
 
     def _sync_files(self, of: _LogFile) -> None:
         """Sync the remaining files that a full log file names."""
-        there = [path for path in of.to_sync if self._disk.exists(f"{self._root}/{path}")]
+        places = dict.fromkeys(self._folder_if_gone(path) or f"{self._root}/{path}" for path in of.to_sync)
         try:
-            if there:
-                self._disk.sync_many([f"{self._root}/{path}" for path in there])
+            if places:
+                self._disk.sync_many([*places])
         except FileNotFoundError:  # deleted meanwhile
-            there = []
+            for path in of.to_sync:
+                self._sync_file(path)
         except OSError as error:
             self._cannot_sync(error)
             raise
-        if len(there) < len(of.to_sync):
-            for path in {*of.to_sync}.difference(there):
-                self._sync_file(path)
         of.to_sync.clear()
+
+    def _sync_last(self, waiting: list[str]) -> None:
+        """Sync the last of these files, and take it off the list; with a deleted one those before it that one
+        sync makes safe as well.
+        """
+        count, folder = 1, self._folder_if_gone(waiting[-1])
+        while (
+            folder is not None
+            and count < min(len(waiting), _GONE_TOGETHER)
+            and self._folder_if_gone(waiting[-1 - count]) == folder
+        ):
+            count += 1
+        self._sync_file(waiting[-1])
+        del waiting[-count:]
 
     def _sync_file(self, path: str) -> None:
         """Sync one file; for a deleted one sync its folder, as a crash could bring it back without its bytes."""
@@ -514,13 +529,21 @@ class CommitLog:
             try:
                 self._opened(path, lambda file: file.datasync())
             except (FileNotFoundError, FileDeleted):
-                folder = dirname(f"{self._root}/{path}")
-                while not self._disk.is_dir(folder):
-                    folder = dirname(folder)
-                self._disk.sync_dir(folder)
+                self._disk.sync_dir(self._folder_of(path))
         except OSError as error:
             self._cannot_sync(error)
             raise
+
+    def _folder_if_gone(self, path: str) -> str | None:
+        """The folder whose sync makes the deletion of a file safe; None if the file is there."""
+        return None if self._disk.exists(f"{self._root}/{path}") else self._folder_of(path)
+
+    def _folder_of(self, path: str) -> str:
+        """The folder that a file is in, or the lowest one above it that is there."""
+        folder = dirname(f"{self._root}/{path}")
+        while not self._disk.is_dir(folder):
+            folder = dirname(folder)
+        return folder
 
     def _cannot_sync(self, error: OSError) -> None:
         if not is_short_of_descriptors(error):  # else it was not opened, and can be synced another time
