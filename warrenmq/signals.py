@@ -2,8 +2,9 @@
 
 A signal's handler runs in the main thread, between any two lines, and may raise: KeyboardInterrupt, a test's time limit,
 SystemExit.  In an application's own code that is what it wants.  In the middle of an actor that a waiting main thread runs,
-it would end the actor.  So for that long the handlers are replaced, and called when the actor's slice is over.  The second
-signal of one kind is not put off: an actor that hangs must not take Ctrl-C with it.
+it would end the actor; and one that waits for that actor, as to close a broker, would wait for ever.  So for that long the
+handlers are replaced, and called when the actor's slice is over.  A signal that comes again a second later is not put off:
+an actor that hangs must not take Ctrl-C with it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import signal as _names
 import threading
 from _signal import getsignal, signal  # type: ignore[import-not-found]  # those of `signal` make enums: 3 us a call
 from collections.abc import Callable
+from time import monotonic
 from types import FrameType
 
 Handler = Callable[[int, FrameType | None], object]
@@ -31,17 +33,19 @@ _MAY_RAISE = tuple(
     )
     if hasattr(_names, name)
 )
+PATIENCE = 1.0
+"""Seconds after which a signal that comes again is not put off."""
 
 
 class PutOff:
     """Calls the handlers of signals that come in the body of `with PutOff():` after it; for the main thread.
 
-    _came      the signals that came, with the frame that each interrupted
+    _came      the signals that came, with the frame that each interrupted, and the time of the first
     _replaced  the handlers of the application
     """
 
     def __init__(self) -> None:
-        self._came: dict[int, FrameType | None] = {}
+        self._came: dict[int, tuple[FrameType | None, float]] = {}
         self._replaced: list[tuple[int, Handler]] = []
 
     def __enter__(self) -> None:
@@ -60,10 +64,11 @@ class PutOff:
             self._restore(list(self._replaced))
 
     def _later(self, number: int, frame: FrameType | None) -> None:
-        if number in self._came:
+        if number not in self._came:
+            self._came[number] = frame, monotonic()
+        elif monotonic() - self._came[number][1] > PATIENCE:
             handler = dict(self._replaced)[number]
             handler(number, frame)
-        self._came[number] = frame
 
     def _restore(self, replaced: list[tuple[int, Handler]]) -> None:
         """Put each handler back, whatever those that are back already raise, and call it if its signal came."""
@@ -71,7 +76,7 @@ class PutOff:
         try:
             signal(number, handler)
             if number in self._came:
-                handler(number, self._came[number])
+                handler(number, self._came[number][0])
         finally:
             if replaced:
                 self._restore(replaced)

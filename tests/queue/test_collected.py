@@ -107,6 +107,7 @@ def test_a_message_is_the_newest_only_if_nothing_stands_behind_it(inbox: Any) ->
                         self, item: object, its: Any = its, before: bool = before, incoming: Any = incoming
                     ) -> None:
                         inbox.incoming = incoming
+                        assert inbox.newest != "mine", "it is not in yet"
                         if before:
                             its("its")
                         incoming.put(item)

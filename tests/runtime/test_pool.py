@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from contextvars import ContextVar
+from queue import SimpleQueue
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ import pytest
 from pykka import ActorRef
 
 from tests.support.schedulers import LIMIT, Worker, busy, do, take, until
+from warrenmq import signals
 from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.errors import ResourceError
 from warrenmq.runtime import NO_REPLY, Pool, Server, helper, waiting, wheel, workers
@@ -534,6 +536,36 @@ def test_more_actors_wait_than_there_are_workers_for(pool, monkeypatch):
     assert [take(notes, "answer") for _ in callers] == [(7,)] * len(callers)
 
 
+def test_at_the_bound_actors_that_are_stuck_are_not_counted(ticking, monkeypatch):
+    """They wait for one behind them in the line, and not in a way that the pool knows of."""
+    monkeypatch.setattr(workers, "MOST_WORKERS", 3)
+    monkeypatch.setattr(workers, "STUCK", 0.01)
+    callee, notes = ticking.start(Worker), ticking.channel()
+    callers = [ticking.start(Worker, notes) for _ in range(10)]
+    for caller in callers:
+        ticking.cast(caller, lambda server: server.note("answer", callee.ask("what came")))
+    assert [take(notes, "answer") for _ in callers] == [([],)] * len(callers)
+
+
+def test_a_timer_that_is_due_when_its_actor_has_looked_and_is_not_let_go_yet_comes(ticking):
+    """Another thread finds the actor claimed, and leaves it to its runner."""
+    worker = ticking.start(Worker, notes := ticking.channel())
+    ticking.call(worker, do(lambda server: server.send_after(0.02, "due")))
+    cell = worker.actor_inbox.incoming
+
+    class Slow:
+        """A context that is left late."""
+
+        def run(self, *call):
+            cell.context = context
+            context.run(*call)
+            time.sleep(0.1)
+
+    context, cell.context = cell.context, Slow()
+    ticking.cast(worker, "look")
+    assert take(notes, "info") == ("due",)
+
+
 def test_timers_and_idle_actors_share_two_threads(pool):
     notes = pool.channel()
     refs = [pool.start(Worker, notes) for _ in range(200)]
@@ -751,6 +783,100 @@ def test_a_shutdown_does_not_trip_over_a_worker_that_is_about_to_be_started(monk
     go.set()
     caller.join(LIMIT)
     pool.shutdown()
+
+
+@pytest.mark.usefixtures("sigint_raises")
+@pytest.mark.parametrize(("patience", "told"), [(workers.STUCK, 0), (0.0, 1)])
+def test_a_signal_that_comes_again_is_put_off_too_unless_the_actor_hangs(pool, monkeypatch, patience, told):
+    """Its handler may wait for that actor, as to close a broker."""
+    monkeypatch.setattr(signals, "PATIENCE", patience)
+    worker, calls = pool.start(Helpable), []
+    signal.signal(signal.SIGINT, lambda *_: calls.append(inside[0]))
+    inside = [False]
+
+    def interrupt(_server, _sender):
+        if threading.current_thread() is threading.main_thread():
+            inside[0] = True
+            for _ in range(2):
+                signal.raise_signal(signal.SIGINT)
+            inside[0] = False
+
+    until(pool, lambda: pool.call(worker, interrupt) or calls)
+    assert calls == [True] * told + [False]
+
+
+def test_a_handler_that_interrupts_the_call_of_a_worker_may_wait_for_an_actor(pool):
+    """The handler of a signal runs between any two lines of the main thread."""
+    worker, other = pool.start(Worker), pool.start(Worker)
+    answers = []
+
+    class Computing(set):
+        def add(self, member):
+            if threading.current_thread() is caller and not answers:
+                answers.append("none")
+                answers[0] = pool.call(other, "what came", LIMIT)
+            super().add(member)
+
+    until(pool, lambda: not pool._workers.computing)
+    pool._workers.computing = Computing()
+    caller = threading.Thread(target=pool.cast, args=(worker, "wake up"))
+    caller.start()
+    caller.join(LIMIT)
+    assert answers == [[]]
+
+
+def test_a_handler_that_interrupts_the_start_of_a_worker_may_wait_for_an_actor(ticking, monkeypatch):
+    start_thread, answers = workers.start_thread, []
+    monkeypatch.setattr(wheel, "HEARTBEAT_NS", 1_000_000)
+
+    def start(thread):
+        if not answers:
+            answers.append("none")
+            answers[0] = ticking.call(ticking.start(Worker), "what came", LIMIT)
+        start_thread(thread)
+
+    monkeypatch.setattr(workers, "start_thread", start)
+    assert ticking.call(ticking.start(Worker), "what came", LIMIT) == []
+    assert answers == [[]]
+
+
+@pytest.mark.parametrize("of", ["a message", "a signal"])
+def test_what_an_interrupted_sender_left_in_a_mailbox_is_handled(ticking, monkeypatch, of):
+    monkeypatch.setattr(wheel, "HEARTBEAT_NS", 1_000_000)
+    worker, left = ticking.start(Worker, notes := ticking.channel()), []
+    ticking.call(worker, do(lambda _server: None))
+    make_ready = ticking._workers.make_ready
+
+    def interrupted(cell, message=None):
+        if not left:
+            left.append(cell)
+            raise KeyboardInterrupt
+        make_ready(cell, message)
+
+    monkeypatch.setattr(ticking._workers, "make_ready", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        if of == "a message":
+            ticking.cast(worker, lambda server: server.note("handled"))
+        else:
+            ticking.stop_actor(worker)
+    take(notes, "handled" if of == "a message" else "terminate")
+
+
+def test_a_wait_that_is_interrupted_before_it_runs_an_actor_leaves_it_in_the_line(ticking, monkeypatch):
+    class Interrupted(signals.PutOff):
+        def __enter__(self):
+            raise InterruptedError
+
+    worker = ticking.start(Helpable, notes := SimpleQueue())
+    monkeypatch.setattr(waiting, "PutOff", Interrupted)
+    interrupted = 0
+    for number in range(20):
+        try:
+            ticking.call(worker, do(lambda server, number=number: server.note(number)))
+        except InterruptedError:
+            interrupted += 1
+        take(notes, number)
+    assert interrupted
 
 
 class Emptied(deque):

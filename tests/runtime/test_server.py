@@ -465,6 +465,46 @@ def test_living_lists_actors_with_mail_and_restarts(runtime):
     gate.set()
 
 
+def test_names_that_are_retired_leave_nothing_behind(runtime):
+    for number in range(3):
+        name = f"visitor {number}"
+        for _ in range(2):
+            runtime.stop_actor(runtime.start(Worker, name=name))
+        runtime.retire(name)
+        runtime.start(Worker, name=name)
+        assert runtime.living()[-1].restarts == 0
+        runtime.stop_actor(runtime.whereis(name))
+        runtime.retire(name)
+    assert runtime._incarnations == runtime._retired == {}
+
+
+def test_a_handler_that_interrupts_the_start_of_an_actor_may_start_another():
+    """The handler of a signal runs between any two lines of the main thread."""
+    runtime, started = Threads(), []
+
+    class Counts(dict):
+        def __setitem__(self, *item):
+            self.interrupted()
+            super().__setitem__(*item)
+
+        def setdefault(self, *item):
+            self.interrupted()
+            return super().setdefault(*item)
+
+        def interrupted(self):
+            if not started:
+                started.append(None)
+                started[0] = runtime.start(Worker)
+
+    runtime._counts = Counts()
+    starter = threading.Thread(target=runtime.start, args=(Worker,), daemon=True)
+    starter.start()
+    starter.join(LIMIT)
+    assert started[0] is not None
+    assert sorted(line.label for line in runtime.living()) == ["Worker-1", "Worker-2"]
+    runtime.shutdown()
+
+
 def test_shutdown_stops_trees_from_the_root_the_youngest_first(runtime):
     notes = runtime.channel()
     root = runtime.start(Worker, notes, name="root")

@@ -8,9 +8,8 @@ stops what it started.  `Threads` and `Simulation` differ only in the blocking t
 from __future__ import annotations
 
 import os
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from itertools import count
 from sys import is_finalizing
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -61,13 +60,12 @@ class Runtime(ABC):
         self.tick = count(1).__next__
         self._names: dict[Name, ActorRef[Any]] = {}
         self._living: dict[ActorRef[Any], Living] = {}  # in order of start
-        self._counts: dict[str, int] = {}
+        self._counts: dict[str, Iterator[int]] = {}
         """Actors without a name, by class."""
         self._incarnations: dict[str, int] = {}
+        """By label, of the system that runs now."""
         self._retired: dict[str, int] = {}
         """Label -> its incarnations up to the last `retire`."""
-        """By name, of the system that runs now."""
-        self._counting = threading.Lock()
         self.gave_up_after = ""
         """The reason, in words, with which the last child ended over which a supervisor gave up."""
 
@@ -223,8 +221,7 @@ class Runtime(ABC):
 
     def incarnation(self, label: str) -> int:
         """Count one more actor called `label`; the first since `count_anew` is 1."""
-        with self._counting:
-            number = self._incarnations[label] = self._incarnations.get(label, 0) + 1
+        number = self._incarnations[label] = self._incarnations.get(label, 0) + 1
         return number
 
     def count_anew(self) -> None:
@@ -232,18 +229,17 @@ class Runtime(ABC):
 
         Labels of actors without a name count on, so that one stays unique among actors that are still there.
         """
-        with self._counting:
-            self._incarnations.clear()
-            self._retired.clear()
+        self._incarnations.clear()
+        self._retired.clear()
 
     def retire(self, name: Name) -> None:
         """The actor of this name is gone for good: one that gets the name later is another, and no restart of it."""
         label = str(name)
-        with self._counting:
-            if self.recorder is None:
-                self._incarnations.pop(label, None)
-            else:  # a trace counts all that had the name
-                self._retired[label] = self._incarnations.get(label, 0)
+        if self.recorder is None:
+            self._incarnations.pop(label, None)
+            self._retired.pop(label, None)
+        else:  # a trace counts all that had the name
+            self._retired[label] = self._incarnations.get(label, 0)
 
     def living(self) -> list[ActorInfo]:
         """The living actors, in order of start."""
@@ -262,9 +258,7 @@ class Runtime(ABC):
         return ()
 
     def _count(self, name: str) -> int:
-        with self._counting:
-            number = self._counts[name] = self._counts.get(name, 0) + 1
-        return number
+        return next(self._counts.setdefault(name, count(1)))  # atomic, and without a lock
 
     # -- sending
 

@@ -109,7 +109,7 @@ class Closable:
         with self._lock:
             if not self._callbacks:
                 self._notified = True
-            return list(self._callbacks)
+            return [*self._callbacks]  # no call: behind one a signal's handler may run, and want the lock
 
     def vanish(self) -> None:
         """Close without running any callback: the simulated process is gone."""

@@ -97,10 +97,11 @@ class Inbox(Closable):
         """`send` of a message to which its sender may add as long as it is `newest`."""
         if self.reason is not ALIVE and self._is_over():
             return self._too_late(message)
-        self.newest = message
+        # Not yet `message` itself: a signal's handler that sends before it is in would add to it, and perhaps wait.
+        self.newest = sending = (message,)
         self.incoming.put(message)
-        if self.newest is not message:
-            self.newest = None  # another one was sent meanwhile, and may stand before this one
+        # else another one was sent meanwhile, and may stand before this one
+        self.newest = message if self.newest is sending else None
         return self.reason is ALIVE or not self._is_over() or self.drain(message)
 
     def length(self) -> int:

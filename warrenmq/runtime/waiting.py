@@ -23,6 +23,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from queue import Empty
 from time import monotonic
 from typing import Any, Protocol
@@ -74,15 +75,17 @@ def _help(thing: Awaited, helper: Helper) -> bool:
     """Run what this thread may run until the thing is there; True if it is."""
     if (thing.target is None and not helper.mine) or _is_deep():
         return False
+    if not helper.is_main:
+        return _run_mine(thing, helper)
+    if not _has_next(thing.target, helper):
+        return False
+    with PutOff():  # before a cell is taken out of its line
+        return _run_mine(thing, helper)
+
+
+def _run_mine(thing: Awaited, helper: Helper) -> bool:
     if (cell := _next(thing.target, helper)) is None:
         return False
-    if helper.is_main:
-        with PutOff():
-            return _run_mine(cell, thing, helper)
-    return _run_mine(cell, thing, helper)
-
-
-def _run_mine(cell: Cell | None, thing: Awaited, helper: Helper) -> bool:
     until = monotonic() + HELP
     before, THIS_THREAD.blocking = THIS_THREAD.blocking, helper
     cells = set()
@@ -111,6 +114,19 @@ def _until(thing: Awaited) -> Iterator[tuple[()]]:
         if thing.is_there():
             return
         yield ()
+
+
+def _has_next(target: Cell | None, helper: Helper) -> bool:
+    """True if there is a cell for `_next`; forgets those that are in no line any more."""
+    if target is not None and target.helpable and target in target.workers.ready:
+        return True
+    mine = helper.mine
+    with suppress(IndexError):  # as in _next
+        while mine:
+            if mine[0] in mine[0].workers.ready:
+                return True
+            mine.popleft()
+    return False
 
 
 def _next(target: Cell | None, helper: Helper) -> Cell | None:

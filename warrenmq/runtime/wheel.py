@@ -42,7 +42,8 @@ class Wheel:
         self._number = count().__next__
         self._next_look = 0
         self._thread: threading.Thread | None = None
-        self._lock = threading.RLock()  # reentrant for the reason that Workers._lock is
+        # Reentrant: garbage collection may run a `__del__` that sends, at any line.  Never held across a wait.
+        self._lock = threading.RLock()
         self._bell = threading.Lock()
         self._bell.acquire()
 
@@ -74,6 +75,8 @@ class Wheel:
 
     def start(self) -> bool:
         """See to it that its thread runs while there are actors; False if none can be had."""
+        if self._runs():
+            return True
         with self._lock:
             if not self._runs() and self.workers.is_needed:
                 thread = threading.Thread(target=self._run, name="actors' clock", daemon=True)
@@ -114,9 +117,13 @@ class Wheel:
         """Look after alarms and workers until it is no longer needed; returns False then."""
         workers = self.workers
         quiet, turns = 0, -1
+        looked = monotonic_ns()
         while True:
             self._ring_alarms()
             workers.watch()
+            if monotonic_ns() - looked >= HEARTBEAT_NS:
+                looked = monotonic_ns()
+                workers.look_for_left()
             if workers.turns != turns or workers.ready:
                 quiet, turns = 0, workers.turns
             else:
@@ -126,9 +133,11 @@ class Wheel:
                 workers.ticking = True
             with self._lock:
                 if not workers.is_needed and not workers.ready:
-                    self._thread = None
+                    mine, self._thread = self._thread, None
                     workers.ticking = False
-                    return False
+                    if not workers.is_needed:
+                        return False
+                    self._thread = mine  # an actor came meanwhile, whose starter found this thread
                 now = monotonic_ns()
                 self._next_look = now + (self._tick_ns if workers.ticking else HEARTBEAT_NS)
                 if self._alarms:
@@ -147,6 +156,9 @@ class Wheel:
                     self._dropped -= 1
                     continue
                 cell.alarm = 0
+                if cell.is_claimed():  # its slice may have looked at its timers already
+                    self.set_alarm(cell, now + self._tick_ns)
+                    continue
             try:
                 if cell.server is not None:
                     self.workers.make_ready(cell)

@@ -16,8 +16,9 @@ for blocked.  A thread from outside that waits is a Helper (helper.py), and so i
 place.
 
 Assumptions.  Operations of deque, dict, OrderedDict, set and list on these objects are atomic (C code under the GIL, with
-keys that are hashed by identity).  State that must survive an exception that a signal handler raises between any two lines in
-the main thread is a set or a dict, never a counter; the wheel looks for what was left half done.
+keys that are hashed by identity).  There is no lock here: a signal's handler runs between any two lines of the main thread, may
+wait for an actor, and would do so with the lock held; or it raises.  So state is in sets and dicts, never a counter, and the
+wheel looks for what was left half done.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ log = Log("warrenmq.runtime")
 SIZE = 1
 """Workers that compute at a time: more would only wait for each other's GIL."""
 MOST_WORKERS = 128
-"""Workers, those that block included."""
+"""Workers, those that block included, but for those that are stuck."""
 BATCH = 256
 """Messages that an actor handles before others get their turn."""
 SLICE = 0.001
@@ -299,18 +300,19 @@ class Workers:
         self.all: dict[Worker, None] = {}
         self.helping: set[Runner] = set()
         self.refused = 0
+        self._excused = 0
+        """Workers in an actor that is stuck, beyond MOST_WORKERS: what these wait for may be in the line."""
         self.turns = 0
         self.latest: Runner | None = None
         self.ticking = False
         """The wheel looks at the line every few milliseconds; set by it."""
-        # Reentrant: garbage collection may run a `__del__` that sends, at any line.  Never held across a wait.
-        self._lock = threading.RLock()
         self.callbacks = Jobs(self, "callbacks")
         self.jobs = Jobs(self, "commit log")
         self._clock = clock
         self._looked = 0.0
         """The time of the wheel's last look."""
-        self._cells = 0
+        self._cells: set[Cell] = set()
+        """The cells of all actors."""
         self._closing = False
         self._forked = False
 
@@ -330,43 +332,37 @@ class Workers:
 
     def call_worker(self) -> bool:
         """Start one more worker if there is work and room; False when no thread could be had for it."""
-        with self._lock:
-            if self._forked or len(self.computing) >= SIZE or not self.ready:
-                return True
-            new = False
-            for worker in reversed(self.idle):  # the one that parked last, so that too many of them end
-                if worker not in self.computing:
-                    break
-            else:
-                if (made := self._new_worker()) is None:
-                    return False
-                worker, new = made, True
-                self.all[worker] = None
+        if self._forked or len(self.computing) >= SIZE or not self.ready:
+            return True
+        try:
+            worker, _ = self.idle.popitem()  # the one that parked last, so that too many of them end
             self.computing.add(worker)
-        if not new:
             ring(worker.bell)
-        else:
-            try:
-                start_thread(worker.thread)
-            except (RuntimeError, MemoryError):  # the limit of threads: the workers that are there go on
-                self._forget(worker)
-                self.refused += 1
+        except KeyError:
+            if not self._start_worker():
                 return False
         if not self.ticking:
             self.ticking = True
             self._clock.wake()
         return True
 
-    def _new_worker(self) -> Worker | None:
-        if len(self.all) < MOST_WORKERS:
+    def _start_worker(self) -> bool:
+        if len(self.all) < MOST_WORKERS + self._excused:
             with suppress(RuntimeError, MemoryError):  # there is no memory for its locks
-                return Worker(self)
+                worker = Worker(self)
+                self.all[worker] = None
+                self.computing.add(worker)
+                try:
+                    start_thread(worker.thread)
+                except (RuntimeError, MemoryError):  # the limit of threads: the workers that are there go on
+                    self._forget(worker)
+                else:
+                    return True
         self.refused += 1
-        return None
+        return False
 
     def _forget(self, worker: Worker) -> None:
         self.computing.discard(worker)
-        self.idle.pop(worker, None)
         self.all.pop(worker, None)
 
     # -- a worker's thread
@@ -398,25 +394,21 @@ class Workers:
     def _park(self, worker: Worker) -> bool:
         """Wait to be called; False if it is no longer needed."""
         worker.wake_late()
-        with self._lock:
-            if not self._cells or self._closing:
-                self._forget(worker)
-                leave = True
-            else:
-                self.computing.discard(worker)
-                self.idle[worker] = None
-                leave = False
+        if leave := not self._cells or self._closing:
+            self._forget(worker)
+        else:
+            self.idle[worker] = None
+            self.computing.discard(worker)
         if self.ready:  # mail that came before it stood in `idle` woke no thread
             self.call_worker()
         if leave:
             return False
-        called = worker.bell.acquire(timeout=LINGER)
-        with self._lock:
-            if not called and worker not in self.computing and len(self.idle) > 1:
-                self._forget(worker)
-                return False
-            self.idle.pop(worker, None)
-            self.computing.add(worker)
+        rang = worker.bell.acquire(timeout=LINGER)
+        was_called = self.idle.pop(worker, MISSING) is MISSING
+        if not rang and not was_called and self.idle:
+            self._forget(worker)
+            return False
+        self.computing.add(worker)
         return True
 
     def _turns(self) -> Iterator[tuple[()]]:
@@ -482,7 +474,7 @@ class Workers:
             cell.server = None
             cell.helpable = False
             server._actor_loop_teardown()  # noqa: SLF001
-            self._ended()
+            self._ended(cell)
             self._clock.drop_alarm(cell)
         elif (due := inbox.next_timer()) is not None and not 0 < cell.alarm <= due:
             self._clock.set_alarm(cell, due)
@@ -493,9 +485,8 @@ class Workers:
         """Start an actor; ResourceError when there is no thread at all for it."""
         cell.server = server
         cell.helpable = server.helpable
-        with self._lock:
-            self._cells += 1
-            self._closing = False
+        self._cells.add(cell)
+        self._closing = False
         cell.label = label
         if self._clock.start():
             self.make_ready(cell)
@@ -503,15 +494,13 @@ class Workers:
                 return
         cell.server = None
         cell.helpable = False
-        self._ended()
+        self._ended(cell)
         raise no_thread(RuntimeError("can't start new thread"), label)
 
-    def _ended(self) -> None:
-        with self._lock:
-            self._cells -= 1
-            if self._cells:
-                return
-        self.leave()
+    def _ended(self, cell: Cell) -> None:
+        self._cells.discard(cell)
+        if not self._cells:
+            self.leave()
 
     def leave(self) -> None:
         """Wake the parked workers to look whether they are needed any more."""
@@ -535,12 +524,11 @@ class Workers:
     @property
     def is_needed(self) -> bool:
         """False once the last actor has ended."""
-        return self._cells > 0 and not self._closing and not self._forked
+        return bool(self._cells) and not self._closing and not self._forked
 
     def after_fork(self) -> None:
         """Forget all workers in a forked child: the threads are in the parent, and its actors are never run here."""
         self._forked = True
-        self._lock = threading.RLock()
         self.ready.clear()
         self.computing.clear()
         self.idle.clear()
@@ -556,9 +544,9 @@ class Workers:
             if worker.thread.ident is not None and not worker.thread.is_alive():
                 self._forget(worker)  # there was no memory for its first steps
             elif worker.turn == worker.seen and not worker.blocks:
-                if worker.cell is None:
+                if worker.cell is None and worker.thread.ident is not None:
                     ring(worker.bell)  # it was called, and its caller was interrupted before it rang
-                else:
+                else:  # or before it was started
                     worker.stuck = True
                     worker.wake_late()
                     self.computing.discard(worker)
@@ -567,8 +555,17 @@ class Workers:
             if helper.since < self._looked:
                 helper.give_way()
         self._looked = monotonic()
+        self._excused = len(self.stuck()) if len(self.all) >= MOST_WORKERS else 0
         if self.ready and len(self.computing) < SIZE:
             self.call_worker()
+
+    def look_for_left(self) -> None:
+        """Make ready what a sender left that the handler of a signal interrupted between two lines."""
+        for cell in tuple(self._cells):
+            if cell.server is not None and cell not in self.ready and not cell.is_claimed():
+                inbox = cell.server.actor_inbox
+                if cell.items or inbox.has_signals or not cell.begun:
+                    self.make_ready(cell)
 
     def stuck(self) -> tuple[str, ...]:
         """The actors that have been in one slice for longer than STUCK seconds."""
