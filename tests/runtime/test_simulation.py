@@ -2,12 +2,14 @@
 
 import gc
 import sys
+import threading
 
 import greenlet
 import pykka
 import pytest
 
 from tests.support.schedulers import LIMIT, Trapper, Worker, busy, crash, do, drained, end_of, take
+from warrenmq.errors import CallerError
 from warrenmq.runtime import CallFailed, Deadlock, Server, Simulation, SimulationCrashed
 from warrenmq.runtime.life import inbox_of
 from warrenmq.supervisors import ChildSpec, Supervisor
@@ -84,6 +86,33 @@ def test_the_same_seed_is_the_same_run_event_for_event_and_its_trace_byte_for_by
         runs.add(tuple(event[1:] for event in first[0] if isinstance(event, tuple)))
         logs.clear()  # the crashes in it hold on to their frames
     assert len(runs) > SEEDS // 2, "and different seeds are different interleavings"
+
+
+@pytest.mark.parametrize("act", ["call", "start", "cast"])
+def test_another_thread_is_told_that_a_simulation_has_one(act):
+    told = []
+    with Simulation(7) as sim:
+        worker = sim.start(Worker)
+
+        def other():
+            acts = {
+                "call": lambda: sim.call(worker, "what came"),
+                "start": lambda: sim.start(Worker),
+                "cast": lambda: [sim.cast(worker, "a word") for _ in range(1_000)],
+            }
+            try:
+                acts[act]()
+            except CallerError as error:
+                told.append(str(error))
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        assert told == [
+            "a simulation runs in the thread that made it, and this is another one; "
+            "in place of a thread give it a task, with `sim.spawn(function)`"
+        ]
+        assert set(sim.call(worker, "what came")) <= {"a word"}
 
 
 def test_time_is_virtual():

@@ -17,7 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heappop, heappush
 from random import Random
+from threading import get_ident
 from typing import Any, Protocol
+
+from warrenmq.errors import CallerError
 
 START_NS = 1_000_000_000
 RESTLESSNESS = (0.05, 0.3, 1.0)
@@ -104,11 +107,13 @@ class Scheduler:
         self.outside = self.current = Task("outside", actor=False)
         self._hub = greenlet.getcurrent()
         """The greenlet of the task `outside`."""
+        self._thread = get_ident()
 
     # -- for tasks
 
     def spawn(self, name: str, run: Callable[[], Any], *, actor: bool, background: bool = False) -> Task:
         """Add a task; it has its first turn when the seed says so."""
+        self._check_thread()
         task = Task(name, actor=actor, background=background)
 
         def main() -> None:
@@ -133,9 +138,11 @@ class Scheduler:
             self._ring()
         ready = self._ready
         if self._one_turn:
+            self._check_thread()
             ready.append(task)
             self._switch(task)
         elif ready and self._draw() < self._restlessness:
+            self._check_thread()
             ready.append(task)
             if task is self.outside:
                 self._switch(task)
@@ -150,6 +157,7 @@ class Scheduler:
 
     def wait(self, waiters: list[Task], waits_for: object, timeout: float | None) -> bool:
         """Wait among `waiters` until woken; False when `timeout` seconds pass first."""
+        self._check_thread()
         task = self.current
         if task.gone:
             raise self.exit
@@ -287,6 +295,14 @@ class Scheduler:
             self._forget(task)
 
     # -- inside
+
+    def _check_thread(self) -> None:
+        if get_ident() != self._thread:
+            msg = (
+                "a simulation runs in the thread that made it, and this is another one; "
+                "in place of a thread give it a task, with `sim.spawn(function)`"
+            )
+            raise CallerError(msg)
 
     def _forget(self, task: Task) -> None:
         """Let go of a task that is over, and of its greenlet, which holds it in turn."""

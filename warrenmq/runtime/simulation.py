@@ -22,6 +22,7 @@ from weakref import WeakSet
 
 from pykka import Actor, ActorRef, ActorRegistry, Future
 
+from warrenmq.errors import CallerError
 from warrenmq.runtime.base import Name, Runtime
 from warrenmq.runtime.life import inbox_of
 from warrenmq.runtime.reasons import KILLED, Killed
@@ -172,7 +173,11 @@ class Simulation(Runtime):
             loop()
             self._actor_tasks.pop(ref, None)
 
-        self._actor_tasks[ref] = self._scheduler.spawn(label, run, actor=True, background=background)
+        try:
+            self._actor_tasks[ref] = self._scheduler.spawn(label, run, actor=True, background=background)
+        except CallerError:
+            ActorRegistry.unregister(ref)
+            raise
 
     def runs_here(self, ref: ActorRef[Any]) -> bool:
         return self._actor_tasks.get(ref) is self._scheduler.current
