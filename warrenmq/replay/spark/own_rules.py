@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa  # type: ignore[import-untyped]
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as sf
+from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from warrenmq.replay.drive.own_rules import EVERY_ROW, SqlRule
@@ -27,42 +26,23 @@ def check_own(rows: DataFrame, rules: Sequence[SqlRule], found: Result) -> DataF
     `found` is the result of a check of these rows.
     """
     query = " UNION ALL ".join(
-        f"SELECT {number} AS rule, concat('actor ', f.name) AS subject, "  # noqa: S608 - the user's own
+        f"SELECT :id{number} AS rule, concat('actor ', f.name) AS subject, :text{number} AS text, "  # noqa: S608 - the user's own
         f"array(named_struct('run', f.run, 'actor', f.name, 'seq', f.seq)) AS rows, {_cases(rule)} AS exercised "
         f"FROM {_found(rule)} AS f WHERE f.stands"
         for number, rule in enumerate(rules)
     )
-    return _asked(rows, query, found.catalog).select(
-        _of_rule([rule.id for rule in rules]).alias("rule"),
-        "subject",
-        _of_rule([rule.text for rule in rules]).alias("text"),
-        "rows",
-        "exercised",
-    )
+    return _asked(rows, query, rules, found.catalog)
 
 
 def verdicts_own(rows: DataFrame, rules: Sequence[SqlRule], found: Result) -> DataFrame:
     """The verdicts on these rules, lazy, with the columns of `verdicts`; `found` as for `check_own`."""
     undecided = found.counts["indeterminate"]
     query = " UNION ALL ".join(
-        f"SELECT {number} AS rule, {_cases(rule)} AS exercised, count_if(f.stands) AS violated, "  # noqa: S608 - the user's own
+        f"SELECT :id{number} AS rule, :id{number} AS name, :text{number} AS text, {_cases(rule)} AS exercised, count_if(f.stands) AS violated, "  # noqa: S608 - the user's own
         f"count_if(NOT f.stands) + {undecided.get(rule.id, 0)} AS indeterminate FROM {_found(rule)} AS f"
         for number, rule in enumerate(rules)
     )
-    ids = _of_rule([rule.id for rule in rules])
-    return _asked(rows, query, found.catalog).select(
-        ids.alias("rule"),
-        ids.alias("name"),
-        _of_rule([rule.text for rule in rules]).alias("text"),
-        "exercised",
-        "violated",
-        "indeterminate",
-    )
-
-
-def _of_rule(texts: Sequence[str]) -> Column:
-    """The text of the rule whose number a row has."""
-    return sf.get(sf.array(*map(sf.lit, texts)), sf.col("rule"))
+    return _asked(rows, query, rules, found.catalog)
 
 
 def _found(rule: SqlRule) -> str:
@@ -80,8 +60,8 @@ def _cases(rule: SqlRule) -> str:
     return f"(SELECT count(*) FROM (SELECT {each}* FROM {nested(rule.cases)}))"  # noqa: S608 - the user's own
 
 
-def _asked(rows: DataFrame, query: str, catalog: Catalog) -> DataFrame:
-    """Ask a query over the tables of rules."""
+def _asked(rows: DataFrame, query: str, rules: Sequence[SqlRule], catalog: Catalog) -> DataFrame:
+    """Ask a query over the tables of rules; `:id0` and `:text0` are those of the first rule."""
     tables = {
         "stored": "SELECT run, actor_id AS actor, seq, t, ev_id AS event, flag_id AS flag, msg, coalesce(peer_id, 0) AS peer, "
         "pseq, a, b, c FROM {stored_rows}",
@@ -98,6 +78,9 @@ def _asked(rows: DataFrame, query: str, catalog: Catalog) -> DataFrame:
     with told_in_a_sentence():
         return rows.sparkSession.sql(
             f"WITH {given} {escaped}",
+            # no text of a rule goes through SQL, whose escapes are a setting; a select behind this would analyse all of it again
+            {f"id{number}": rule.id for number, rule in enumerate(rules)}
+            | {f"text{number}": rule.text for number, rule in enumerate(rules)},
             stored_rows=stored.distinct() if catalog.counts_once else stored,
             actor_rows=narrowed(rows, _ACTORS),
             # With its schema: of an empty table Spark Connect takes none from it.
