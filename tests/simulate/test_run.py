@@ -65,6 +65,11 @@ FOUND = {
         "modern", 4455,
         "publish to=all persistent=0\nkill\npublish\nburst to=all count=3\npublish_many to=all\nkill victim=queue_sup",
     ),
+    "a message that is still being sent when its broker is closed may be gone": (
+        "classic", 60206114,
+        "consume queue=d count=1 prefetch=20 ack=2\nnack pick=5\nburst to=all count=8 size=90\nslow ms=500 operation=2\n"
+        "burst to=d count=8 size=150 persistent=0\nburst to=all count=8 size=90\nslow ms=500 operation=2",
+    ),
     "a queue drops nothing as long as its vhost is being recovered": (
         "classic", 202696,
         "policy queue=b\npublish to=x.x size=103\nget\nburst to=x.x count=1\nget queue=d\nconsume queue=b prefetch=1 ack=2\n"

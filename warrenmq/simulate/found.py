@@ -124,5 +124,6 @@ def _check_flag(model: QueueModel, copy: Copy, *, is_redelivered: bool) -> None:
 
 
 def _must_survive(model: QueueModel, copy: Copy, *, clean: bool) -> bool:
-    """A clean stop writes everything; after any other end what was confirmed is there."""
-    return model.must_have(copy) and copy.message.persistent and (clean or copy.is_confirmed)
+    """A clean stop writes everything, but for what was still being sent; after any other end what was confirmed is there."""
+    was_sent = clean and copy.message.confirm is not None
+    return model.must_have(copy) and copy.message.persistent and (was_sent or copy.is_confirmed)
