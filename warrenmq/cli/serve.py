@@ -85,7 +85,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--log-json", action="store_true", help="log one JSON object an event")
     parser.add_argument("--tls-cert", metavar="FILE", help="a certificate (chain): serve TLS")
     parser.add_argument("--tls-key", metavar="FILE", help="its key, if that is not in the same file")
-    parser.add_argument("--tls-ca", metavar="FILE", help="who signs the certificates of clients")
+    parser.add_argument(
+        "--tls-ca", metavar="FILE", help="the authority that signs the certificates of clients"
+    )
     parser.add_argument("--tls-verify", action="store_true", help="refuse clients without a certificate")
 
 
