@@ -348,7 +348,7 @@ def test_a_state_does_not_become_none(broker):
 
 
 def test_an_ask_that_nobody_answers_times_out(broker):
-    with pytest.raises(pykka.Timeout):
+    with pytest.raises(pykka.Timeout, match=r"no answer of Adder in 0\.01 s"):
         Adder.ref(broker).ask(Total(), timeout=0.01)
 
 

@@ -15,6 +15,8 @@ from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Any
 
+from pykka import Timeout
+
 from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.broker.broker import Broker
 from warrenmq.checks import is_a, seconds, shown
@@ -104,6 +106,10 @@ class DurableRef:
         try:
             spent = (self.broker.runtime.monotonic_ns() - began) / 1e9
             return future.get(timeout=None if limit is None else max(0.0, limit - spent))
+        except Timeout:
+            # Pykka's own text tells what was left of the time when the question had been sent
+            msg = f"no answer of {self.address} in {limit:g} s; the message may be handled later all the same"
+            raise Timeout(msg) from None
         finally:
             replies.forget(correlation)
 
