@@ -36,9 +36,9 @@ def add_parser(subparsers: Any) -> None:
     _add_output(parser, default=False)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", required=True)
     for name, listing in LISTINGS.items():
-        what = listing.says.partition(" for ")[0].partition(" in ")[0]
+        what = f"list {listing.says.format_map(_Shown())}"
         words = [each.upper() for each in listing.arguments]
-        command = _add_command(commands, name, f"list {what}", [*words, *listing.columns[:2]])
+        command = _add_command(commands, name, what, [*words, *listing.columns[:2]])
         _add_vhost(command, wanted=listing.of_vhost)
         for argument in listing.arguments:
             command.add_argument(argument, metavar=argument.upper(), help=f"the {argument}")
@@ -48,7 +48,7 @@ def add_parser(subparsers: Any) -> None:
         )
     for name, action in ACTIONS.items():
         words = [f"'{each.rstrip('*?').upper()}'" for each in action.arguments]
-        command = _add_command(commands, name, action.says.format_map(_Shown()), words)
+        command = _add_command(commands, name, _imperative(name, action.says.format_map(_Shown())), words)
         _add_vhost(command, wanted=action.of_vhost)
         for option in action.options:
             if option.endswith("!"):
@@ -81,6 +81,12 @@ def _add_command(commands: Any, name: str, what: str, words: Iterable[str]) -> A
     )  # fmt: skip
     _add_output(command, default=argparse.SUPPRESS)
     return command
+
+
+def _imperative(command: str, says: str) -> str:
+    """The line that a command prints ("Adding user NAME") as its help has it ("add user NAME")."""
+    verb, of_something, _ = command.partition("_")
+    return f"{verb} {says.partition(' ')[2]}" if of_something else says
 
 
 class _Shown(dict[str, str]):

@@ -40,7 +40,7 @@ def add_parser(subparsers: Any) -> Any:
     parser.add_argument(
         "--ledger",
         metavar="DIR",
-        help="with a URL: where it is kept what was moved (default: SOURCE.recovered)",
+        help="with a URL: where the list of what was moved is kept (default: SOURCE.recovered)",
     )
     add_now(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the summary")

@@ -14,8 +14,8 @@ def add_parser(subparsers: Any) -> Any:
     parser = add_verb(
         subparsers, "stats",
         summary="say how the bytes of a directory are used",
-        does="Count files, live bytes and garbage of each store, and messages and segments of each queue, "
-        "from the files alone; where a process shares or serves the directory, it is asked. Nothing is written, and the directory may be in use.",
+        does="Count files, live bytes and garbage of each store, and messages and segments of each queue, from the files; where a process "
+        "shares or serves the directory, that is asked. Nothing is written, and the directory may be in use.",
         example="warrenmq stats data/",
         ends="0 nothing is wrong, 1 a file is damaged, 2 it is no data directory.",
     )  # fmt: skip
