@@ -36,5 +36,5 @@ async def may_wait(made: Coroutine[Any, Any, asyncio.Server], backlog: int) -> a
 
 
 def complain(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what a loop has to say, in one line."""
+    """Log an error that a socket loop reports, in one line (its exception handler)."""
     log.warning("socket trouble", what=context.get("message", ""), reason=repr(context.get("exception")))

@@ -35,15 +35,15 @@ class Log:
         return Log(self._name, **(self._context | context))
 
     def info(self, event: str, **more: Any) -> None:
-        """Something that a person may want to know."""
+        """Log something that a person may want to know."""
         self._write("info", event, more)
 
     def warning(self, event: str, **more: Any) -> None:
-        """Something that a person should look at."""
+        """Log something that a person should look at."""
         self._write("warning", event, more)
 
     def error(self, event: str, **more: Any) -> None:
-        """Something that is wrong; `exc_info` adds an exception."""
+        """Log something that is wrong; `exc_info` adds an exception."""
         self._write("error", event, more)
 
     def exception(self, event: str, **more: Any) -> None:

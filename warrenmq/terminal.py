@@ -63,7 +63,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def size(count: int) -> str:
-    """12.3 MB; bytes below a thousand as they are."""
+    """A number of bytes with its unit: 12.3 MB, below a thousand 812 B."""
     number = float(count)
     for unit in _UNITS:
         if number < 1000 or unit == _UNITS[-1]:

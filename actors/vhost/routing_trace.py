@@ -21,29 +21,29 @@ _ALWAYS_THERE = frozenset(spec.name for spec in PREDECLARED)
 
 
 class RoutingTrace:
-    """Listens to a Router."""
+    """A listener of a Router that writes a row for each of its changes."""
 
     def __init__(self, recorder: Recorder, trace: ActorTrace) -> None:
         self._text = recorder.text
         self._trace = trace
 
     def exchange_added(self, spec: ExchangeSpec) -> None:
-        """An exchange is there."""
+        """Write the row of an exchange that was declared."""
         if spec.name not in _ALWAYS_THERE:
             alternate = 0 if spec.alternate is None else self._text(spec.alternate)
             kind = ExchangeType[spec.type.upper().replace("-", "_")]
             _write_declared(self._trace, kind, self._text(spec.name), alternate)
 
     def exchange_removed(self, name: str) -> None:
-        """An exchange is gone."""
+        """Write the row of an exchange that was deleted."""
         _write_deleted(self._trace, self._text(name))
 
     def bound(self, binding: Binding) -> None:
-        """A binding is there."""
+        """Write the row of a binding that was made."""
         _write_bound(self._trace, *self._ends_of(binding))
 
     def unbound(self, binding: Binding) -> None:
-        """A binding is gone."""
+        """Write the row of a binding that was removed."""
         _write_unbound(self._trace, *self._ends_of(binding))
 
     def _ends_of(self, binding: Binding) -> tuple[int, int, int, int]:

@@ -102,7 +102,7 @@ def test_wrong_bytes_say_where_and_why(data, offset, reason):
         ([(b"a", b"byte", 1)], "AMQP has no type \"b'byte'\""),
         ([(b"a", Atom("byte"), b"1")], "a value of type byte is something else"),
         ([(b"a", Atom("bool"), Atom("maybe"))], "a bool is 'maybe'"),
-        ([(b"a", Atom("void"), Atom("none"))], "a void is 'none'"),
+        ([(b"a", Atom("void"), Atom("none"))], "a void has the value 'none'"),
         ([(b"a", Atom("decimal"), (1,))], "a decimal is not a scale and a number"),
         ([(b"a", Atom("array"), [1])], "an array is not a list of type and value"),
     ],

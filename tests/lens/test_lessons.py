@@ -98,8 +98,8 @@ def test_a_lesson_is_found_by_number_name_and_folder(folder):
     [
         (TEXT.replace("there", "nowhere"), SCENE, "no mark 'nowhere' in its trace; there are: 'here', 'there'"),
         (TEXT.replace("mark: there\n", ""), SCENE, "names no mark"),
-        (TEXT.replace("APPEND > 1", "APPEND = 1"), SCENE, "one answer should be right"),
-        (TEXT.replace("APPEND = 1", "APPEND = 7"), SCENE, "right are: none"),
+        (TEXT.replace("APPEND > 1", "APPEND = 1"), SCENE, "exactly one answer has to be right"),
+        (TEXT.replace("APPEND = 1", "APPEND = 7"), SCENE, "those that are: none"),
         (TEXT.replace("APPEND = 1", "APPENDED = 1"), SCENE, "no event APPENDED"),
         (TEXT.replace("APPEND = 1", "APPEND colour=1 = 1"), SCENE, "no column colour"),
         (TEXT.replace("APPEND = 1", "READ source=NOSE = 1"), SCENE, "source has no value NOSE"),

@@ -166,7 +166,7 @@ class PriorityQueue:
 
     def publish(self, publications: Sequence[Publication], *, persistent: bool,
                 expiries: Sequence[int] | None = None) -> tuple[int, dict[int, bytes]]:  # fmt: skip
-        """All of them have one priority, or are above the highest."""
+        """Publish messages that all have one priority, or one above the highest."""
         priority = min(publications[0].priority, self.max_priority)
         base = priority << PRIORITY_SHIFT
         first, in_store = self._queues[priority].publish(

@@ -78,7 +78,7 @@ def read_options(
     due = _due(given.get("delay"), given.get("at"), now)
     if due and flag("mandatory", mandatory):
         raise ArgumentValueError(
-            "a delayed message cannot be mandatory: which queues there are is known when its time has come; leave out one of both"
+            "a delayed message cannot be mandatory: which queues there are is known when its time has come; leave one of the two out"
         )
     if not fields:
         return Options(properties, due)
@@ -87,7 +87,7 @@ def read_options(
     for name in fields:
         if getattr(base, name) is not None:
             raise ArgumentValueError(
-                f"{name} is given twice, by keyword and in properties; leave out one of both"
+                f"{name} is given twice, by keyword and in properties; leave one of the two out"
             )
     if is_a(fields.get("expiration"), timedelta):
         fields["expiration"] = str(_milliseconds("expiration", fields["expiration"]))
@@ -98,7 +98,7 @@ def _due(delay: object, at: object, now: Callable[[], int]) -> int:
     if delay is None and at is None:
         return 0
     if delay is not None and at is not None:
-        raise ArgumentValueError("delay and at are both given; leave out one of both")
+        raise ArgumentValueError("delay and at are both given; leave one of the two out")
     current = now() // 1_000
     if delay is not None:
         waits = _milliseconds("delay", delay) * 1_000

@@ -82,7 +82,7 @@ class BadTable(CorruptFile):
 
 
 def text(data: bytes) -> str | dict[str, str]:
-    """UTF-8 as text, anything else so that it can be had back."""
+    """Decode UTF-8 to a str, anything else to a dict from which the bytes can be had back."""
     try:
         return data.decode()
     except UnicodeDecodeError:

@@ -142,7 +142,7 @@ def _scaled(value: tuple[Any, ...]) -> list[int]:
 
 def _nothing(value: Atom) -> None:
     if value != "undefined":
-        raise BadTable(0, f"a void is {str(value)[:40]!r}")
+        raise BadTable(0, f"a void has the value {str(value)[:40]!r}")
 
 
 _OF_TERM: dict[str, list[tuple[type, Callable[[Any], Any]]]] = {

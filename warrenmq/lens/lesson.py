@@ -193,7 +193,7 @@ def _right_answer(lesson: Lesson, step: Step, runs: list[Run], rows: list[tuple[
     if len(right) != 1:
         said = ", ".join(step.answers[at].text for at in right) or "none"
         raise CallerError(
-            f"lesson {lesson.name}, step {step.title!r}: one answer should be right by the trace, and right are: {said}."
+            f"lesson {lesson.name}, step {step.title!r}: exactly one answer has to be right by the trace; those that are: {said}."
         )
     return right[0]
 

@@ -112,7 +112,7 @@ class Ledger:
         self._file.datasync()
 
     def done(self, first: int) -> None:
-        """The batch is confirmed; a crash that forgets this only brings a doubt."""
+        """Note that a batch is confirmed; if a crash forgets this, the next run only has a doubt."""
         self._file.append(_frame(_Kind.MOVED, first))
 
     def resolve(self, found: Sequence[bytes]) -> None:

@@ -94,7 +94,7 @@ class Truncate:
 
     @property
     def files(self) -> tuple[int, ...]:
-        """The file, which is not locked."""
+        """The file that is worked on, which is not locked."""
         return (self.file,)
 
 

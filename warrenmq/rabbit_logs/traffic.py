@@ -75,7 +75,7 @@ class QueueTraffic:
     line: TimeLine = field(default_factory=TimeLine)
 
     def take(self, step: Step, life: Lifecycle, t: int) -> None:
-        """One step of a message of this queue."""
+        """Count one step of a message of this queue."""
         if step in {Step.PUBLISHED, Step.EXPLAINED}:
             self.published += 1
             self.bytes += life.size

@@ -252,7 +252,7 @@ class SimulatedDisk:
                 self.open(path).datasync()
 
     def pause(self, seconds: float) -> None:
-        """Let no time pass: a test says for how many reads a place fails."""
+        """Return at once: how many reads of a place fail is up to the test, not to time."""
 
     def free_space(self, path: str) -> int:
         if not self.is_dir(path):

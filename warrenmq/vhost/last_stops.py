@@ -81,7 +81,7 @@ class LastStops:
         self._found = self._look(folders)
 
     def walked(self, folder: str) -> Walked:
-        """The contents of a folder for the message store: of a queue, or of no known one."""
+        """The messages that a folder tells the message store of; it need not be a known queue's."""
         if (found := self._found.get(folder)) is not None:
             return found.walked
         names = self._disk.listdir(folder)
