@@ -131,6 +131,8 @@ def test_a_queue_is_full_while_an_alarm_is_set_and_what_is_in_it_can_be_got(tmp_
             q.put_nowait(b"refused")
         with pytest.raises(queue.Full):
             q.put(b"refused", timeout=0.01)
+        with pytest.raises(queue.Full):
+            q.put_many([b"refused"] * 2, timeout=0.01)
         assert q.qsize() == 1
         assert q.get() == b"before"
         q.task_done()

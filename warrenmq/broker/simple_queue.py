@@ -146,11 +146,12 @@ class Queue:
         """Put an item without blocking."""
         self.put(item, block=False)
 
-    def put_many(self, items: Iterable[Any], **options: Unpack[MessageOptions]) -> None:
-        """Add many items with one sync; all are on disk when this returns."""
+    def put_many(self, items: Iterable[Any], block: bool = True, timeout: float | None = None,
+                 **options: Unpack[MessageOptions]) -> None:  # fmt: skip
+        """Add many items with one sync; all are on disk when this returns.  An alarm holds it up as it does `put`."""
         self._broker.runtime.check_process()
         check_bodies(items)
-        self._publish([self._codec.encode(item) for item in items], None, options)
+        self._publish([self._codec.encode(item) for item in items], _patience(block, timeout), options)
 
     def _publish(self, bodies: list[bytes], timeout: float | None, options: MessageOptions) -> None:
         """Send items, and wait until they are on disk; queue.Full if an alarm keeps them back for longer than
