@@ -10,6 +10,7 @@ from dataclasses import fields
 
 import pytest
 
+import warrenmq
 from tests.support.source_tree import PART, modules, pages, text_of, tracked_files
 from warrenmq import cli
 from warrenmq.settings import Settings
@@ -114,6 +115,16 @@ def test_every_package_is_among_the_rooms():
     listed = text_of("docs/architecture.md").partition("## Rooms")[2].partition("\n## ")[0]
     packages = [name for name, module in modules().items() if module.is_package and name.count(".") == 1]
     assert [name for name in packages if f"{name.rpartition('.')[2]}/" not in listed] == []
+
+
+def test_the_supervision_tree_on_its_page_has_every_actor_of_a_broker(tmp_path):
+    """A collector stands beside its store there, as `gc`."""
+    drawn = (
+        text_of("docs/architecture.md").partition("## The supervision tree")[2].partition("\n## ")[0].split()
+    )
+    with warrenmq.open(tmp_path) as broker:
+        names = [each.name for each in broker.stats().actors]
+    assert [name for name in names if name.removesuffix("_gc") not in drawn] == []
 
 
 STORIES = ["message-store", "queue", "garbage-collection", "confirms", "architecture", "extending"]
