@@ -4,9 +4,11 @@ import shutil
 
 import pytest
 
+import warrenmq
 from tests.inspect.made_directory import Node, journal_publish, make
 from tests.support import golden
 from tests.support.directories import check, listed, say
+from warrenmq.directory.layout import queue_folder
 
 CASE = "c11-full-mnesia-a"
 DEFAULT = "msg_stores/vhosts/628WB79CIFDYO9LJI6DKMI09L"
@@ -67,6 +69,15 @@ def test_a_store_without_queues_around_it_is_all_garbage(tmp_path):
     status, found = check(copy)
     assert status == 0
     assert found["stores"][0]["live"] == 0
+
+
+def test_the_empty_folder_of_a_transient_queue_is_no_queue(tmp_path):
+    """A kill leaves it, and a start removes it."""
+    with warrenmq.open(tmp_path / "data") as broker:
+        broker.declare_queue("jobs")
+    (tmp_path / "data" / DEFAULT / "queues" / queue_folder("/", "mail", None)).mkdir(parents=True)
+    status, found = check(tmp_path / "data")
+    assert (status, [each["name"] for each in found["queues"]]) == (0, ["jobs"])
 
 
 @pytest.mark.parametrize("below", ["msg_stores", "msg_stores/vhosts"])

@@ -306,7 +306,9 @@ def _is_kept(
         return True
     told = queue.undeclared
     if told is None:
-        return not (whole and folder in folders_of(vhost.name or "/", declared.gone))
+        deleted = whole and folder in folders_of(vhost.name or "/", declared.gone)
+        # an empty one was made for a transient queue
+        return bool(findings.names(queue.path)) and not deleted
     sizes = file_sizes(findings, queue.path)
     fate = fate_of_named(
         deleted=declared.deletes(told.name, told.record),
