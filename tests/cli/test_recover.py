@@ -157,6 +157,19 @@ def test_from_ours_to_ours_everything_comes_along(tmp_path: Path, capsys: pytest
         assert last.body == b"new"
 
 
+def test_it_says_what_has_a_time_to_live_and_what_is_delayed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with warrenmq.open(tmp_path / "source") as broker:
+        jobs = broker.declare_queue("jobs")
+        jobs.publish(b"soon over", expiration="600000")
+        jobs.publish(b"later", delay=600).result()
+    assert main(["recover", str(tmp_path / "source"), "--to", str(tmp_path / "data")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[lines.index("jobs: 1 message moved") + 1].startswith("  1 have a time to live;")
+    assert lines[lines.index("amq.delayed: 1 message moved") + 1].startswith("  1 are to be delivered later;")
+
+
 def test_virtual_hosts_keep_their_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     case = "c11-full-mnesia-a"
     node = golden.lay_out(case, tmp_path / "node")

@@ -97,6 +97,7 @@ def _as_dict(report: Report) -> dict[str, Any]:
 
 
 def _print(report: Report) -> None:
+    from warrenmq.routing.delayed import is_store
     from warrenmq.terminal import counted, plain
 
     several = len({queue.vhost for queue in report.queues}) > 1
@@ -111,7 +112,8 @@ def _print(report: Report) -> None:
         for what, count in sorted(queue.altered.items()):
             print(f"  {count} altered: {what}")
         if queue.expiring:
-            print(f"  {queue.expiring} have a time to live: they may wait as long as they still could")
+            waits = "are to be delivered later" if is_store(queue.name) else "have a time to live"
+            print(f"  {queue.expiring} {waits}; what was left of the time counts from now on")
         if queue.unmarked:
             print(
                 f"  {queue.unmarked} had been delivered before, and come as new ones: the queue has priorities, or had messages already"
