@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from warrenmq.actors.queue.dead_letter import DeadLetterPublisher
+from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.actors.vhost.queue_declarations import QueueDeclarations
 from warrenmq.actors.vhost.vhost import Vhost
 from warrenmq.amqp.channel.transaction import Transaction
@@ -60,6 +61,9 @@ def test_every_verb_can_be_done():
 
 
 FOUND = {
+    "a reject that a killed queue had not read makes no dead letter": (
+        "classic", 0, "publish to=d wait=1\nget queue=d\nreject\nkill victim=d",
+    ),
     "a message that was put back is not acked with all older ones": ("classic", 930003306, "publish_many\nconsume ack=2\nnack\nsettle_many"),
     "a message whose row a kill cut off may have the sequence id of a transient one that is gone": (
         "modern", 4455,
@@ -307,6 +311,14 @@ def peek_all_but_the_first(queue, n=1, peek=QueueHandle.peek):
     return peek(queue, n)[1:]
 
 
+def peek_in_the_middle(queue, n=1, peek=QueueHandle.peek):
+    return peek(queue, n + 1)[1:]
+
+
+def peek_twice(queue, n=1, peek=QueueHandle.peek):
+    return peek(queue, n) * 2
+
+
 def consume_without_priority(
     queue, prefetch=250, *, exclusive=False, priority=0, consume=QueueHandle.consume
 ):
@@ -327,7 +339,7 @@ def subscribe_again_for_one(consumer, timeout=None, subscribe=Consumer._subscrib
     return subscribe(consumer, timeout)
 
 
-def do_nothing(*_args):
+def do_nothing(*_args, **_options):
     return None
 
 
@@ -336,6 +348,10 @@ def do_nothing(*_args):
     [
         (Returns, "came_back", lambda _self, _seqs: [], "publish to=l\nget queue=l\nnack\nget queue=l\nnack\nget queue=l", "delivery limit"),
         (QueueHandle, "peek", peek_all_but_the_first, "publish\npeek", "missing"),
+        (QueueHandle, "peek", peek_in_the_middle, "publish\npublish\npeek n=1", "order"),
+        (QueueHandle, "peek", peek_twice, "publish\npeek n=1", "peeked"),
+        (Consumer, "get", do_nothing, "publish\ntake how=consume", "starved"),
+        (Confirm, "confirm", lambda self: self.nack("for no reason"), "publish\nsleep", "Nacked"),
         (Delivery, "retry", lambda self, _delay: self.ack(), "publish wait=1\nget\nretry", "lost"),
         (Transaction, "settle", lambda *_args, **_options: None, "publish wait=1\nchannel_tx to=b", "came back"),
         (Router, "unbind", do_nothing, "wire\nwire which=fans_p\nunwire which=fans_p\nsend to=fans", "still routed"),

@@ -105,6 +105,7 @@ class Ends:
             lambda: (sim.is_registered(last) and sim.whereis(last) is not before) or victim in asleep
         )
         self._publishing.killed(names)
+        self._session.rejects_were_cut_off(names)
         self._faults.after_kill()
         self._publishing.look()
         if meanwhile is not None:
@@ -160,6 +161,7 @@ class Ends:
         """Stop the broker cleanly, and its connection before it."""
         if self._session.amqp is not None:
             self._session.amqp.hang_up("connection")
+        self._session.may_nack = True  # what other threads are still sending
         self._session.broker.close()
 
     def _wait_for_threads(self) -> None:

@@ -7,7 +7,6 @@ that was sent later is confirmed: one journal holds both in order (docs/queue.md
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from math import inf
 
@@ -59,9 +58,7 @@ def judge_found(
 
 def _check_found(model: QueueModel, back: list[Copy], sent: set[int], *, clean: bool) -> None:
     """Check that nothing is there that should not be, and that the order is right."""
-    times = Counter(copy.message.number for copy in back)
-    if doubled := [number for number, n in times.items() if n > 1 and number not in model.repeated]:
-        raise PromiseBroken("recovered twice", f"queue {model.name} has messages {doubled} more than once")
+    model.check_once(back, "recovered twice", "has")
     kept = [copy.message for copy in back if copy.message.number in sent]
     if transient := [message.number for message in kept if not message.persistent]:
         raise PromiseBroken("transient", f"queue {model.name} brought transient messages back: {transient}")

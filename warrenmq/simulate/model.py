@@ -14,8 +14,8 @@ client cannot know, never where it can.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
@@ -229,13 +229,29 @@ class QueueModel:
                 "redelivered flag",
                 f"queue {self.name} delivered message {number} with redelivered={redelivered}; it {was} delivered before",
             )
-        for other in self.copies.values():
-            if other.state is State.READY and self.must_have(other) and self._goes_first(other, copy):
-                raise PromiseBroken(
-                    "order", f"queue {self.name} delivered message {number} before {other.message.number}"
-                )
+        self._check_first(copy, "delivered")
         copy.state = State.HELD
         return copy
+
+    def _check_first(self, copy: Copy, done: str, shown: Collection[int] = ()) -> None:
+        """Check that nothing that must be there goes before a message, but what was shown with it."""
+        for other in self.copies.values():
+            if (
+                other.state is State.READY
+                and self.must_have(other)
+                and self._goes_first(other, copy)
+                and other.message.number not in shown
+            ):
+                raise PromiseBroken(
+                    "order",
+                    f"queue {self.name} {done} message {copy.message.number} before {other.message.number}",
+                )
+
+    def check_once(self, copies: Iterable[Copy], broken: str, done: str) -> None:
+        """Check that no message is there twice."""
+        times = Counter(copy.message.number for copy in copies)
+        if doubled := [number for number, n in times.items() if n > 1 and number not in self.repeated]:
+            raise PromiseBroken(broken, f"queue {self.name} {done} messages {doubled} more than once")
 
     def _goes_first(self, other: Copy, copy: Copy) -> bool:
         """True if a client may rely on `other` being delivered before `copy`."""
@@ -359,6 +375,7 @@ class QueueModel:
     def peeked(self, bodies: Sequence[bytes], *, is_all: bool) -> None:
         """Check the first messages of the queue, or all, which stay there."""
         seen = [self.known(body) for body in bodies]
+        self.check_once(seen, "peeked", "shows")
         if wrong := [
             copy.message.number
             for copy in seen
@@ -366,6 +383,9 @@ class QueueModel:
         ]:
             raise PromiseBroken("peeked", f"queue {self.name} shows messages {wrong}, which are not ready")
         self.check_order([copy for copy in seen if copy.message.number not in self.repeated])
+        shown = {copy.message.number for copy in seen}
+        for copy in seen:
+            self._check_first(copy, "shows", shown)
         if is_all and (missing := set(self.waiting()) - {copy.message.number for copy in seen}):
             raise PromiseBroken("missing", f"queue {self.name} does not show messages {sorted(missing)}")
 

@@ -277,7 +277,7 @@ class Publishing:
             raise PromiseBroken("no confirm", f"a publish had no answer within {PATIENCE:g} s") from None
 
     def look(self) -> None:
-        """Tell the models of the confirms and nacks that have come."""
+        """Tell the models of the confirms and nacks that have come; raises Nacked where nothing gives a reason for that."""
         models, still = self._session.models, []
         for due in self._due:
             confirm, messages, before = due
@@ -285,7 +285,8 @@ class Publishing:
                 still.append(due)
                 continue
             self._session.arrived(messages)
-            if confirm.exception() is None:
+            error = confirm.exception()
+            if error is None:
                 for message in messages:
                     message.confirm = confirm
                 for model in models.values():
@@ -293,9 +294,11 @@ class Publishing:
                 for name, numbers in before.items():
                     if name in models:
                         models[name].known_gone(numbers)
-            else:
-                for model in models.values():
-                    model.nacked(messages)
+                continue
+            for model in models.values():
+                model.nacked(messages)
+            if isinstance(error, Nacked) and not self._session.may_nack:
+                raise error
         self._due = still
 
     def killed(self, queues: tuple[str, ...]) -> None:

@@ -394,6 +394,13 @@ class Session:
             dead.may_repeat(message)
         dead.dead_lettered(message, way)
 
+    def rejects_were_cut_off(self, names: Collection[str]) -> None:
+        """The processes of these queues were killed: a reject that one had not read makes no dead letter."""
+        dead = self.models.get("dead")
+        for copy in dead.copies.values() if dead is not None else ():
+            is_cut_off = any(copy.message.number in self.models[name].copies for name in names)
+            copy.may_be_gone |= copy.is_dead_letter and not copy.is_certain and is_cut_off
+
     def link_dead_letters(self) -> None:
         """A policy has changed, or the queue of dead letters was declared: what queues drop may come there."""
         dead = self.models.get("dead")

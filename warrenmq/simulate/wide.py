@@ -4,6 +4,7 @@ and to declare a queue.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import timedelta
 
@@ -11,9 +12,9 @@ from warrenmq.broker.delivery import Delivery
 from warrenmq.errors import PreconditionFailed
 from warrenmq.message.properties import Properties
 from warrenmq.simulate.amqp_client import AmqpConfirm, AmqpDelivery
-from warrenmq.simulate.messages import PromiseBroken
+from warrenmq.simulate.messages import PromiseBroken, State
 from warrenmq.simulate.publishing import Publishing
-from warrenmq.simulate.receiving import SOON, Receiving
+from warrenmq.simulate.receiving import AT_LAST, SOON, Receiving
 from warrenmq.simulate.script import Step
 from warrenmq.simulate.session import Held, Later, Session
 from warrenmq.simulate.topology import ARGUMENTS, DEAD_LETTERING, OTHER, TRANSIENT, TTL_MS, Route
@@ -46,6 +47,7 @@ class Wide:
         if client is None and step.word("via") == "amqp":
             return
         model.asked()
+        due = model.waiting()
         undo = model.giving_away()
         if step.word("how") == "get":
             delivery = queue.get(no_ack=True) if client is None else client.get(name, no_ack=True)
@@ -57,15 +59,37 @@ class Wide:
                 self._taken(name, delivery)
         elif client is None:
             with queue.consume(no_ack=True) as consumer:
-                while (came := consumer.get(timeout=SOON)) is not None:
-                    self._taken(name, came)
+                self._take_all(name, due, lambda seconds: consumer.get(timeout=seconds))
         else:
             consumer_tag = client.subscribe(name, 0, no_ack=True)
-            while (delivery := client.next(SOON)) is not None:
-                self._taken(name, delivery)
+            self._take_all(name, due, client.next)
             client.cancel(consumer_tag)
             while (delivery := client.next()) is not None:
                 self._taken(name, delivery)
+
+    def _take_all(
+        self, name: str, due: list[int], receive: Callable[[float], Delivery | AmqpDelivery | None]
+    ) -> None:
+        """Take what a consumer gets until nothing comes; all messages that are due have to.  `receive(seconds)` waits so long for one."""
+        session, model = self._session, self._session.models[name]
+
+        def still_due() -> list[int]:
+            copies = [model.copies[number] for number in due if number in model.copies]
+            ready = [each for each in copies if each.state is State.READY and not model.length.may_drop(each)]
+            return [each.message.number for each in ready]
+
+        while True:
+            delivery = receive(SOON)
+            if delivery is None and still_due() and not session.faults.ever_refused:
+                delivery = receive(AT_LAST)
+                if delivery is None and (missing := still_due()):
+                    raise PromiseBroken(
+                        "starved",
+                        f"a consumer of queue {name} got nothing, though messages {missing} wait there",
+                    )
+            if delivery is None:
+                return
+            self._taken(name, delivery)
 
     def _taken(self, name: str, delivery: Delivery | AmqpDelivery) -> None:
         session = self._session
