@@ -23,7 +23,7 @@ from warrenmq.queue.returns import Returns
 from warrenmq.routing.router import Router
 from warrenmq.simulate.fleet import Plan, first_task, fleet, here, script_of
 from warrenmq.simulate.generate import SIZES, generate
-from warrenmq.simulate.run import PROFILES, run, run_traced
+from warrenmq.simulate.run import PROFILES, is_untraced, run, run_traced, run_untraced, settings_of
 from warrenmq.simulate.script import FAULTS, HONEST_FAULTS, VERBS, parse
 from warrenmq.testing import SimulatedMachine
 from warrenmq.testing.disk import SimulatedFile
@@ -276,6 +276,25 @@ def test_what_was_found_is_mended(name):
     profile, first, text = FOUND[name]
     for seed in (first, 0, 1):
         assert run(seed, parse(text), profile).text == ""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a queue drops nothing as long as its vhost is being recovered",
+        "messages whose bodies a power cut took are told of by a queue that stops",
+    ],
+)
+def test_what_was_found_in_a_run_without_a_trace_is_mended(name):
+    profile, seed, text = FOUND[name]
+    assert run_untraced(seed, parse(text), profile).text == ""
+
+
+def test_brokers_of_every_kind_run_without_a_trace():
+    kinds = {
+        (seed % 2, settings_of(seed)[PROFILES[0]].commit_log) for seed in range(256) if is_untraced(seed)
+    }
+    assert len(kinds) == 4
 
 
 def find(faults, most=120):

@@ -126,7 +126,7 @@ class Ends:
         self._session.may_fall = True
         for model in self._session.models.values():
             model.acks_are_safe(before - _ACKED)
-        self._machine.crash(power_cut=self._machine.seed % 2 == 1)
+        self._machine.crash(power_cut=self._machine.seed // 8 % 2 == 1)
         self.open_again()
 
     def flip(self, step: Step) -> None:

@@ -86,9 +86,10 @@ class Outcome:
     """The coverage of the run (coverage.py)."""
 
 
-_ENCODED, _UNTRACED, _OF = 0, 8, 16
+_ENCODED, _UNTRACED, _OF = 0, 8, 17
 """Of so many runs one goes through the files of a trace, as every trace of a real broker does, and one has
-none, as most brokers; the others keep the rows as they are.
+none, as most brokers; the others keep the rows as they are.  An odd number: the low bits of a seed are its profile, and
+what its disk and its commit log are like.
 """
 
 
@@ -104,10 +105,16 @@ def is_untraced(seed: int) -> bool:
 
 def run(seed: int, script: Script, profile: str) -> Outcome:
     """Run a script, in virtual time."""
-    encoded, untraced = seed % _OF == _ENCODED, is_untraced(seed)
-    settings = settings_of(seed)[profile]
-    machine = SimulatedMachine(seed, settings, traced=encoded, in_rows=not encoded and not untraced)
+    if is_untraced(seed):
+        return run_untraced(seed, script, profile)
+    encoded = seed % _OF == _ENCODED
+    machine = SimulatedMachine(seed, settings_of(seed)[profile], traced=encoded, in_rows=not encoded)
     return _run(seed, script, machine, profile)
+
+
+def run_untraced(seed: int, script: Script, profile: str) -> Outcome:
+    """Run a script on a broker without a trace."""
+    return _run(seed, script, SimulatedMachine(seed, settings_of(seed)[profile]), profile)
 
 
 def run_traced(seed: int, script: Script, profile: str) -> tuple[Outcome, Mapping[str, bytes]]:
