@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 
 from warrenmq.cli import main
-from warrenmq.errors import CallerError
-from warrenmq.simulate.fleet import Plan, fleet, here
+from warrenmq.errors import CallerError, Error
+from warrenmq.simulate.fleet import Cores, Plan, fleet, here
 
 pq = pytest.importorskip("pyarrow.parquet")
 from warrenmq.simulate.kept_rounds import KeptRounds  # noqa: E402 - needs pyarrow
@@ -77,6 +80,27 @@ def test_runs_of_another_fleet_are_refused(tmp_path, monkeypatch, capsys, other)
     assert capsys.readouterr().out == first.out
     assert main([*simulate, *other]) == 2
     assert "runs has another run of seed 3" in capsys.readouterr().err
+
+
+def test_two_fleets_in_one_folder_are_refused(tmp_path, capsys):
+    simulate = ["simulate", "--runs", "2", "--out", str(tmp_path), "--cores", "1"]
+    with KeptRounds(str(tmp_path), nobody):
+        assert main(simulate) == 2
+    assert "is being read or changed by another command" in capsys.readouterr().err
+    with KeptRounds(str(tmp_path), nobody):
+        assert os.listdir(tmp_path) == []
+
+
+class EndsTheProcess:
+    def __reduce__(self):
+        return os._exit, (1,)
+
+
+def test_ctrl_c_is_not_for_workers_and_one_that_ends_is_told():
+    with Cores(1) as cores:
+        assert cores._pool.submit(signal.getsignal, signal.SIGINT).result() is signal.SIG_IGN
+        with pytest.raises(Error, match="a process of the pool has ended"):
+            list(cores([EndsTheProcess()]))
 
 
 def test_a_damaged_file_is_one_sentence(tmp_path, capsys):

@@ -17,6 +17,7 @@ from warrenmq.broker.consumer import Consumer
 from warrenmq.broker.delivery import Delivery, Subscription
 from warrenmq.broker.handles import QueueHandle
 from warrenmq.cli import main
+from warrenmq.cli.simulate import _tell
 from warrenmq.queue.drops import QueueDrops
 from warrenmq.queue.queue_expiry import QueueExpiry
 from warrenmq.queue.returns import Returns
@@ -452,6 +453,29 @@ def test_a_fleet_that_is_interrupted_says_what_it_found_so_far(capsys, monkeypat
     assert progress.startswith("4 of 1,000 runs, ")
     assert said.out.splitlines()[0].startswith("4 runs, ")
     assert said.out.splitlines()[1:] == ["told lost 0", "1 failed"]
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [(b"", "has no step"), (b"# none\n", "has no step"), (b"\xff", "is no script: it is no text")],
+)
+def test_a_file_without_a_script_is_one_sentence(tmp_path, capsys, script, said):
+    (tmp_path / "script.txt").write_bytes(script)
+    assert main(["simulate", "--seed", "1", "--script", str(tmp_path / "script.txt")]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_seed_writes_no_table(tmp_path, capsys):
+    assert main(["simulate", "--seed", "1", "--out", str(tmp_path / "runs")]) == 2
+    assert "--seed is one" in capsys.readouterr().err
+
+
+def test_a_failure_is_told_as_the_smallest_script_has_it(capsys, monkeypatch):
+    monkeypatch.setattr(QueueHandle, "peek", peek_twice)
+    script = "publish to=b\npublish_many to=b\nget queue=b\npublish\npeek n=1"
+    _tell(run(1, parse(script), "modern"))
+    told = capsys.readouterr().out
+    assert "queue a shows messages [1] more than once" in told
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -55,8 +55,11 @@ def test_comments_and_empty_lines_are_passed_over():
         ("publish to", "is no argument of publish"),
         ("settle now=1", "takes none"),
         ("publish to=nowhere", "must be one of"),
-        ("publish size=-1", "not negative"),
-        ("publish size=many", "not negative"),
+        ("publish size=-1", "a number from 0 to 1,000,000"),
+        ("publish size=many", "a number from 0 to 1,000,000"),
+        ("consume ack=0", "a number from 1 to"),
+        ("rivals prefetch=0", "a number from 1 to 65,535"),
+        ("slow ms=60000", "a number from 0 to 500"),
     ],
 )
 def test_a_wrong_line_is_refused_with_its_number(text, problem):

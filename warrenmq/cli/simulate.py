@@ -80,6 +80,10 @@ def add_parser(subparsers: Any) -> Any:
 def run(args: argparse.Namespace) -> int:
     plan = _plan(args)
     if args.seed is not None:
+        if args.out or args.master:
+            raise CallerError(
+                "--out and --master are for many runs, --seed is one; --first SEED --runs 1 is it, too."
+            )
         return _one(plan, args)
     if args.trace:
         raise CallerError("--trace is for one run; give its --seed as well.")
@@ -93,28 +97,39 @@ def run(args: argparse.Namespace) -> int:
             return _many(plan, _workers(args, stack), stack.enter_context(Parquet(args.out)))
         from warrenmq.simulate.kept_rounds import KeptRounds
 
-        kept = KeptRounds(args.out, _workers(args, stack))
+        kept = stack.enter_context(KeptRounds(args.out, _workers(args, stack)))
         return _many(plan, kept, kept=kept)
 
 
 def _plan(args: argparse.Namespace) -> Plan:
     from warrenmq.simulate.fleet import Plan
     from warrenmq.simulate.run import PROFILES
-    from warrenmq.simulate.script import FAULTS, HONEST_FAULTS, parse
+    from warrenmq.simulate.script import FAULTS, HONEST_FAULTS
 
     chosen = HONEST_FAULTS if args.faults == _ALL else tuple(args.faults.split(","))
     if args.faults == "none":
         chosen = ()
     if unknown := [each for each in chosen if each not in FAULTS]:
         raise CallerError(f"{unknown[0]!r} is no kind of fault; there are {', '.join(FAULTS)}, none and all.")
-    script = ""
-    if args.script:
-        with open(args.script, encoding="utf-8") as file:
-            script = file.read()
-        parse(script)
+    script = _read_script(args.script) if args.script else ""
     first, runs = (args.first, args.runs) if args.seed is None else (args.seed, 1)
     profiles = (args.profile,) if args.profile else PROFILES
     return Plan(range(first, first + runs), chosen, profiles, script, args.size)
+
+
+def _read_script(path: str) -> str:
+    from warrenmq.simulate.script import parse
+
+    try:
+        with open(path, encoding="utf-8-sig") as file:  # some editors begin a text with a mark of its coding
+            script = file.read()
+    except UnicodeDecodeError as error:
+        raise CallerError(
+            f"{path} is no script: it is no text ({error.reason} at byte {error.start})."
+        ) from None
+    if not parse(script):
+        raise CallerError(f"{path} has no step.")
+    return script
 
 
 def _workers(args: argparse.Namespace, stack: ExitStack) -> Workers:
@@ -205,7 +220,7 @@ class _Reporter:
 
 
 def _tell(outcome: Outcome) -> None:
-    """A failure, with the smallest script that fails so."""
+    """A failure, with the smallest script that fails so, and what that fails with: another queue's message, perhaps."""
     from warrenmq.simulate.run import run as simulated
     from warrenmq.simulate.script import parse, write
     from warrenmq.simulate.shrink import shrink
@@ -214,7 +229,8 @@ def _tell(outcome: Outcome) -> None:
         parse(outcome.script),
         lambda each: simulated(outcome.seed, each, outcome.profile).problem == outcome.problem,
     )
-    print(f"\nseed {outcome.seed}, profile {outcome.profile}: {outcome.text}\n")
+    text = simulated(outcome.seed, script, outcome.profile).text
+    print(f"\nseed {outcome.seed}, profile {outcome.profile}: {text}\n")
     for line in write(script).splitlines():
         print(f"    {line}")
     print(

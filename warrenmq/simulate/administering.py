@@ -8,7 +8,7 @@ from warrenmq.simulate.script import Step
 from warrenmq.simulate.session import Session
 from warrenmq.simulate.topology import ALL_POLICIES, DEAD_LETTERS, GRAVES, MORE_POLICIES
 
-_ALL = 1_000
+_ALL = 1_000_000
 """More messages than any queue of a script holds."""
 _ANSWERED = 60.0
 """Seconds within which every publish is answered."""

@@ -13,7 +13,7 @@ from warrenmq.simulate.topology import DEAD_LETTERING, LENGTH, RETURNS, TTL_MS
 
 _QUIET = 3.0
 """Seconds after which nothing is on its way any more."""
-_ALL = 1_000
+_ALL = 1_000_000
 """More messages than any queue of a script holds."""
 
 

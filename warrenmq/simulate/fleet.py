@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from functools import cache
 from multiprocessing import get_context
 from random import Random
 from typing import NamedTuple, Protocol, Self
 
+from warrenmq.errors import Error
 from warrenmq.simulate.generate import generate, mutate
 from warrenmq.simulate.run import PROFILES, Outcome, run
 from warrenmq.simulate.script import HONEST_FAULTS, Script, parse
@@ -152,10 +155,23 @@ class Cores:
 
     def __init__(self, cores: int = 0) -> None:
         """Start `cores` processes; 0 = one for each core."""
-        self._pool = ProcessPoolExecutor(cores or os.cpu_count() or 1, mp_context=get_context("spawn"))
+        self._pool = ProcessPoolExecutor(
+            cores or os.cpu_count() or 1,
+            mp_context=get_context("spawn"),
+            # Ctrl-C reaches all processes of a terminal; this one tells the others
+            initializer=signal.signal,
+            initargs=(signal.SIGINT, signal.SIG_IGN),
+        )
 
     def __call__(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
-        return self._pool.map(do_alone, tasks, chunksize=_AT_ONCE)
+        """Raises Error if a process of the pool has ended."""
+        try:
+            yield from self._pool.map(do_alone, tasks, chunksize=_AT_ONCE)
+        except BrokenProcessPool as error:
+            raise Error(
+                "a process of the pool has ended, and its runs with it: it was killed, perhaps because the memory was short, or could "
+                "not start, as in a script of yours without an `if __name__ == '__main__':`."
+            ) from error
 
     def __enter__(self) -> Self:
         return self

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Self
 
+from warrenmq.directory.owner_lock import FolderLock
 from warrenmq.errors import CallerError
 from warrenmq.simulate.fleet import Task, Workers, script_of
 from warrenmq.simulate.run import Outcome
@@ -12,7 +14,8 @@ from warrenmq.simulate.table import Parquet, read_outcomes
 
 
 class KeptRounds:
-    """Workers that keep the outcomes of each round, and read those of a round that the folder has.
+    """Workers that keep the outcomes of each round, and read those of a round that the folder has; a context
+    manager, in which the folder is no other fleet's.
 
     What a round runs depends on the rounds before it alone (fleet.py), so a fleet that goes on gives what one
     without an interruption gives.
@@ -25,6 +28,14 @@ class KeptRounds:
         self._workers = workers
         self.found = 0
         """Runs that the folder had."""
+
+    def __enter__(self) -> Self:
+        """Lock the folder.  Raises PreconditionFailed if another fleet has."""
+        self._lock = FolderLock(self._folder, changes=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
 
     def __call__(self, tasks: Sequence[Task]) -> Sequence[Outcome]:
         """Return the outcomes of a round.  Raises CallerError if the folder has those of another fleet."""

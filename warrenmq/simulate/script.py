@@ -49,9 +49,12 @@ class Argument(NamedTuple):
 
     default: int | str
     choices: tuple[int | str, ...]
-    """A word must be one of these; a number may be any that is not negative."""
+    """A word must be one of these."""
     more: tuple[int | str, ...] = ()
     """More choices, which wide scripts alone draw: others are as they were before there were any."""
+    least: int = 0
+    most: int = 10**12 - 1
+    """A number is between these: with others a client's call is refused, or the model's patience too short."""
 
 
 class Verb(NamedTuple):
@@ -66,38 +69,46 @@ class Verb(NamedTuple):
     """Wide scripts alone draw it."""
 
 
+def _count(default: int, *choices: int) -> Argument:
+    """The argument that says how many messages."""
+    return Argument(default, choices, least=1, most=10_000)
+
+
 _TO = Argument("a", TARGETS, MORE_QUEUES)
 _QUEUE = {"queue": Argument("a", QUEUES, MORE_QUEUES)}
 _PICK = {"pick": Argument(0, (0, 1, 2, 5))}
 _VIA = {"via": Argument("app", VIA)}
 _ALL = {"multiple": Argument(0, (0, 0, 0, 1))}
-_SIZE = Argument(10, (0, 10, 90, 91, 150, 899, 900, 901, 1500))
+_SIZE = Argument(10, (0, 10, 90, 91, 150, 899, 900, 901, 1500), most=1_000_000)
+_PREFETCH = {"prefetch": Argument(3, (1, 3, 20), least=1, most=65_535)}
+_EACH = {"ack": Argument(1, (1, 2, 3), least=1)}
+_DAY_MS = 86_400_000
 _OF = {"of": Argument("any", WHOSE)}
 
 VERBS: dict[str, Verb] = {
     "publish": Verb(
         "publish one message; `wait` for its confirm",
-        {"to": _TO, "size": _SIZE, "persistent": Argument(1, (1, 1, 1, 0)), "priority": Argument(0, (0, 1, 2)),
+        {"to": _TO, "size": _SIZE, "persistent": Argument(1, (1, 1, 1, 0)), "priority": Argument(0, (0, 1, 2), most=255),
          "wait": Argument(0, (0, 0, 1)), **_VIA}, 30,
     ),
-    "publish_many": Verb("publish `count` messages in one call", {"to": _TO, "count": Argument(5, (2, 5, 20)), "size": _SIZE, **_VIA}, 5),
-    "later": Verb("publish one message with a delay", {"to": _TO, "size": _SIZE, "ms": Argument(30, (1, 30, 300, 2_000))}, 2),
+    "publish_many": Verb("publish `count` messages in one call", {"to": _TO, "count": _count(5, 2, 5, 20), "size": _SIZE, **_VIA}, 5),
+    "later": Verb("publish one message with a delay", {"to": _TO, "size": _SIZE, "ms": Argument(30, (1, 30, 300, 2_000), most=_DAY_MS)}, 2),
     "burst": Verb("publish `count` messages from a second thread, beside what follows",
-                  {"to": _TO, "count": Argument(5, (1, 3, 8)), "size": _SIZE, "persistent": Argument(1, (1, 1, 0))}, 4),
+                  {"to": _TO, "count": _count(5, 1, 3, 8), "size": _SIZE, "persistent": Argument(1, (1, 1, 0))}, 4),
     "settle": Verb("wait for all confirms that are due", {}, 6),
     "get": Verb("get one message, and hold it", {**_QUEUE, **_VIA}, 20),
     "ack": Verb("ack the held message at this place; with `multiple` also those that its AMQP channel delivered before", {**_PICK, **_ALL}, 14),
     "nack": Verb("put the held message at this place back", _PICK, 5),
     "reject": Verb("reject the held message at this place for good", _PICK, 4),
     "consume": Verb("consume up to `count` messages, ack each `ack`-th, and cancel; the others stay held",
-                    {**_QUEUE, "count": Argument(5, (1, 3, 10)), "prefetch": Argument(3, (1, 3, 20)), "ack": Argument(1, (1, 2, 3)), **_VIA}, 6),
+                    {**_QUEUE, "count": _count(5, 1, 3, 10), **_PREFETCH, **_EACH, **_VIA}, 6),
     "hang_up": Verb("end the AMQP client's channel or connection, or cut its socket", {"how": Argument("channel", ("channel", "connection", "socket"))}, 3),
     "tx": Verb("publish `count` messages in a transaction, and `commit` it or roll it back",
-               {"to": _TO, "count": Argument(3, (1, 3)), "size": _SIZE, "commit": Argument(1, (0, 1, 1))}, 3),
+               {"to": _TO, "count": _count(3, 1, 3), "size": _SIZE, "commit": Argument(1, (0, 1, 1))}, 3),
     "purge": Verb("purge a queue", _QUEUE, 2),
     "delete": Verb("delete a queue", _QUEUE, 1),
     "policy": Verb("set a policy for a queue, change it, or clear it", {"queue": Argument("a", POLICED, ("p",)), "is": Argument("length", (*POLICIES, "none"), (*MORE_POLICIES,))}, 2),
-    "sleep": Verb("let virtual time pass", {"ms": Argument(30, (1, 30, 300, 2_000, 14_800, 15_000, 70_000))}, 8),
+    "sleep": Verb("let virtual time pass", {"ms": Argument(30, (1, 30, 300, 2_000, 14_800, 15_000, 70_000), most=_DAY_MS)}, 8),
     "restart": Verb("close the broker and open it again, perhaps as another profile; with settle=0 in the middle of what goes on",
                     {"profile": Argument("same", ("same", "classic", "modern")), "settle": Argument(1, FLAG)}, 2),
     "kill": Verb("kill one process of the broker, or that of a queue by an error of the disk: in whatever it does next, or in its next sync",
@@ -109,7 +120,7 @@ VERBS: dict[str, Verb] = {
     "full": Verb("the disk has so many bytes left", {"room": Argument(0, (0, 100, 1000, 5000))}, 2, "full"),
     "space": Verb("the disk has space again", {}, 2, "full"),
     "slow": Verb("so many operations of the disk on, one takes so long",
-                 {"ms": Argument(50, (5, 50, 500)), "operation": Argument(1, (1, 2, 3, 5, 8)), **_OF}, 3, "slow"),
+                 {"ms": Argument(50, (5, 50, 500), most=500), "operation": Argument(1, (1, 2, 3, 5, 8)), **_OF}, 3, "slow"),
     "pressure": Verb("the memory is used up, or with high=2 so much of it that queues page; free again with high=0", {"high": Argument(1, (0, 1, 2))}, 2, "memory"),
     "clock": Verb("the wall clock jumps, forwards or backwards with `back`", {"seconds": Argument(3600, (1, 3600)), "back": Argument(0, FLAG)}, 2, "clock"),
     "peek": Verb("look at the first `n` messages, which stay", {**_QUEUE, "n": Argument(3, (1, 3, 50))}, 6, is_wide=True),
@@ -118,11 +129,11 @@ VERBS: dict[str, Verb] = {
     "settle_many": Verb("settle the held message at this place, and all older ones of its consumer or channel",
                         {**_PICK, "how": Argument("ack", ("ack", "nack", "reject"))}, 6, is_wide=True),
     "recover": Verb("have all that the AMQP channel holds put back", {}, 3, is_wide=True),
-    "retry": Verb("give the held message at this place back for another attempt, after so long", {**_PICK, "ms": Argument(30, (0, 30, 2_000))}, 5, is_wide=True),
+    "retry": Verb("give the held message at this place back for another attempt, after so long", {**_PICK, "ms": Argument(30, (0, 30, 2_000), most=_DAY_MS)}, 5, is_wide=True),
     "expiring": Verb("publish one message that lives 50 ms", {"to": _TO, "size": _SIZE}, 3, is_wide=True),
     "copied": Verb("publish one message to a queue, and by its header CC to another", {"to": Argument("a", QUEUES[:3]), "cc": Argument("b", ("b", "p")), "size": _SIZE}, 4, is_wide=True),
     "channel_tx": Verb("in a transaction of an AMQP channel publish `count` messages, and get one and ack it; `commit` it or roll it back",
-                       {"to": _TO, "count": Argument(3, (1, 3)), "size": _SIZE, **_QUEUE, "commit": Argument(1, (0, 1, 1))}, 5, is_wide=True),
+                       {"to": _TO, "count": _count(3, 1, 3), "size": _SIZE, **_QUEUE, "commit": Argument(1, (0, 1, 1))}, 5, is_wide=True),
     "declare": Verb("declare a queue that is there once more: as it is, or as something else, which has to be refused",
                     {**_QUEUE, "how": Argument("same", ("same", "other")), **_VIA}, 3, is_wide=True),
     "audit": Verb("when nothing is on its way, compare a queue's counts, length and dead letters; with `fill` publish one more, which it must take or refuse",
@@ -135,15 +146,15 @@ VERBS: dict[str, Verb] = {
                  {"exchange": Argument("tops", (*WIRED_EXCHANGES,)), "if_unused": Argument(0, FLAG)}, 2, is_wide=True),
     "send": Verb("publish `count` messages to such an exchange, perhaps from a second thread `beside` what follows",
                  {"to": Argument("tops", (*WIRED_EXCHANGES,)), "key": Argument("a.b", KEYS), "headers": Argument("none", (*HEADERS,)),
-                  "count": Argument(1, (1, 1, 5)), "size": _SIZE, "beside": Argument(0, FLAG), **_VIA}, 12, is_wide=True),
+                  "count": _count(1, 1, 1, 5), "size": _SIZE, "beside": Argument(0, FLAG), **_VIA}, 12, is_wide=True),
     "rivals": Verb("publish `count` messages to two consumers, of which the second has priority, and ack each `ack`-th",
-                   {**_QUEUE, "count": Argument(3, (1, 3, 10)), "size": _SIZE, "prefetch": Argument(3, (1, 3, 20)), "ack": Argument(1, (1, 2, 3))}, 5, is_wide=True),
+                   {**_QUEUE, "count": _count(3, 1, 3, 10), "size": _SIZE, **_PREFETCH, **_EACH}, 5, is_wide=True),
     "linger": Verb("kill a process while a consumer of the queue is there, which the next one must serve",
-                   {**_QUEUE, "count": Argument(3, (1, 3, 10)), "size": _SIZE, "victim": Argument("queue", ("queue", *VICTIMS[2:]))}, 3, "kill", is_wide=True),
+                   {**_QUEUE, "count": _count(3, 1, 3, 10), "size": _SIZE, "victim": Argument("queue", ("queue", *VICTIMS[2:]))}, 3, "kill", is_wide=True),
     "own": Verb("use an exclusive queue over AMQP, and `keep` it or end the connection, with which it goes",
-                {"count": Argument(3, (1, 3)), "size": _SIZE, "how": Argument("connection", ("connection", "socket", "keep"))}, 3, is_wide=True),
+                {"count": _count(3, 1, 3), "size": _SIZE, "how": Argument("connection", ("connection", "socket", "keep"))}, 3, is_wide=True),
     "brief": Verb("consume from a queue that is deleted with its last consumer",
-                  {"count": Argument(3, (1, 3)), "size": _SIZE, "prefetch": Argument(3, (1, 3, 20)), "ack": Argument(1, FLAG)}, 2, is_wide=True),
+                  {"count": _count(3, 1, 3), "size": _SIZE, **_PREFETCH, "ack": Argument(1, FLAG)}, 2, is_wide=True),
     "flip": Verb("end the process and flip one bit in a file of this kind", {"file": Argument(".rdq", FILES), "bit": Argument(0, (0, 77, 1_003, 9_999, 54_321))}, 2, "flip"),
 }  # fmt: skip
 """Every verb of a script."""
@@ -220,8 +231,10 @@ def _parse(words: list[str]) -> Step:
 
 def _value(name: str, argument: Argument, text: str) -> int | str:
     if isinstance(argument.default, int):
-        if not text.isdecimal() or len(text) > 12:
-            raise ValueError(f"{name} must be a number that is not negative, not {text!r}")
+        if not (text.isdecimal() and argument.least <= int(text) <= argument.most):
+            raise ValueError(
+                f"{name} must be a number from {argument.least} to {argument.most:,}, not {text!r}"
+            )
         return int(text)
     words = (*argument.choices, *argument.more)
     if text not in words:
