@@ -253,6 +253,13 @@ def test_a_killed_actor_never_runs_again_not_even_its_finally():
         assert not sim.is_registered("victim")
 
 
+def test_a_name_is_no_actor_to_kill():
+    with Simulation() as sim:
+        sim.start(Worker, name="victim")
+        with pytest.raises(CallerError, match="give an ActorRef"):
+            sim.kill("victim")
+
+
 def test_an_actor_can_kill_itself():
     with Simulation(1) as sim:
         log, victim = [], sim.start(Worker)

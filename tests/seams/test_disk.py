@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import warrenmq
-from warrenmq.errors import Fenced
+from warrenmq.errors import CallerError, Fenced
 from warrenmq.runtime import Fence
 from warrenmq.seams import real_disk
 from warrenmq.seams.disk import Disk
 from warrenmq.seams.disk_errors import FileDeleted, SyncFailed, is_full, lack_of
 from warrenmq.seams.fenced_disk import FencedDisk
 from warrenmq.seams.real_disk import RealDisk
-from warrenmq.testing import PowerCut, SimulatedDisk
+from warrenmq.testing import PowerCut, SimulatedDisk, SimulatedMachine
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -482,3 +482,16 @@ def test_a_file_system_without_a_sync_of_folders_is_used_all_the_same(tmp_path, 
         broker.declare_queue("q").publish(b"1").result()
     with warrenmq.open(tmp_path / "data") as broker:
         assert broker.queue("q").get().body == b"1"
+
+
+def test_an_operation_that_no_disk_has_cannot_fail():
+    disk = SimulatedDisk(random.Random(1))
+    with pytest.raises(CallerError, match="'fsync' is no operation of a disk; there are create, append,"):
+        disk.fail_next("fsync", "/f", errno.EIO)
+
+
+def test_what_is_true_at_last_was_waited_for():
+    machine = SimulatedMachine()
+    machine.wait_until(lambda: True, 0)
+    with pytest.raises(AssertionError, match="did not become true in 1 s"):
+        machine.wait_until(lambda: False, 1)

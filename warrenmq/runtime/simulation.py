@@ -22,6 +22,7 @@ from weakref import WeakSet
 
 from pykka import Actor, ActorRef, ActorRegistry, Future
 
+from warrenmq.checks import wrong_type
 from warrenmq.errors import CallerError
 from warrenmq.runtime.base import Name, Runtime
 from warrenmq.runtime.life import inbox_of
@@ -318,6 +319,8 @@ class Simulation(Runtime):
 
     def kill(self, ref: ActorRef[Any]) -> None:
         """End an actor where it stands: it never runs again, not even its `finally`."""
+        if not isinstance(ref, ActorRef):
+            raise wrong_type("ref", ref, "an ActorRef, as whereis(name) returns it")
         task = self._actor_tasks.get(ref)
         if task is None or task.gone:
             return

@@ -21,6 +21,7 @@ from functools import lru_cache
 from random import Random
 from threading import RLock
 
+from warrenmq.errors import CallerError
 from warrenmq.seams.descriptors import Descriptors
 from warrenmq.seams.disk import UNLIMITED, File, Salvage, Waiter, Write, refuse_to_salvage, write_in_turn
 from warrenmq.seams.disk_errors import SyncFailed, deleted
@@ -33,6 +34,11 @@ ENOUGH = 1 << 24
 """The answer of `room` for a disk that tells: so little that it is asked for each time."""
 
 
+OPERATIONS = (
+    "create", "append", "pread", "pwrite", "truncate", "datasync",
+    "unlink", "rename", "mkdir", "rmdir", "sync_dir",
+)  # fmt: skip
+"""The names of operations, as `before_op` is given them."""
 _Entries = dict[str, Inode | None]
 """Names to inodes; None is a name that went away."""
 
@@ -141,7 +147,9 @@ class SimulatedDisk:
             self.before_op = None
 
     def fail_next(self, op: str, path_suffix: str, error: int) -> None:
-        """Let the next operation of this name on a path with this end raise `OSError(error)`."""
+        """Let the next operation of this name (OPERATIONS) on a path with this end raise `OSError(error)`."""
+        if op not in OPERATIONS:
+            raise CallerError(f"{op!r} is no operation of a disk; there are {', '.join(OPERATIONS)}.")
         self._failures.append((op, path_suffix, error))
 
     # Disk

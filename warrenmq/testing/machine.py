@@ -176,7 +176,8 @@ class SimulatedMachine:
             if condition():
                 return
             self.sleep(LOOK)
-        raise AssertionError(f"the condition did not become true in {seconds} s")
+        if not condition():
+            raise AssertionError(f"the condition did not become true in {seconds} s")
 
     # -- sudden ends
 
