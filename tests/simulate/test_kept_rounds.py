@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -101,6 +103,19 @@ def test_ctrl_c_is_not_for_workers_and_one_that_ends_is_told():
         assert cores._pool.submit(signal.getsignal, signal.SIGINT).result() is signal.SIG_IGN
         with pytest.raises(Error, match="a process of the pool has ended"):
             list(cores([EndsTheProcess()]))
+
+
+KILLED = """
+import os, signal
+from warrenmq.simulate.fleet import Cores
+Cores(1)._pool.submit(os.getpid).result()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_workers_end_with_their_parent():
+    # it returns when nobody has the pipe any more, and each process inherits that
+    subprocess.run([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, timeout=120, check=False)
 
 
 def test_a_damaged_file_is_one_sentence(tmp_path, capsys):

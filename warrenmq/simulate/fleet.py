@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -23,6 +22,7 @@ from random import Random
 from typing import NamedTuple, Protocol, Self
 
 from warrenmq.errors import Error
+from warrenmq.simulate import pool_process
 from warrenmq.simulate.generate import generate, mutate
 from warrenmq.simulate.run import PROFILES, Outcome, run
 from warrenmq.simulate.script import HONEST_FAULTS, Script, parse
@@ -156,11 +156,7 @@ class Cores:
     def __init__(self, cores: int = 0) -> None:
         """Start `cores` processes; 0 = one for each core."""
         self._pool = ProcessPoolExecutor(
-            cores or os.cpu_count() or 1,
-            mp_context=get_context("spawn"),
-            # Ctrl-C reaches all processes of a terminal; this one tells the others
-            initializer=signal.signal,
-            initargs=(signal.SIGINT, signal.SIG_IGN),
+            cores or os.cpu_count() or 1, mp_context=get_context("spawn"), initializer=pool_process.begin
         )
 
     def __call__(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
