@@ -18,6 +18,7 @@ from warrenmq.broker.delivery import Delivery, Subscription
 from warrenmq.broker.handles import QueueHandle
 from warrenmq.cli import main
 from warrenmq.cli.simulate import _tell
+from warrenmq.message.properties import Properties
 from warrenmq.queue.drops import QueueDrops
 from warrenmq.queue.queue_expiry import QueueExpiry
 from warrenmq.queue.returns import Returns
@@ -370,6 +371,9 @@ def do_nothing(*_args, **_options):
         (QueueHandle, "peek", peek_all_but_the_first, "publish\npeek", "missing"),
         (QueueHandle, "peek", peek_in_the_middle, "publish\npublish\npeek n=1", "order"),
         (QueueHandle, "peek", peek_twice, "publish\npeek n=1", "peeked"),
+        (Delivery, "properties", Properties(), "publish priority=1\nget", "altered"),
+        (Delivery, "properties", Properties(), "publish persistent=0\nget", "altered"),
+        (Delivery, "properties", Properties(), "wire which=fans_p\nsend to=fans headers=kind\nget queue=p", "altered"),
         (Consumer, "get", do_nothing, "publish\ntake how=consume", "starved"),
         (Confirm, "confirm", lambda self: self.nack("for no reason"), "publish\nsleep", "Nacked"),
         (Delivery, "retry", lambda self, _delay: self.ack(), "publish wait=1\nget\nretry", "lost"),

@@ -132,6 +132,7 @@ class AmqpDelivery:
     redelivered: bool
     exchange: str
     routing_key: str
+    properties: Basic.Properties
     consumer: str = ""
 
     def ack(self, *, multiple: bool = False) -> None:
@@ -364,10 +365,10 @@ class AmqpClient:
             or sum(len(each.value) for each in self._content[2:]) < self._content[1].body_size
         ):
             return
-        (method, _, *bodies), self._content = self._content, []
+        (method, head, *bodies), self._content = self._content, []
         delivery = AmqpDelivery(
             self, method.delivery_tag, b"".join(each.value for each in bodies), method.redelivered,
-            method.exchange, method.routing_key,
+            method.exchange, method.routing_key, head.properties,
         )  # fmt: skip
         if isinstance(method, Basic.Deliver):
             delivery.consumer = str(method.consumer_tag)

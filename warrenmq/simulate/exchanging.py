@@ -93,6 +93,8 @@ class Exchanging:
         publisher = MAIN if client is None else client.publisher
         messages = session.messages(step.number("count"), step.number("size"), publisher)
         key, headers = step.word("key"), HEADERS[step.word("headers")]
+        for message in messages:
+            message.headers = headers
         bodies, properties = [each.body for each in messages], Properties(headers=headers)
         mandatory = client is None and not session.faults.may_block
         queues = wiring.reached(to, key, headers)
@@ -128,6 +130,7 @@ class Exchanging:
         def publish() -> None:
             for _ in range(step.number("count")):
                 messages = session.messages(1, step.number("size"), publisher)
+                messages[0].headers = headers
                 was_there = self._is_surely_there(to)
                 way = Route(to, key, session.wiring.reached(to, key, headers))
                 try:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
+from typing import Any
 
 from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.simulate.amqp_client import AmqpConfirm
@@ -42,6 +44,8 @@ class Message:
     publisher: int
     way: tuple[str, str] = "", ""
     """The exchange that it is published to, and the routing key."""
+    headers: Mapping[str, Any] = field(default_factory=dict)
+    """Headers that it is published with."""
     confirm: Confirm | AmqpConfirm | None = None
     """None before `publish` has returned."""
 

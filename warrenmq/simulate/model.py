@@ -20,6 +20,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 
+from pamqp.commands import Basic
+
+from warrenmq.message.properties import Properties
 from warrenmq.simulate.length import Length
 from warrenmq.simulate.messages import MAIN, Copy, Message, PromiseBroken, State, number_of
 from warrenmq.simulate.topology import ALL_POLICIES, DEAD_LETTER, RETURNS
@@ -261,6 +264,19 @@ class QueueModel:
         if one.priority != two.priority and not self.one_journal:
             return one.priority > two.priority and one.number in self.arrived
         return one.publisher == two.publisher and one.number < two.number
+
+    def check_properties(self, copy: Copy, properties: Properties | Basic.Properties) -> None:
+        """Check that a delivery has the priority, the persistence and the headers of its publish; a dead letter has more."""
+        message, headers = copy.message, properties.headers or {}
+        if (
+            (properties.priority or 0) != message.priority
+            or (properties.delivery_mode == 1) == message.persistent
+            or any(headers.get(name) != value for name, value in message.headers.items())
+        ):
+            raise PromiseBroken(
+                "altered",
+                f"queue {self.name} delivered message {message.number} with other properties than were published",
+            )
 
     def rank(self, body: bytes) -> tuple[int, int]:
         """The place of a message among those that were delivered together: with priorities the most urgent

@@ -190,6 +190,7 @@ class Receiving:
         copy = session.models[name].delivered(
             delivery.body, redelivered=delivery.redelivered, way=(delivery.exchange, delivery.routing_key)
         )
+        session.models[name].check_properties(copy, delivery.properties)
         now = session.now()
         session.held.append(Held(name, copy, delivery, by))
         if session.faults.clock_jumped:

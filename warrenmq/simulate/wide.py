@@ -166,11 +166,12 @@ class Wide:
         for name in (to, cc):
             session.queue(name)
         messages = session.messages(1, step.number("size"))
-        headers = Properties(headers={"CC": [cc]})
+        messages[0].headers = {"CC": [cc]}
+        properties = Properties(headers=messages[0].headers)
         self._publishing.publish_messages(
             to, messages,
             lambda exchange, key: session.broker.publish(
-                exchange, key, messages[0].body, timeout=session.faults.timeout, properties=headers
+                exchange, key, messages[0].body, timeout=session.faults.timeout, properties=properties
             ),
             Route("", to, tuple(dict.fromkeys((to, cc)))),
         )  # fmt: skip
