@@ -57,20 +57,25 @@ def _are_flagged(alone: Alone, context: TraceContext, outcome: Outcome) -> bool:
 
 
 _SQL = """
-WITH lives AS (
+WITH found AS (
     SELECT s.run, s.actor, a.scope, a.name, s.id, min(CASE s.event WHEN 31 THEN s.seq END) AS recovered,
            min(CASE s.event WHEN 24 THEN s.seq END) AS delivered
-    FROM steps AS s JOIN actors AS a ON a.run = s.run AND a.actor = s.actor GROUP BY s.run, s.actor, a.scope, a.name, s.id)
+    FROM steps AS s JOIN actors AS a ON a.run = s.run AND a.actor = s.actor GROUP BY s.run, s.actor, a.scope, a.name, s.id),
+lives AS (
+    SELECT *, sum(CASE WHEN recovered IS NULL THEN 1 ELSE 0 END) OVER (PARTITION BY scope, name, id ORDER BY run, actor) AS message
+    FROM found)
 SELECT d.run, d.actor, d.delivered FROM lives AS d
 JOIN deliver_rows AS r ON r.run = d.run AND r.actor = d.actor AND r.seq = d.delivered AND r.flags & 1 = 0
 WHERE d.recovered IS NOT NULL AND (
     EXISTS (SELECT 1 FROM queue_recovered_rows AS q WHERE q.run = d.run AND q.actor = d.actor AND q.recovery = 2)
-    OR EXISTS (SELECT 1 FROM lives AS e WHERE e.scope = d.scope AND e.name = d.name AND e.id = d.id AND e.delivered IS NOT NULL
-               AND (e.run < d.run OR (e.run = d.run AND e.actor < d.actor)))
+    OR EXISTS (SELECT 1 FROM lives AS e WHERE e.scope = d.scope AND e.name = d.name AND e.id = d.id AND e.message = d.message
+               AND e.delivered IS NOT NULL AND (e.run < d.run OR (e.run = d.run AND e.actor < d.actor)))
     OR EXISTS (SELECT 1 FROM lives AS e JOIN queue_recovered_rows AS q ON q.run = e.run AND q.actor = e.actor AND q.recovery = 2
-               WHERE e.scope = d.scope AND e.name = d.name AND e.id = d.id AND e.recovered IS NOT NULL
-               AND (e.run < d.run OR (e.run = d.run AND e.actor < d.actor))))
+               WHERE e.scope = d.scope AND e.name = d.name AND e.id = d.id AND e.message = d.message AND e.recovered IS NOT NULL
+               AND (e.run < d.run OR (e.run = d.run AND e.actor < d.actor)))
+)
 """
+"""An id that is not recovered is another message's: ids may begin again after a crash."""
 
 RULE = Rule(
     id="Q4",
