@@ -100,10 +100,14 @@ def rows_of_a_frame(files: Files, rng: random.Random) -> None:
 
 
 def rows_of_a_slab(files: Files, rng: random.Random) -> None:
+    """Zeros in the places of rows; never only in one before an empty place, which a kill leaves as it begins to write a row."""
     if (name := _one(files, rng, ".slab")) and (places := _written(files[name])):
         data = bytearray(files[name])
         first = rng.randrange(len(places))
-        for at in places[first : first + rng.choice((1, 1, 2, 10))]:
+        gone = places[first : first + rng.choice((1, 1, 2, 10))]
+        if len(gone) == 1 and data[gone[0] + ROW.size : gone[0] + 2 * ROW.size] == EMPTY_ROW:
+            gone = places[: first + 1][-2:]
+        for at in gone:
             data[at : at + ROW.size] = bytes(ROW.size)
         files[name] = bytes(data)
 

@@ -123,8 +123,8 @@ def test_a_killed_actor_counts_as_gone_without_an_actor_stop(told_by):
 def test_a_wait_lasts_until_the_process_is_killed():
     runs = hand_made()
     runs[0].closed = False
-    client = runs[0].actors[CLIENT - 1]
-    del client.rows[4:]
+    for actor in (CLIENT, QUEUE):
+        del runs[0].actors[actor - 1].rows[4:]
     picture = drawn(write_trace(runs))
     assert picture.held[0][:2] == ("client-1", "queue:q")
     assert picture.held[0].seconds == pytest.approx((72 - 12) / 1000), "the run's last row is at 72 ms"

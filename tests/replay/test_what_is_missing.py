@@ -10,18 +10,20 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.trace_damage import Files, a_file, a_frame, a_header, a_run, a_tail, names_in, without
+import warrenmq
+from tests.fuzz.trace_damage import PAGE, Files, a_file, a_frame, a_header, a_run, a_tail, names_in, without
 from tests.replay.planted_violations import PLANTS, planted
 from tests.support.simulated import EVERY_KIND, SimulatedHost
 from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_writer import RunRows, write_trace
 from warrenmq.broker.broker import Broker
-from warrenmq.replay.drive.engine import replay_memory
+from warrenmq.replay.drive.engine import replay, replay_memory
 from warrenmq.replay.drive.result import Result
 from warrenmq.simulate.run import run_traced
 from warrenmq.simulate.script import parse
@@ -158,3 +160,45 @@ def test_a_name_that_is_missing_convicts_nobody(end):
         found = replay_memory(without({**files}, name, frame))
         assert found.violations == [], frame.payload
         assert found.verdict == "indeterminate", frame.payload
+
+
+def test_a_trace_that_was_copied_while_it_was_written_convicts_nobody():
+    """Its slab file is older than its segments, or its first pages are older than the others."""
+    host = SimulatedHost(0, EVERY_KIND[0])
+    recorder = Recorder(host.sink, run="000001", boot=1, clock=host.sim, segment_bytes=6_000)
+    broker = Broker("/data", host.settings, host.sim, host.disk, host.memory, recorder)
+    moments: list[Files] = []
+    for number in range(60):
+        queue = broker.declare_queue(f"q{number % 4}")
+        queue.publish(b"m" * (number % 3 * 3_000)).result()
+        if number % 3 and (message := queue.get(0)) is not None:
+            message.ack()
+        moments.append(dict(host.sink.files()))
+    host.close()
+    (slab,) = (name for name in moments[0] if name.endswith(".slab"))
+    told = set()
+    for number, (earlier, later) in enumerate(pairwise(moments)):
+        at = 16 * PAGE if number % 2 else len(later[slab])
+        found = replay_memory(later | {slab: earlier[slab][:at] + later[slab][at:]})
+        assert found.violations == []
+        told.add(found.verdict)
+    assert told == {"ok", "indeterminate"}
+
+
+def test_a_child_whose_last_rows_are_missing_is_not_said_to_have_never_started():
+    """The trace was copied page by page, and its supervisor's page later than its own."""
+    runs = consistent_trace(0, STEPS)
+    (child,) = (actor for actor in runs[0].actors if actor.name == "rabbit_alarm")
+    del child.rows[:]
+    found = replay_memory(write_trace(runs))
+    assert (found.verdict, found.violations) == ("indeterminate", [])
+
+
+def test_a_directory_that_was_open_without_a_trace_is_told(tmp_path):
+    """Nothing is missing from the trace, so the reason is not that something is."""
+    for trace in (tmp_path / "trace", None, tmp_path / "trace"):
+        with warrenmq.open(tmp_path / "data", trace=trace) as broker:
+            broker.declare_queue("jobs")
+    found = replay(tmp_path / "trace")
+    text = "its directory was open without a trace before it: there may have been actors of whom nothing is known"
+    assert {row.text for row in found.missing} == {finding.text for finding in found.indeterminate} == {text}

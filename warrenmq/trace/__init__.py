@@ -21,6 +21,7 @@ In the order of reading:
     segment            the files of frames
     sink               where these files are
     marks              named places
+    receives           which rows name a SEND
     index              what is in one file
     catalog            the runs and actors of many
     reader             their rows

@@ -106,7 +106,7 @@ class Run:
     whole: bool = False
     """True if no file is missing or damaged."""
     lossy: bool = False
-    """The disk refused rows."""
+    """The disk refused rows, or those of the slab file are not the latest."""
     has_strangers: bool = False
     """Parts are missing that may have named actors, or the run before it is."""
     contradicted: str = ""
@@ -157,6 +157,16 @@ class Run:
             name = self.contradicted.rpartition("/")[2]
             return f"{name} has the number of another one and other contents, so the rows of this run may be those of two"
         return ""
+
+    @property
+    def why_strangers(self) -> str:
+        """The reason why there may have been actors of whom nothing is known, if there may."""
+        missing = (
+            "its directory was open without a trace before it"
+            if self.whole and self.untraced
+            else "parts of it, or the run before it, are missing"
+        )
+        return f"{missing}: there may have been actors of whom nothing is known"
 
     def actor_name(self, actor: int) -> str:
         entry = self.actors.get(actor)
@@ -359,9 +369,9 @@ def _run(files: list[FileIndex]) -> Run:
     if starts:
         run.start = starts[0]
         run.boot = starts[0][5]
-    run.lossy = any(file.lossy for file in slabs)
     last = segments[-1].footer if segments else None
     run.closed = last is not None and bool(last["closed"])
+    run.lossy = any(file.lossy for file in slabs) or (not run.closed and _is_of_many_moments(slabs, segments))
     # A torn tail counts, too: the slab file has the rows that were being written, but other actors' rows may
     # have been in that frame.
     damaged = any(file.damage for file in segments) or any(file.footer is None for file in segments[:-1])
@@ -403,6 +413,43 @@ def reaches(written: Progress, segment: int, size: int, rows: int) -> bool:
     if segment != written.segment:
         return segment > written.segment
     return size >= written.size and rows >= written.rows
+
+
+def _is_of_many_moments(slabs: Sequence[FileIndex], segments: Sequence[FileIndex]) -> bool:
+    """True if the files were copied one after the other, or page by page, while they were written, so that the rows in
+    the slab files are not the latest.
+    """
+    if any(_is_behind(slab, segment) for slab in slabs for segment in segments):
+        return True
+    last: dict[int, int] = {}
+    for file in segments:
+        for _, seq_first, rows, _, _, who in file.frames:
+            _note_last(last, who, seq_first + rows - 1)
+    for file in slabs:
+        for raw in (file.slabs or {}).values():
+            row = ROW.unpack_from(raw, len(raw) - ROW.size)
+            _note_last(last, row[-1], row[1])
+    # a SEND is written before the row of its receive
+    return any(send > last.get(sender, 0) for file in slabs for sender, send in file.named.items())
+
+
+def _is_behind(slab: FileIndex, segment: FileIndex) -> bool:
+    """True if a segment has more than the one frame that is written before the slab file says so, and before its rows
+    are taken out of the slab.
+    """
+    if slab.progress is None or not segment.counted:
+        return False
+    offset, actor, seq = segment.last_frame
+    place, said = (_file_number(segment), offset), (slab.progress.segment, slab.progress.size)
+    raw = (slab.slabs or {}).get(actor)
+    kept = ROW.unpack_from(raw, len(raw) - ROW.size)[1] if raw else 0
+    return place > said or (place == said and seq > kept)
+
+
+def _note_last(last: dict[int, int], who: int, seq: int) -> None:
+    """Note a row that may be its actor's last; of an actor that stopped none is missing."""
+    seq = FOREVER if who >> 8 & 0xFF == Ev.ACTOR_STOP else seq
+    last[who >> 16] = max(seq, last.get(who >> 16, 0))
 
 
 def _chunks(run: int, files: list[FileIndex]) -> list[Chunk]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from warrenmq.trace.block import ROW, Frame, Kind, decode_columns, decode_map, next_frame
 from warrenmq.trace.events import Ev
+from warrenmq.trace.receives import last_sends_named
 from warrenmq.trace.schema import Row
 from warrenmq.trace.segment import decode_header
 from warrenmq.trace.slab import SLAB_SUFFIX, Progress, read_slabs
@@ -100,9 +101,13 @@ class FileIndex:
     damage: list[Damage] = field(default_factory=list)
     counted: int = 0
     """Frames of any kind before the footer."""
+    last_frame: tuple[int, int, int] = (0, 0, 0)
+    """The last of them: its offset, and the actor and number of its last row, 0 if it names something."""
     footer: dict[str, Any] | None = None
     slabs: dict[int, bytes] | None = None
     """The rows of a slab file, by actor."""
+    named: dict[int, int] = field(default_factory=dict)
+    """Each sender, with the last of its SENDs that these rows name."""
     torn_rows: int = 0
     lossy: bool = False
     progress: Progress | None = None
@@ -127,7 +132,8 @@ def _index_slabs(name: str, data: memoryview) -> FileIndex:
     if content is None:
         return unread_file(name, NO_HEADER, len(data))
     return FileIndex(
-        name, content.header, len(data), slabs=content.rows, torn_rows=content.torn, lossy=content.lossy,
+        name, content.header, len(data), slabs=content.rows, named=last_sends_named(content.rows),
+        torn_rows=content.torn, lossy=content.lossy,
         damage=[Damage(name, at, size, at_end=False) for at, size in _stretches(content.bad)], progress=content.progress,
     )  # fmt: skip
 
@@ -167,8 +173,11 @@ def _index_segment(name: str, data: memoryview) -> FileIndex:
 
 
 def _take(index: FileIndex, frame: Frame) -> None:
-    index.counted += frame.kind != Kind.FOOTER
+    if frame.kind != Kind.FOOTER:
+        index.counted += 1
+        index.last_frame = (frame.offset, 0, 0)
     if frame.kind == Kind.ROWS:
+        index.last_frame = (frame.offset, frame.who >> 16, frame.seq_first + frame.rows - 1)
         index.frames.append(
             FrameEntry(frame.offset, frame.seq_first, frame.rows, frame.t_first, frame.t_last, frame.who)
         )

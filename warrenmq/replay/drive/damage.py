@@ -78,8 +78,7 @@ def damage_rows(catalog: Catalog, files: Iterable[str]) -> Iterator[Row]:
     for (number, actor), coverage in sorted(catalog.coverage.items()):
         run = catalog.runs[number]
         if actor == STRANGER:
-            text = "parts of it, or the run before it, are missing: there may have been actors of whom nothing is known"
-            yield Row("strangers", None, run.name, None, None, None, None, None, text)
+            yield Row("strangers", None, run.name, None, None, None, None, None, run.why_strangers)
             continue
         name = run.actor_name(actor)
         for first, last in coverage.missing:

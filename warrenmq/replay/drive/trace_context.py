@@ -178,6 +178,11 @@ class TraceContext:
         run = self.runs[who[0]]
         return coverage is None or (seq > coverage.last_seq and not coverage.stopped and not run.closed)
 
+    def may_be_cut(self, who: Who, t: int) -> bool:
+        """True if nothing but its slab says that the actor wrote no more rows before t: the run was killed, and none is as late."""
+        coverage = self.coverage.get(who)
+        return self.ends_unproven(who, FOREVER) and (coverage is None or coverage.t_last < t)
+
     def actor_summary(self, who: Who) -> ActorSummary:
         return self.actor_summaries.get(who) or ActorSummary()
 

@@ -76,7 +76,9 @@ def _undecided(catalog: Catalog, context: TraceContext, rules: Collection[Rule])
         coverage = catalog.coverage[who]
         events = kinds.get(_kind(context, who), frozenset()) | context.actor_summary(who).events
         run = catalog.runs[who[0]]
-        missing = run.why_undecidable or _missing(coverage)
+        missing = run.why_undecidable or (
+            run.why_strangers if coverage.actor == STRANGER else _missing(coverage)
+        )
         for rule in rules:
             # An actor of whom nothing at all is known may have been anything.
             if not events or rule.reads(events):
@@ -110,8 +112,6 @@ def _kind(context: TraceContext, who: Who) -> str:
 
 
 def _missing(coverage: Coverage) -> str:
-    if coverage.actor == STRANGER:
-        return "parts of it, or the run before it, are missing: there may have been actors of whom nothing is known"
     gaps = [f"{first} to {last}" if first < last else f"{first}" for first, last in coverage.missing[:_NAMED]]
     if coverage.gaps > len(gaps):
         gaps.append(f"and more in {coverage.gaps - len(gaps)} other places")

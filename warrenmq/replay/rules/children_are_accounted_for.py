@@ -9,7 +9,7 @@ from warrenmq.replay.drive.machines import Finding, Key, Machine, Outcome
 from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.explain.story import Chain, Link, Story, links_of
 from warrenmq.replay.rules.rule import Exercised, Rule
-from warrenmq.trace.catalog import Chunk
+from warrenmq.trace.catalog import STRANGER, Chunk
 from warrenmq.trace.events import ChildExit, ChildStart, Ev, Reason, Restart
 from warrenmq.trace.index import Row
 
@@ -53,10 +53,14 @@ class Children(Machine):
         running: dict[int, ChildRow] = {}
         ended: set[int] = set()
 
-        def complain(said: ChildRow, text: str, *, child_matters: bool = False, end: int = 0) -> None:
+        def complain(
+            said: ChildRow, text: str, *, child_matters: bool = False, unproven: bool = False, end: int = 0
+        ) -> None:
             seq, t, _, child, _ = said
             text = text.format(f"{context.name((run, child))} (actor {child})")
             needs = (who, (run, child)) if child_matters else (who,)
+            if unproven:
+                needs = (*needs, (run, STRANGER))
             outcome.findings.append(
                 Finding("R3", f"supervisor {context.name(who)}", text, ((*who, seq),), end or t, needs)
             )
@@ -73,7 +77,10 @@ class Children(Machine):
                     if child in running or child in ended:
                         complain(said, "says a second time that it started {}")
                     if not mark.started_t or mark.started_t > t:
-                        complain(said, "says that {} runs, which has not started", child_matters=True)
+                        cut = not mark.started_t and context.may_be_cut((run, child), t)
+                        complain(
+                            said, "says that {} runs, which has not started", child_matters=True, unproven=cut
+                        )
                     running[child] = said
                 case Ev.CHILD_EXIT:
                     if child not in running:

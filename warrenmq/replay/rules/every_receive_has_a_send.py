@@ -8,9 +8,10 @@ from typing import Any
 from warrenmq.replay.drive.machines import Key, Outcome
 from warrenmq.replay.drive.trace_context import TraceContext, Who
 from warrenmq.replay.explain.story import mail_chain
-from warrenmq.replay.rules.passes.mail import RECEIVES, Bucket, Mail, is_its_receiver, misreceived
+from warrenmq.replay.rules.passes.mail import Bucket, Mail, is_its_receiver, misreceived
 from warrenmq.replay.rules.rule import FORMAT, Exercised, Judge, Rule
 from warrenmq.trace.catalog import STRANGER
+from warrenmq.trace.receives import RECEIVES
 
 
 def _is_its_receiver(_sent: Any, receiver: Any, _received: Any, actor: Any, undelivered: Any) -> Any:

@@ -7,8 +7,9 @@ from typing import Any
 from warrenmq.replay.drive.machines import Key, Outcome
 from warrenmq.replay.drive.trace_context import TraceContext
 from warrenmq.replay.explain.story import mail_chain
-from warrenmq.replay.rules.passes.mail import RECEIVES, Bucket, Mail, is_its_receiver, misreceived
+from warrenmq.replay.rules.passes.mail import Bucket, Mail, is_its_receiver, misreceived
 from warrenmq.replay.rules.rule import FORMAT, Exercised, Judge, Rule
+from warrenmq.trace.receives import RECEIVES
 
 
 def _in_time(sent: Any, _receiver: Any, received: Any, _actor: Any, _undelivered: Any) -> Any:

@@ -43,19 +43,11 @@ from warrenmq.replay.rules.rule import questions
 from warrenmq.trace.catalog import Chunk, Run
 from warrenmq.trace.events import Ev, Publish, Send
 from warrenmq.trace.index import Row
-from warrenmq.trace.schema import Shared, T, also_called
+from warrenmq.trace.receives import RECEIVES, Receive
 
 SHIFT = 12
 _MASK = (1 << SHIFT) - 1
-RECEIVES = frozenset({Ev.RECV, Ev.PUBLISH, Ev.ACK, Ev.UNDELIVERED})
 _SEND, _UNDELIVERED, _PUBLISH = int(Ev.SEND), int(Ev.UNDELIVERED), int(Ev.PUBLISH)
-
-
-class Receive(Shared[T], of=RECEIVES):
-    """A row that names the SEND which it is the receive of; 0 = the sender has no trace."""
-
-    sender: T = also_called("publisher", "acker")
-    send: T
 
 
 _sent = Send.getter("t", "seq", "receiver")
