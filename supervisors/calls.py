@@ -27,7 +27,7 @@ class ChildInfo(NamedTuple):
 
 @dataclass(slots=True)
 class StartChild:
-    """A ChildSpec alone, or what adds to the template of a simple_one_for_one supervisor."""
+    """Call: start a child, of a ChildSpec alone or of what adds to the template of a simple_one_for_one supervisor."""
 
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class StartChild:
 
 @dataclass(slots=True)
 class StopChild:
-    """A child that runs, or may."""
+    """Call: stop a child, if it runs."""
 
     id: Hashable
     by: ActorRef[Any] | None
@@ -45,21 +45,21 @@ class StopChild:
 
 @dataclass(slots=True)
 class RestartChild:
-    """A child that was stopped."""
+    """Call: start a child that was stopped."""
 
     id: Hashable
 
 
 @dataclass(slots=True)
 class DeleteChild:
-    """A child that was stopped."""
+    """Call: forget a child that was stopped."""
 
     id: Hashable
 
 
 @dataclass(slots=True)
 class WhichChildren:
-    """Answered with a list of ChildInfo."""
+    """Call: list the children; the reply is a list of ChildInfo."""
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from collections import Counter
 
 
 def delay_class(ns: int) -> int:
-    """16 classes to a doubling: 6 % wide, exact below 32."""
+    """The class of a delay: 16 classes to a doubling, so 6 % wide, and exact below 32."""
     bits = max(ns, 0).bit_length()
     return ns if bits <= 4 else (bits - 4) * 16 + ((ns >> (bits - 5)) & 15)
 

@@ -58,7 +58,7 @@ def plain(text: str) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """1 message, 2 messages."""
+    """A number with its noun: 1 message, 2 messages."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 

@@ -80,7 +80,7 @@ class EnsureDelayQueue:
 
 @dataclass(slots=True)
 class SetParameter:
-    """Call: have this runtime parameter: a policy, an operator policy or limits (vhost/policies.py)."""
+    """Call: set a runtime parameter: a policy, an operator policy or limits (vhost/policies.py)."""
 
     component: str
     name: str
@@ -89,7 +89,7 @@ class SetParameter:
 
 @dataclass(slots=True)
 class ClearParameter:
-    """Call: do not have it; NotFound when it is not there."""
+    """Call: remove a runtime parameter; NotFound when it is not there."""
 
     component: str
     name: str

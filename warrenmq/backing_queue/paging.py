@@ -151,9 +151,9 @@ def permitted_beta_count(ready: int, q1: int, q3: int, q4: int, target: float, s
 def worth_reading_together(count: int) -> bool:
     """True if `count` bodies of one message store, each of at most 12,000 bytes, are read along with their entries.
 
-    | how many   | read                                   |
-    | -------- | -------------------------------------- |
-    | 10 or more | together, now                        |
-    | fewer    | one at a time, each when it is sent    |
+    | how many   | read                                |
+    | ---------- | ----------------------------------- |
+    | 10 or more | together, now                       |
+    | fewer      | one at a time, each when it is sent |
     """
     return count >= TOGETHER_COUNT

@@ -1,8 +1,8 @@
 """Messages that leave a queue without a consumer: dropped, or copied to the dead-letter exchange first (rabbit_dead_letter).
 
-    rejected    a consumer refused them for good          x-max-length, x-message-ttl and the like decide on the
-    expired     their time to live is over                other two: queue/expiry_and_limits.py, queue/overflow.py
-    maxlen      the queue is too long, or was when they came (reject-publish-dlx)
+    rejected          a consumer refused them for good
+    expired           their time to live is over (queue/expiry_and_limits.py)
+    maxlen            the queue is too long (the same), or was when they came (reject-publish-dlx: queue/overflow.py)
     delivery_limit    they came back too often (queue/returns.py)
     purged, deleted, damaged: never dead-lettered
 

@@ -1,4 +1,4 @@
-"""Group commit: before a sync, the queue lets those go on who are about to send it more.
+"""Group commit: a pause before a sync, in which other threads send what would else wait for the next one.
 
 A queue that has run out of mail is about to sync.  Under one interpreter lock, the thread that syncs has just
 confirmed, or delivered to, the threads whose next messages would belong into this sync: a publisher that

@@ -160,7 +160,7 @@ class _Alike:
 
 
 class Matcher:
-    """Sights in, lives out (to `done`, when they are over for it)."""
+    """Makes lives of messages out of sights of them; a life that is over goes to `done`."""
 
     def __init__(
         self, done: Callable[[Lifecycle], object], *, several: bool = False, limit: int = LIMIT

@@ -63,7 +63,7 @@ class Direct(ExchangeType):
         return [each for key in keys for each in self._destinations.get(key, ())]
 
     def key(self, binding: Binding) -> str:
-        """Under which key a binding is kept."""
+        """The key under which a binding is kept."""
         return binding.routing_key
 
     def _count(self, binding: Binding, change: int) -> None:

@@ -108,7 +108,7 @@ class LastStops:
         return None if len(found) < len(each) else (sum(count for count, _ in found), found[0][1])
 
     def forget(self, folders: Iterable[str]) -> None:
-        """Look again when the queue of these folders starts: it sleeps."""
+        """Forget what is in the folders of a queue that sleeps; its start looks again."""
         for folder in folders:
             del self._found[folder]
 
