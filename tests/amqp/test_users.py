@@ -123,11 +123,11 @@ def test_a_password_may_be_written_by_hand_and_wins_over_a_hash():
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("no json", "cannot be used: Expecting value"),
+        ("no json", "cannot be used: it is no JSON (Expecting value"),
         ([], "it is not a JSON object"),
         ({}, "it has no users, so no client could log in"),
         ({"users": {}}, "its users are not a list of objects"),
-        ({"users": [{"name": "app"}]}, "user 'app' has no password and no password_hash (make one with: warrenmq hash_password)"),
+        ({"users": [{"name": "app"}]}, "user 'app' has no password and no password_hash (make one with: warrenmq hash-password)"),
         ({"users": [{"password_hash": ""}]}, "a user has no name"),
         (user(password=7), "user 'app' has no password"),
         (user(password_hash="!"), "user 'app' has a password_hash that is not Base64"),

@@ -175,7 +175,7 @@ def test_a_port_in_use_is_refused(refused, tmp_path):
     [
         ("--setting foo=1", "foo is not a setting"),
         ("--users NOWHERE", "the users file NOWHERE cannot be read: No such file or directory."),
-        ("--users FILE", "the users file FILE cannot be used: Expecting value"),
+        ("--users FILE", "the users file FILE cannot be used: it is no JSON (Expecting value"),
         ("--setting heartbeat=often", "heartbeat = 'often' must be a whole number from 0 to 65535."),
         ("--setting heartbeat", "--setting heartbeat: it must be KEY=VALUE."),
         ("--config NOWHERE", "the settings file NOWHERE cannot be read: No such file or directory."),

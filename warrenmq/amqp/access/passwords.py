@@ -2,7 +2,7 @@
 
     password_hash = base64(salt + digest(salt + password))      a salt of four bytes
 
-`rabbitmqctl hash_password` and `warrenmq hash_password` make the same.
+`rabbitmqctl hash_password` and `warrenmq hash-password` make the same.
 """
 
 from __future__ import annotations

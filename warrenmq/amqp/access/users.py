@@ -328,7 +328,7 @@ def read_definitions(path: str) -> Any:
     except OSError as why:
         msg = f"the users file {path} cannot be read: {why.strerror or why}."
     except (ValueError, RecursionError) as why:
-        msg = f"the users file {path} cannot be used: {why}."
+        msg = f"the users file {path} cannot be used: it is no JSON ({why})."
     raise SettingsError(msg)
 
 
@@ -340,7 +340,7 @@ def account_of(user: dict[str, Any], version: object = "") -> Account:
         hashed = hash_password(text_of(user, "password", who)) if user["password"] else ""
         user = user | {"password_hash": hashed, "hashing_algorithm": DEFAULT_ALGORITHM}
     if "password_hash" not in user:
-        msg = f"{who} has no password and no password_hash (make one with: warrenmq hash_password)"
+        msg = f"{who} has no password and no password_hash (make one with: warrenmq hash-password)"
         raise ValueError(msg)
     old = str(version).startswith(("3.5.", "3.4.", "3.3."))
     algorithm = user.get("hashing_algorithm") or ("rabbit_password_hashing_md5" if old else DEFAULT_ALGORITHM)
