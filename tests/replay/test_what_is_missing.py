@@ -23,11 +23,11 @@ from tests.support.simulated import EVERY_KIND, SimulatedHost
 from tests.support.simulated_trace import consistent_trace
 from tests.support.trace_writer import RunRows, write_trace
 from warrenmq.broker.broker import Broker
-from warrenmq.replay.drive.engine import replay, replay_memory
+from warrenmq.replay.drive.engine import judge_trace, replay, replay_memory
 from warrenmq.replay.drive.result import Result
 from warrenmq.simulate.run import run_traced
 from warrenmq.simulate.script import parse
-from warrenmq.trace.reader import NotATrace
+from warrenmq.trace.reader import NotATrace, open_memory
 from warrenmq.trace.recorder import Recorder
 
 STEPS = 20
@@ -177,11 +177,11 @@ def test_a_trace_that_was_copied_while_it_was_written_convicts_nobody():
     host.close()
     (slab,) = (name for name in moments[0] if name.endswith(".slab"))
     told = set()
-    for number, (earlier, later) in enumerate(pairwise(moments)):
+    for number, (earlier, later) in enumerate(list(pairwise(moments))[::3]):
         at = 16 * PAGE if number % 2 else len(later[slab])
-        found = replay_memory(later | {slab: earlier[slab][:at] + later[slab][at:]})
-        assert found.violations == []
-        told.add(found.verdict)
+        verdict, _ = judge_trace(open_memory(later | {slab: earlier[slab][:at] + later[slab][at:]}))
+        assert verdict.violations == []
+        told.add(verdict.word)
     assert told == {"ok", "indeterminate"}
 
 
