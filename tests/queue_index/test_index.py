@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -394,6 +395,28 @@ def test_acks_for_which_a_full_disk_has_no_room_are_written_without_the_journal(
     assert list(kit.everything(again)) == [*range(50 - left, 52)]
     assert found.next_seq_id > 51
     assert not found.damage
+
+
+@pytest.mark.parametrize("room", [3 * PUBLISH_BYTES - 1, 3 * PUBLISH_BYTES])
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_a_segment_that_a_full_disk_and_a_kill_cut_off_is_not_told_as_damage(
+    room: int, power_cut: bool
+) -> None:
+    operation, came = 0, True
+    while came:
+        operation += 1
+        disk = kit.disk(operation)
+        index, _ = kit.recover(disk, kit.settings(4))
+        index.publish_many(0, store_records(3), persistent=True)
+        disk.free_bytes = room  # not enough for the journal, which holds more of each message
+        with disk.power_fails_at(operation) as outage, suppress(OSError):
+            index.sync(Trigger.TIMER)
+        came, disk.free_bytes = outage.came, None
+        if power_cut:
+            disk.power_cut()
+        _, found = kit.recover(disk, kit.settings(4))
+        assert not [each for each in found.damage if ".idx" in str(each)]
+    assert operation > 4
 
 
 def test_a_queue_is_recovered_on_a_disk_that_is_full_and_its_acks_make_room() -> None:

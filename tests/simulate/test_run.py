@@ -76,6 +76,11 @@ FOUND = {
         "consume queue=d count=1 prefetch=20 ack=2\nnack pick=5\nburst to=all count=8 size=90\nslow ms=500 operation=2\n"
         "burst to=d count=8 size=150 persistent=0\nburst to=all count=8 size=90\nslow ms=500 operation=2",
     ),
+    "a segment file for which a full disk has no room is no damage": (
+        "classic", 60223402,
+        "publish to=a.x size=901 wait=1 via=amqp\nrestart settle=0\nkill victim=msg_store_transient how=sync\n"
+        "burst to=a.b count=3 size=150\nfull room=100\nget queue=t via=amqp\ncrash cut=0",
+    ),
     "a queue drops nothing as long as its vhost is being recovered": (
         "classic", 202696,
         "policy queue=b\npublish to=x.x size=103\nget\nburst to=x.x count=1\nget queue=d\nconsume queue=b prefetch=1 ack=2\n"

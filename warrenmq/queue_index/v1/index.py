@@ -20,7 +20,6 @@ Source: rabbit_queue_index of RabbitMQ 3.10, docs/reference/classic-queue.md#ind
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -35,7 +34,7 @@ from warrenmq.queue_index.record import HEADER_BYTES, all_whole, message_number,
 from warrenmq.queue_index.v1.journal import FILE_NAME, WRITE_BUFFER, Journal
 from warrenmq.queue_index.v1.recovery import Found, Recovery
 from warrenmq.queue_index.v1.segment import EXTENSION, Segment, next_boundary, split
-from warrenmq.queue_index.v1.segment_files import SegmentFiles
+from warrenmq.queue_index.v1.segment_files import NO_LIMIT, SegmentFiles
 from warrenmq.seams.disk import Disk, File
 from warrenmq.seams.disk_errors import is_full
 from warrenmq.settings import Settings
@@ -47,7 +46,6 @@ _write_written, _write_synced, _write_flushed = writer(QiWrite), writer(QiSync),
 
 FLUSH_BYTES = 1 << 20
 """Bytes that one step of a journal flush appends and syncs, in one to two milliseconds."""
-NO_LIMIT = sys.maxsize
 MOST_AT_ONCE = 2_048
 """Messages that one read of a segment file should bring at most."""
 

@@ -12,6 +12,8 @@ Source: rabbit_queue_index, docs/reference/classic-queue.md#segment-files.
 
 from __future__ import annotations
 
+import sys
+
 from warrenmq.queue_index.v1.reader import read_segment
 from warrenmq.queue_index.v1.segment import Segment
 from warrenmq.queue_index.v1.walk import segment_path
@@ -21,6 +23,8 @@ from warrenmq.trace.recorder import ActorTrace
 from warrenmq.trace.writers import writer
 
 _write_flushed, _write_deleted = writer(QiFlush), writer(SegmentDelete)
+
+NO_LIMIT = sys.maxsize
 
 
 class SegmentFiles:
@@ -54,18 +58,25 @@ class SegmentFiles:
     def append(self, segment: Segment, positions: list[int], most: int) -> None:
         """Append `most` bytes of entries to a segment's file, and sync it; takes what was appended off `positions`.
 
-        After an error everything is as before, but for bytes that say nothing new.
+        After an error everything is as before, but for bytes that say nothing new.  With NO_LIMIT, which is for
+        entries that no journal has, a new file is there whole or not at all.
         """
-        self._folder_changed = self._folder_changed or not segment.on_disk
-        file = self._disk.open(segment_path(self._directory, segment.number), create=True)
-        try:
+        path, rest = segment_path(self._directory, segment.number), list(positions)
+        if most == NO_LIMIT and not segment.on_disk:
+            # one that a kill left empty would look as if it had lost what it had
+            data, taken = segment.entries(rest, most)
+            self._disk.replace(path, data)
             segment.on_disk = True
-            rest = list(positions)
-            data, taken = segment.entries(rest, most, file.size())
-            file.append(data)
-            file.datasync()
-        finally:
-            file.close()
+        else:
+            self._folder_changed = self._folder_changed or not segment.on_disk
+            file = self._disk.open(path, create=True)
+            try:
+                segment.on_disk = True
+                data, taken = segment.entries(rest, most, file.size())
+                file.append(data)
+                file.datasync()
+            finally:
+                file.close()
         segment.flushed(taken)
         positions[:] = rest
         if self._trace is not None:
