@@ -38,6 +38,7 @@ class Stores(Protocol):
     """The queues in which messages for delayed exchanges wait (queue_declarations.py)."""
 
     def have_store(self, name: str, *, durable: bool) -> None: ...
+    def trace_deletion(self, name: str) -> None: ...
     def remove_store(self, name: str, *, durable: bool) -> None: ...
 
 
@@ -179,9 +180,11 @@ class ExchangeDeclarations:
     def write_deletion(self, *, queues: list[str] | None = None, exchanges: list[str]) -> None:
         """Write the deletion of these exchanges and bindings to disk, if any of them is there."""
         definitions = self._vhost.definitions
-        gone = [*(queues or ()), *map(store_of, exchanges)]
-        durable_queues = [name for name in gone if name in definitions.queues]
+        stores = [name for name in map(store_of, exchanges) if name in definitions.queues]
+        durable_queues = [*(name for name in queues or () if name in definitions.queues), *stores]
         durable_exchanges = [name for name in exchanges if name in definitions.exchanges]
+        for name in stores:  # their processes hear of it when it is written
+            self.stores.trace_deletion(name)
         if durable_queues or durable_exchanges:
             definitions.delete(queues=durable_queues, exchanges=durable_exchanges)
 

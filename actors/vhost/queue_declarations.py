@@ -47,10 +47,14 @@ from warrenmq.runtime.shortage import may_pass, shortage
 from warrenmq.seams.disk import Disk
 from warrenmq.seams.disk_errors import is_full, lack_of
 from warrenmq.supervisors import start_child, stop_child
+from warrenmq.trace.events import QueueDeleted
+from warrenmq.trace.writers import writer
 from warrenmq.vhost.queue_folders import keep_definition
 from warrenmq.vhost.unknown_folders import FOLDER_GONE
 
 log = Log("warrenmq.vhost")
+
+_write_deleted = writer(QueueDeleted)
 
 FILES_OF_A_QUEUE = 2
 """Descriptors that a queue has at most once it has messages."""
@@ -289,6 +293,15 @@ class QueueDeclarations:
         if self._vhost.record(name) is None:
             self._have(QueueRecord(name, durable=durable))
 
+    def trace_deletion(self, name: str) -> None:
+        """Write the row of a queue's deletion, which is about to be written, for a process that cannot: as an actor of the queue's name."""
+        if (trace := self._process.trace) is not None and (
+            recorder := self._process.runtime.recorder
+        ) is not None:
+            its = recorder.actor(str(queue_name(name)), "QueueDeletion", trace.id)
+            _write_deleted(its)
+            its.close()
+
     def remove_store(self, name: str, *, durable: bool) -> None:
         """Remove a queue in which delayed messages waited; of a durable one the log says already that it is gone."""
         self._vhost.transient_queues.pop(name, None)
@@ -414,6 +427,8 @@ class QueueDeclarations:
         if not committed:
             if if_empty and name not in vhost.asleep:
                 raise self._may_not_be_empty(name)
+            if reply is None:
+                self.trace_deletion(name)
             commit()
         vhost.asleep.pop(name, None)
         vhost.fallen_asleep.discard(name)

@@ -12,7 +12,12 @@ from tests.support.simulated import SMALL, SimulatedHost, take_all
 from warrenmq.actors.sending.message_sender import MessageSender
 from warrenmq.actors.vhost import queue_declarations
 from warrenmq.actors.vhost.vhost import queue_name
+from warrenmq.lens.fold import Folding
+from warrenmq.lens.tables import ACTOR, ENTRY
+from warrenmq.replay.export.selection import rows_in_order
 from warrenmq.settings import Settings
+from warrenmq.trace.events import Ev
+from warrenmq.trace.reader import open_memory
 
 SLEEPY = Settings(
     queue_sleep_after=100, queue_index_embed_msgs_below=100, commit_log=True, disk_free_limit=0.0
@@ -90,6 +95,52 @@ def test_a_queue_that_cannot_be_restarted_is_deleted_unless_it_must_be_empty(bod
         assert take_all(other) == [body]
         broker.close()
         host.check_trace()
+
+
+@pytest.mark.parametrize("body", [b"small", b"large" * 100])
+def test_a_queue_that_was_deleted_without_its_process_is_missing_nothing_when_it_is_declared_again(body):
+    with SimulatedHost(1, SMALL) as host:
+        broker = host.open()
+        queue = broker.declare_queue("q")
+        queue.publish_many([body, body]).result()
+        host.disk.reads_fail = True
+        host.sim.kill(host.sim.whereis(queue_name("q")))
+        host.sleep(0.1)
+        assert queue.delete() == 0
+        host.disk.reads_fail = False
+        broker.declare_queue("q").publish(body).result()
+        broker.close()
+        assert take_all(host.open().queue("q")) == [body]
+        host.broker.close()
+        host.check_trace()
+        trace = open_memory(host.sink.files())
+        folding = Folding(trace.catalog.runs)
+        for run, row in rows_in_order(trace):
+            folding.step(run, row)
+            if row.event == Ev.QUEUE_DELETED:
+                assert not [key for key in folding.tables[ENTRY] if key.startswith("q/")]
+        assert "QueueDeletion" not in {kind for _, kind, *_ in folding.tables[ACTOR].values()}
+
+
+def test_the_messages_of_a_delayed_exchange_are_not_missed_when_a_kill_cuts_its_deletion_off():
+    """The log has the deletion before the queue in which they wait hears of it."""
+    with SimulatedHost(1, SMALL) as host:
+        broker = with_a_delayed_message(host)
+        with host.crash_at(1, power_cut=False, counts=lambda op: op == "datasync") as outage:
+            broker.delete_exchange("x")
+        assert outage.came
+        for _ in range(2):
+            with_a_delayed_message(host).close()
+        host.check_trace()
+
+
+def with_a_delayed_message(host):
+    broker = host.open()
+    broker.declare_exchange("x", "x-delayed-message", arguments={"x-delayed-type": "fanout"})
+    broker.declare_queue("q")
+    broker.bind("q", "x")
+    broker.publish("x", "", b"m", headers={"x-delay": 1_000_000}).result()
+    return broker
 
 
 def test_a_queue_that_falls_asleep_as_it_is_deleted_is_looked_into(monkeypatch):

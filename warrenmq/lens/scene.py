@@ -38,8 +38,8 @@ ACKED_KEPT = 64
 """So many acked entries of a queue stay in the picture."""
 _LATEST_ROWS = 5_000
 _MOST_AT_ONCE = 1 << 20
-NACKS = "Nacks"
-"""The kind of an actor that is no process: what a dead queue's rows of nacks are written as."""
+NO_PROCESSES = frozenset({"Nacks", "QueueDeletion"})
+"""The kinds of actors that are no processes: what others write of a queue whose process is dead."""
 _BOOT_SHIFT = 40
 """A message id has the number of its boot above these bits."""
 _LOW = (1 << PRIORITY_SHIFT) - 1
@@ -316,7 +316,7 @@ class Scene:
         notes = self.actor(actor)
         self.actors[actor] = notes
         entry = self.runs[self.run].actors.get(actor)
-        if entry is None or entry.kind == NACKS:
+        if entry is None or entry.kind in NO_PROCESSES:
             return notes
         notes.is_met = True  # first, as the parents of a broken trace may be in a circle
         if entry.parent and not self.actor(entry.parent).is_met:

@@ -85,4 +85,7 @@ def _nacked(scene: Scene, me: ActorNotes, row: Row) -> Caption:
 
 @_of(Ev.QUEUE_DELETED)
 def _queue_deleted(scene: Scene, me: ActorNotes, row: Row) -> Caption:
+    if not me.is_met:  # no process, and perhaps there is none that says what goes with the queue
+        for key, _ in scene.entries_of(me.name):
+            scene.set(ENTRY, key, None)
     return "{0} is deleted: from here on nothing of it has to be there after a restart.", me.name

@@ -133,6 +133,7 @@ class TraceContext:
     coverage: dict[Who, Coverage]
     actor_summaries: dict[Who, ActorSummary] = field(default_factory=dict)
     _queues: dict[Name, list[Who]] = field(default_factory=dict)
+    _deletions: dict[Name, list[Who]] | None = None
     _several: bool | None = None
     _clean: dict[int, bool] = field(default_factory=dict)
     _summaries_of: dict[int, dict[Who, ActorSummary]] = field(default_factory=dict)
@@ -193,6 +194,15 @@ class TraceContext:
                 if mark.recovered is not None or Ev.PUBLISH in mark.events:
                     self._queues.setdefault(self.scoped(who), []).append(who)
         return self._queues.get(name, [])
+
+    def was_deleted_between(self, who: Who, successor: Who) -> bool:
+        """True if this incarnation of a queue, or an actor of its name before the next one, wrote that the queue is deleted."""
+        if self._deletions is None:
+            self._deletions = {}
+            for each, mark in self.actor_summaries.items():
+                if Ev.QUEUE_DELETED in mark.events:
+                    self._deletions.setdefault(self.scoped(each), []).append(each)
+        return any(who <= each < successor for each in self._deletions.get(self.scoped(who), ()))
 
     def was_leaving(self, who: Who, t: int) -> bool:
         """True if at t the actor's queue was being deleted, or the actor had done its last work: it was about to stop."""

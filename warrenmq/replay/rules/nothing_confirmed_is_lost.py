@@ -23,7 +23,7 @@ from warrenmq.replay.rules.passes.queue_ledger import (
 )
 from warrenmq.replay.rules.rule import Exercised, Judge, Rule
 from warrenmq.trace.catalog import FOREVER
-from warrenmq.trace.events import PRIORITY_SHIFT, Ev, QueueRecovered
+from warrenmq.trace.events import PRIORITY_SHIFT, QueueRecovered
 
 
 def _compare_lives(
@@ -73,7 +73,7 @@ def _compare_lives(
         settled = _as_before(settled & ~known, mark, state.base) | _settled(life, mark)
         transient = _as_before(transient & ~known, mark, state.base) | known & ids_with(life.marks, TRANSIENT)
         # it may be there again or not, and may begin anew
-        if context.actor_summary(who).count(Ev.QUEUE_DELETED):
+        if context.was_deleted_between(who, incarnations[number + 1]):
             owed = settled = transient = 0
 
 
@@ -142,9 +142,11 @@ def _is_final(finding: Finding, context: TraceContext) -> bool:
 
 _SQL = """
 WITH lives AS (
-    SELECT run, actor, scope, name, row_number() OVER (PARTITION BY scope, name ORDER BY run, actor) AS life
-    FROM actors AS whose WHERE EXISTS (
-        SELECT 1 FROM stored AS r WHERE r.run = whose.run AND r.actor = whose.actor AND r.event IN (20, 23, 24, 25, 26, 27, 30))),
+    SELECT run, actor, scope, name, sum(1 + deleted) OVER (PARTITION BY scope, name ORDER BY run, actor) - deleted AS life
+    FROM (
+        SELECT a.run, a.actor, a.scope, a.name, max(CASE r.event WHEN 102 THEN 1 ELSE 0 END) AS deleted
+        FROM actors AS a JOIN stored AS r ON r.run = a.run AND r.actor = a.actor
+        WHERE r.event IN (20, 23, 24, 25, 26, 27, 30, 102) GROUP BY a.run, a.actor, a.scope, a.name) AS whose),
 ends AS (
     SELECT l.run, l.actor, max(CASE WHEN r.event = 32 THEN 4611686018427387904 WHEN r.event = 22 THEN r.seq ELSE 0 END) AS safe_to
     FROM lives AS l JOIN stored AS r ON r.run = l.run AND r.actor = l.actor GROUP BY l.run, l.actor),
@@ -168,9 +170,7 @@ SELECT q.run, q.actor, q.seq FROM lives AS l JOIN queue_recovered_rows AS q ON q
 WHERE EXISTS (
     SELECT 1 FROM known AS k JOIN confirmed AS c ON c.scope = k.scope AND c.name = k.name AND c.id = k.id AND c.life <= k.life
     LEFT JOIN known AS later ON later.scope = k.scope AND later.name = k.name AND later.life = l.life AND later.id = k.id
-    WHERE k.scope = l.scope AND k.name = l.name AND k.life = l.life - 1 AND k.gone = 0 AND later.recovered IS NULL
-      AND NOT EXISTS (SELECT 1 FROM lives AS b JOIN queue_deleted_rows AS x ON x.run = b.run AND x.actor = b.actor
-                      WHERE b.scope = k.scope AND b.name = k.name AND b.life = k.life))
+    WHERE k.scope = l.scope AND k.name = l.name AND k.life = l.life - 1 AND k.gone = 0 AND later.recovered IS NULL)
 OR EXISTS (
     SELECT 1 FROM known AS k JOIN known AS b ON b.scope = k.scope AND b.name = k.name AND b.id = k.id
     WHERE k.scope = l.scope AND k.name = l.name AND k.life = l.life AND k.recovered IS NOT NULL AND b.life < k.life

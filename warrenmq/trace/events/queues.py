@@ -307,7 +307,9 @@ class QueueRests(
 class QueueDeleted(Event[T], event=Ev.QUEUE_DELETED, says="{actor} is deleted from here on"):
     """The queue's deletion is about to be written: from here on nothing of it has to be there after a restart.
 
-    Written before the disk is asked, so that a deletion which is cut off has this row in any case.
+    Written before the disk is asked, so that a deletion which is cut off has this row in any case.  The queue's
+    process writes it; if that is dead, and of the queue of a delayed exchange, the vhost process does, as another
+    actor of the queue's name.
     """
 
 
