@@ -203,8 +203,8 @@ class QueueOutput:
         self._effects.append(Reply(sender, Got(tag, fetched[0], self._front.ready_behind())))
 
     def rest(self) -> None:
-        """Trace the messages that remain ready after all possible deliveries."""
-        if self._rows is not None and (ready := self._vq.ready):
+        """Trace the messages that remain ready after all possible deliveries; not of those that cannot be read."""
+        if self._rows is not None and (ready := self._vq.ready) and not self._index_sync.reads_wait:
             self._rows.rests(ready, self._consumers.with_room(), self._consumers.count)
 
     # -- settle
