@@ -67,9 +67,14 @@ class DeadLetterPublisher:
             self._publish(decode(each), reason)
 
     def _publish(self, message: StoredMessage, reason: str) -> None:
+        """Publish a copy, and tell the trace if no queue got it."""
+        keys = tuple(message.routing_keys) if self._routing_key is None else (self._routing_key,)
         exchange = self.exchange
-        if exchange is None:
-            return
+        if exchange is None or not self._copy(message, reason, exchange, keys):
+            self._sender.unrouted(1, self._exchange or "", keys[0], late=True)
+
+    def _copy(self, message: StoredMessage, reason: str, exchange: str, keys: tuple[str, ...]) -> bool:
+        """Publish a copy; False if no queue got it, as far as the trace would know."""
         stored = message.stored_properties
         if isinstance(stored, bytes):
             plain: dict[str, Any] = properties_of_bytes(stored)
@@ -86,9 +91,8 @@ class DeadLetterPublisher:
             plain.pop("expiration", None),
         )
         headers = with_death(headers, death)
-        keys = tuple(message.routing_keys)
         if self._routing_key is not None:
-            keys, headers = (self._routing_key,), without_cc(headers)
+            headers = without_cc(headers)
         plain["headers"] = headers
         try:
             properties = bytes_of_properties(plain)
@@ -97,16 +101,21 @@ class DeadLetterPublisher:
             self._log.warning(
                 "a message cannot be dead-lettered: it has properties that AMQP has not", error=str(error)
             )
-            return
+            return False
         except NotFound:  # deleted this moment
-            return
+            return False
         if reason != REJECTED:
             queues = self._without_cycles(queues, headers)
+        if not queues:
+            return False
         publication = self._sender.publication(
             exchange, keys, [message.body], properties, persistent=plain.get("delivery_mode") == 2,
             priority=plain.get("priority", 0),
         )  # fmt: skip
+        trace = self._sender.trace
+        before = 0 if trace is None else trace.seq
         self._sender.send(queues, publication, UNANSWERED)
+        return trace is None or trace.seq > before
 
     def _without_cycles(self, queues: tuple[str, ...], headers: list[Any]) -> tuple[str, ...]:
         """Leave out queues that the message reached in a cycle without ever being rejected: it would come round for ever."""

@@ -191,7 +191,8 @@ class QueueProcess(Server):
             spec.tell_figures(self._state.figures)
         lost = self._state.begin()
         if rows is not None:
-            rows.recovered(found, vq.index.live_messages(), lost, spec.arguments, clean=clean)
+            live = vq.index.live_messages()
+            rows.recovered(found, live, lost, spec.arguments, clean=clean, is_up=self._state.front.is_up)
         tell_found(spec, self.log, found, clean=clean)
         self._state.front.trim()
 

@@ -176,10 +176,17 @@ class MessageSender(Generic[F]):
             key = self._text(routing_keys[0]) if exchange else 0
             _write_routed(trace, since, self._text(exchange), told[2], key)
 
-    def unrouted(self, messages: int, exchange: str, routing_key: str) -> None:
-        """Tell the trace that so many messages were routed to no queue."""
-        if self.trace is not None:
-            _write_unrouted(self.trace, messages, self._text(exchange), self._text(routing_key))
+    def unrouted(self, messages: int, exchange: str, routing_key: str, *, late: bool = False) -> None:
+        """Tell the trace that so many messages were routed to no queue, a while ago if they are `late`."""
+        if (trace := self.trace) is not None:
+            since = 0 if late else trace.last_t
+            _write_unrouted(
+                trace,
+                messages,
+                since=since,
+                exchange=self._text(exchange),
+                routing_key=self._text(routing_key),
+            )
 
     def _text(self, text: str) -> int:
         recorder = self.runtime.recorder

@@ -17,6 +17,7 @@ from warrenmq.actors.sending.confirms import Confirm
 from warrenmq.broker.broker import Broker
 from warrenmq.errors import Error, ResourceError
 from warrenmq.queue.messages import CountBytes
+from warrenmq.replay.drive.engine import replay_memory
 
 QUEUES = [f"q{number}" for number in range(4)]
 
@@ -191,6 +192,42 @@ def test_a_get_says_what_cannot_be_read_and_the_next_one_succeeds() -> None:
             queue.get()
         host.disk.reads_fail = False
         assert [body.partition(b".")[0] for body in take_all(queue)] == [b"%d" % n for n in range(20)]
+
+
+def test_messages_that_cannot_be_read_are_not_called_stuck() -> None:
+    """A consumer has room for them all the while."""
+    with SimulatedHost(1) as host:
+        host.open().declare_queue("q").publish_many([b"." * 300] * 20).result()
+        host.broker.close()
+        broker = host.open()
+        queue = broker.queue("q")
+        queue.info()
+        host.disk.reads_fail = True
+        with queue.consume(prefetch=5) as consumer:
+            assert consumer.get(timeout=2) is None
+            host.disk.reads_fail = False
+            assert consumer.get(timeout=60) is not None
+        broker.close()
+        assert host.sink is not None
+        assert replay_memory(host.sink.files()).violations == []
+
+
+def test_a_message_that_came_back_too_often_and_is_damaged_is_not_told_as_a_dead_letter() -> None:
+    with SimulatedHost(1) as host:
+        arguments = {"x-delivery-limit": 0, "x-dead-letter-exchange": ""}
+        host.open().declare_queue("q", arguments=arguments).publish(b"." * 9000).result()
+        host.broker.close()
+        broker = host.open()
+        delivery = broker.queue("q").get(timeout=5)
+        assert delivery is not None
+        for path in host.disk.paths():
+            if path.endswith(".rdq") and host.disk.size(path):
+                host.disk.break_sector(path, 600)
+        delivery.nack()
+        broker.queue("q").info()
+        broker.close()
+        assert host.sink is not None
+        assert replay_memory(host.sink.files()).violations == []
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)

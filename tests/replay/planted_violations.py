@@ -66,11 +66,15 @@ from warrenmq.trace.events import (
     DROP_PURGED,
     IN_STORE,
     MULTIPLE,
+    NO_ACK,
+    OVERFLOW_DROP_HEAD,
+    OVERFLOW_REJECT,
     PERSISTENT,
     REDELIVERED,
     RETURNED,
     WRITTEN,
     Ev,
+    QueueLimits,
     Reason,
 )
 
@@ -249,6 +253,10 @@ def a_confirm_given_twice(run: RunRows, queue: Actor, row: Row) -> Places:
     yield
 
 
+IN_FORCE = 1 << QueueLimits.column("in_force").shift
+"""Beside what a full queue does, in the flag of QUEUE_LIMITS."""
+
+
 def successive(runs: Runs) -> Iterator[tuple[Actor, RunRows, Actor]]:
     """A queue's process, and the next one of its name with its run."""
     for name in ("queue:a", "queue:b"):
@@ -265,7 +273,7 @@ def recover_again(run: RunRows, queue: Actor, id_: int) -> Places:
         yield
 
 
-@plant("C2", "E1", "S1")
+@plant("C2", "E1", "S1", "Q7")
 def a_confirmed_message_that_is_lost(runs: Runs) -> Places:
     for before, _run, after in successive(runs):
         safe = {row[A] for row in before.find(Ev.CONFIRM, flag=CONFIRM_DURABLE)}
@@ -371,6 +379,63 @@ def a_queue_that_an_exchange_misses(run: RunRows, client: Actor, row: Row) -> Pl
         yield
 
 
+@row_plant("X1", CLIENT, Ev.UNROUTED)
+def a_publish_that_is_called_unroutable(run: RunRows, _client: Actor, row: Row) -> Places:
+    """To an exchange with a binding that was there before the row after which it was routed."""
+    for bound in (each for actor in run.actors for each in actor.find(Ev.BOUND) if each[T] < row[PSEQ]):
+        row[A] = bound[A]
+        yield
+
+
+def limited(runs: Runs) -> Iterator[tuple[Actor, Row]]:
+    """Queues that tell limits once, which are in force then."""
+    for _, queue in every(runs, QUEUE):
+        told = queue.find(Ev.QUEUE_LIMITS, flag=OVERFLOW_DROP_HEAD | IN_FORCE)
+        if len(told) == 1 == len(queue.find(Ev.QUEUE_LIMITS)) and not queue.find(Ev.DROP, flag=DROP_LOST):
+            yield queue, told[0]
+
+
+@plant("Q7")
+def a_queue_that_drops_more_than_it_has_to(runs: Runs) -> Places:
+    for queue, told in limited(runs):
+        if any(flag(row) & ~DEAD_LETTERED == DROP_MAXLEN for row in queue.find(Ev.DROP)):
+            told[A] += 1
+            yield
+
+
+@plant("Q7")
+def a_queue_that_is_longer_than_its_limit(runs: Runs) -> Places:
+    for queue, told in limited(runs):
+        for rest in queue.find(Ev.QUEUE_RESTS):
+            told[A] = rest[A] - 1
+            yield
+
+
+@plant("Q7")
+def a_publish_that_should_have_been_refused(runs: Runs) -> Places:
+    for queue, told in limited(runs):
+        if queue.find(Ev.PUBLISH):
+            set_flag(told, OVERFLOW_REJECT)
+            told[A] = 0
+            yield
+
+
+@row_plant("Q8", QUEUE, Ev.UNROUTED)
+def a_dead_letter_that_is_never_sent(_run: RunRows, queue: Actor, row: Row) -> Places:
+    if any(sync[SEQ] > row[SEQ] for sync in queue.find(Ev.QI_SYNC)):
+        become(row, Ev.QI_WRITE)
+        yield
+
+
+@row_plant("Q8", QUEUE, Ev.DROP)
+def a_dead_letter_that_is_sent_twice(run: RunRows, queue: Actor, row: Row) -> Places:
+    """Before it is owed; to nobody that would have to receive it."""
+    before = [each for each in queue.find(Ev.DROP) if each[SEQ] < row[SEQ] and flag(each) & DEAD_LETTERED]
+    if flag(row) & DEAD_LETTERED and not before:
+        insert(run, queue, row[SEQ] - 1, Ev.SEND, msg=1 << 60, peer=queue.id, b=1)
+        yield
+
+
 @plant("Q1")
 def a_delivery_out_of_order(runs: Runs) -> Places:
     for one, two in neighbours(runs, QUEUE):
@@ -438,6 +503,16 @@ def an_ack_of_one_tag_that_settles_more(runs: Runs) -> Places:
                 for row in queue.find(Ev.ACK, c=one[C]):
                     set_flag(row, 0)
                 yield
+
+
+@row_plant("A4", QUEUE, Ev.CONSUMER_ADDED)
+def a_consumer_with_more_than_its_prefetch_count(_run: RunRows, queue: Actor, added: Row) -> Places:
+    several = [
+        row for row in queue.find(Ev.DELIVER, peer=added[PEER]) if row[B] > 1 and not flag(row) & NO_ACK
+    ]
+    if added[A] > 1 and several:
+        added[A] = 1
+        yield
 
 
 @row_plant("A3", QUEUE, Ev.REQUEUE, flag=RETURNED)

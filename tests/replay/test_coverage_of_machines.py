@@ -107,7 +107,9 @@ def seen() -> frozenset[tuple[int, int]]:
         for _, plant, _ in PLANTS
         if "escalation" in plant.__name__ or "damaged" in plant.__name__
     ]
-    flagged = (Ev.FILE_SYNC, Ev.FILE_WRITE, Ev.DROP, Ev.CONSUMER_GONE, Ev.ACTOR_STOP, Ev.CHILD_EXIT)
+    flagged = (
+        Ev.FILE_SYNC, Ev.FILE_WRITE, Ev.DROP, Ev.CONSUMER_ADDED, Ev.CONSUMER_GONE, Ev.QUEUE_LIMITS, Ev.ACTOR_STOP, Ev.CHILD_EXIT,
+    )  # fmt: skip
     traces += [mutated(("flag", event), seed, 8) or [] for event in flagged for seed in range(40)]
     return of_a_broker() | frozenset(
         (row[8] >> 8 & 0xFF, row[8] & 0xFF)

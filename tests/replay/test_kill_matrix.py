@@ -35,7 +35,7 @@ Some wrongs survive because no other row could show them, or because no rule is 
 
 - bytes and records of QI_WRITE and QI_SYNC, and why the index or a file was synced: mailboxes and timers leave no rows;
 - where the store itself, or the cache, read a body (READ), which client a write or remove was for, and what a SEND carried;
-- which consumers there are and what limits they have (A3 looks at those that went); what was routed to no queue;
+- which consumers there are (A3 looks at those that went, A4 at how many messages each holds), what is dropped because of a limit in bytes;
 - the number of consumers in QUEUE_RESTS; intensity and period of a supervisor that restarted only once.
 """.rstrip().splitlines()
 
@@ -46,10 +46,8 @@ _PEOPLE = "for pages and the lens only; no rule compares it"
 _WHY = "timers and mailboxes have no rows that would tell another reason"
 _INDEX = "what goes to the index has no other rows; tests/queue_index compares the files"
 _MEMORY = "which messages are in memory has no other rows"
-_PICTURE = "exchanges, bindings and routes are for the picture"
 _BINDING = "X1 asks for no binding that is not known, or not old enough"
 _ALARM = "which alarms are set is believed; W1 judges those who wait for them"
-_LIMITS = "limits are believed; what exceeds them has no row that counts it"
 _SETTINGS = "settings are believed: rules take limits and sizes from here"
 _ENDED = "the queue or its run ended before another row depended on it"
 _OTHER_MESSAGE = "its neighbour is about another message"
@@ -133,7 +131,7 @@ REASONS: dict[str, dict[str, str]] = {
     "DROP": {
         "drop": _ENDED,
         "late": _OTHER_MESSAGE,
-        "flag": "a surplus message and one whose time was over are the oldest alike (Q2); no rule counts a queue against its limit",
+        "flag": "a surplus message and one whose time was over are the oldest alike (Q2); Q7 asks whether it was too long only where it drops by number",
         "pseq": "MULTIPLE counts for rejected messages only, and there up to a tag under which one message is out is that message",
         "c": "for expired messages a microsecond later is after their time as well; for others the time is not compared",
     },
@@ -157,7 +155,7 @@ REASONS: dict[str, dict[str, str]] = {
         "a": "the message that lost its time to live did not expire", "b": "the message that has one now did not expire",
         "c": "a microsecond later is still before the DROP",
     },
-    "CONSUMER_ADDED": {"late": "its neighbour is not the RECV of the request", EVERY: "which consumers there are, and how they consume, is believed; A3 looks at those that went"},
+    "CONSUMER_ADDED": {"late": "its neighbour is not the RECV of the request", EVERY: "which consumers there are, and how they consume, is believed; A3 looks at those that went, A4 at consumers that hold too many messages"},
     "CONSUMER_GONE": {
         "drop": "a consumer that seems to be there may hold what it holds", "twice": _AGAIN, "late": "what it held came back after both rows",
         "flag": "why it went decides nothing", "peer": "the consumer that is named now held nothing either",
@@ -237,12 +235,18 @@ REASONS: dict[str, dict[str, str]] = {
     },
     "COMPACT_DONE": {"late": _ANSWER},
     "TRUNCATE": {"late": _ANSWER, "twice": _AGAIN, "pseq": "no reader with this mark read afterwards", "c": _PEOPLE},
-    "QUEUE_LIMITS": {EVERY: f"{_LIMITS}; Q2 judges what is dropped because of them"},
+    "QUEUE_LIMITS": {
+        "drop": "Q7 asks nothing of a queue that has told no limit", "twice": _AGAIN, "late": _OTHER_MESSAGE,
+        EVERY: "limits are believed; Q7 asks whether the queue's rows keep to them, and these keep to the other one, too",
+    },
     "QUEUE_RESTS": {
         "a": "one message more is ready, and no consumer has room", "drop": "there is at most one a second, so a missing one proves nothing",
         "twice": _AGAIN, "late": _MAIL, "c": _PEOPLE,
     },
-    "UNROUTED": {EVERY: _PICTURE},
+    "UNROUTED": {
+        "drop": "it is no queue's dead letter that a later sync would miss", "twice": "a dead letter that nobody got, or a publish without a queue, more is wrong in no other row",
+        "late": _MAIL, EVERY: "X1 asks for no exchange or binding that is not known, or not old enough",
+    },
     "CHANNEL_LIMIT": {EVERY: "what is claimed of a limit that consumers share has no row"},
     "ROUTED": {EVERY: "X1 asks for a number of queues, and only where a binding is old enough"},
     "EXCHANGE_DECLARED": {EVERY: _BINDING}, "BOUND": {EVERY: _BINDING}, "UNBOUND": {EVERY: _BINDING},

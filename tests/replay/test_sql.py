@@ -41,7 +41,7 @@ ONCE_DIFFERED = (
 """(what, event, seed) of wrongs that the machine or the query missed."""
 
 FOR_PICTURES = {Ev.EXCHANGE_DELETED, Ev.MARK}
-SAID_BESIDES = {("pseq", Ev.SEND), ("msg", Ev.RECOVERED), ("a", Ev.UNROUTED), ("c", Ev.UNROUTED)}
+SAID_BESIDES = {("pseq", Ev.SEND), ("msg", Ev.RECOVERED)}
 """Events and columns that no rule reads, by a machine or in SQL."""
 
 Found = set[tuple[str, str]]

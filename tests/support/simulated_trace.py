@@ -187,7 +187,12 @@ class Life:
         """All rows, with room between their times."""
         trace = self.trace()
         runs = [
-            RunRows(run.name, run.boot, [Actor(number, *each) for number, each in sorted(run.actors.items())])
+            RunRows(
+                run.name,
+                run.boot,
+                [Actor(number, *each) for number, each in sorted(run.actors.items())],
+                texts=run.texts,
+            )
             for run in trace.catalog.runs
         ]
         for piece in trace.catalog.chunks:

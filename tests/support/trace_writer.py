@@ -66,6 +66,7 @@ class RunRows:
     actors: list[Actor] = field(default_factory=list)
     closed: bool = True
     directory: str = ""
+    texts: dict[int, str] = field(default_factory=dict)
 
     def of(self, kind: str) -> list[Actor]:
         return [actor for actor in self.actors if actor.kind == kind]
@@ -77,7 +78,7 @@ def header_of(run: RunRows, number: int = 1) -> dict[str, Any]:
         "v": SCHEMA_VERSION, "lib": "test", "run": run.name, "node": "n", "pid": 1, "boot": run.boot,
         "directory": run.directory, "wall_ns": run.boot, "mono_ns": 0, "n": number, "columns": list(COLUMNS),
         "events": {int(each): each.name for each in Ev},
-        "actors": {actor.id: [actor.name, actor.kind, actor.parent] for actor in run.actors}, "kinds": {},
+        "actors": {actor.id: [actor.name, actor.kind, actor.parent] for actor in run.actors}, "kinds": {}, "texts": run.texts,
     }  # fmt: skip
 
 

@@ -90,11 +90,13 @@ class QueueDrops:
         """Drop delivered messages that were to be requeued; the trace says already that they were.  Errors
         are those of `reject`.
         """
-        flag = DROP_DELIVERY_LIMIT
+        whole: list[int] = []
         if self._has_exchange():
-            self._send_on(self._vq.unacked_messages(seqs), DELIVERY_LIMIT)
-            flag |= DEAD_LETTERED
-        self._note(self._vq.ack(seqs), flag)
+            fetched = self._vq.unacked_messages(seqs)
+            self._send_on(fetched, DELIVERY_LIMIT)
+            whole = [message.seq_id for message in fetched]
+        self._note(self._vq.ack(whole), DROP_DELIVERY_LIMIT | DEAD_LETTERED)
+        self._note(self._vq.ack(seqs), DROP_DELIVERY_LIMIT)
 
     def release(self, seqs: list[int], due_at: int) -> None:
         """Ack delayed messages that have arrived where they were to go; `due_at`: the time at which they were found due."""

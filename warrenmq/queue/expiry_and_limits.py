@@ -39,8 +39,8 @@ class ExpiryAndLimits:
     ttl           x-message-ttl
     _arrived      arrival time of the messages not yet offered to consumers (microseconds since 1970)
     _index_sync   has what cannot be read for now tried again
+    is_up         the vhost is recovered: dead letters find their bindings
     _timer        the expiry that the running DropExpired timer is for; None = no timer runs
-    go_ahead      the vhost is recovered: dead letters find their bindings
     """
 
     def __init__(self, queue: QueueSetting, vq: BackingQueue, drops: QueueDrops, index_sync: IndexSync,
@@ -57,7 +57,7 @@ class ExpiryAndLimits:
         self.may_expire = queue.found_expiring
         self._arrived: int | None = None
         self._timer: int | None = None
-        self._go_ahead = queue.is_up
+        self.is_up = queue.is_up
         self.active = self._always or self.may_expire
 
     def set_limits(self, arguments: QueueArguments) -> None:
@@ -79,7 +79,7 @@ class ExpiryAndLimits:
 
     def fetch(self, most: int, *, ack_required: bool) -> list[Fetched]:
         """Take up to `most` messages from the front, fewer if one among them has expired; drops expired ones at the front."""
-        if self.may_expire and self._go_ahead:
+        if self.may_expire and self.is_up:
             # a consumer may take a message that lives 0 ms
             now = self._now() if self._arrived is None else self._arrived - 1
             self._drop_expired(now)
@@ -96,7 +96,7 @@ class ExpiryAndLimits:
 
     def ready_behind(self) -> int:
         """Ready messages after a fetch, without those at the front that have expired by now."""
-        if self.may_expire and self._go_ahead:
+        if self.may_expire and self.is_up:
             self._as_far_as_readable(self._drop_expired)
         return self._vq.ready
 
@@ -115,7 +115,7 @@ class ExpiryAndLimits:
         after delivery.
         """
         self._arrived = None
-        if self._go_ahead:
+        if self.is_up:
             self._as_far_as_readable(self._trim)
 
     def _as_far_as_readable(self, drop: Callable[[int], object]) -> None:
@@ -150,7 +150,7 @@ class ExpiryAndLimits:
 
     def go_ahead(self) -> None:
         """The vhost is up."""
-        self._go_ahead = True
+        self.is_up = True
         self.trim()
 
     @property

@@ -244,6 +244,8 @@ class QueueState:
             case GiveUp():
                 self.output.give_up(message.request)
             case VhostRecovered():
+                if self.rows is not None:
+                    self.rows.go_ahead()
                 self.front.go_ahead()
             case NewArguments():
                 self._apply(message.arguments)
@@ -260,7 +262,7 @@ class QueueState:
         """
         self.output.deliver()  # messages that consumers can take do not count towards the limits
         if self.rows is not None:
-            self.rows.limits(arguments)
+            self.rows.limits(arguments, in_force=self.front.is_up)
         self.front.set_limits(arguments)
         self.buffer.limits_changed()
         self.overflow = QueueOverflow.of(arguments, self.vq, self.rows, self.effects)

@@ -75,6 +75,8 @@ class QueueTrace:
         self._trace_id_of = trace_id_of
         self._rested = -_REST_INTERVAL
         """Time of the last QUEUE_RESTS row."""
+        self._waiting: QueueArguments | None = None
+        """Those whose limits are not in force yet."""
 
     def recovered(
         self,
@@ -84,9 +86,10 @@ class QueueTrace:
         arguments: QueueArguments,
         *,
         clean: bool,
+        is_up: bool,
     ) -> None:
         """The messages that recovery found (`live`: Index.live_messages; `lost`: damaged ones beside them),
-        and the queue's limits.
+        and the queue's limits, which are in force if the vhost `is_up`.
 
         QUEUE_RECOVERED comes after all runs.  A damaged message counts as recovered, and is dropped right after that.
         """
@@ -99,11 +102,12 @@ class QueueTrace:
         _write_recovered(self._trace, flag, total, found.next_seq_id, dropped)
         limits = arguments.max_length, arguments.max_length_bytes
         if limits != (None, None) or arguments.single_active_consumer:
-            self.limits(arguments)
+            self.limits(arguments, in_force=is_up)
         self.dropped(sorted(lost), DROP_LOST)
 
-    def limits(self, arguments: QueueArguments) -> None:
+    def limits(self, arguments: QueueArguments, *, in_force: bool) -> None:
         """The queue's limits, from here on."""
+        self._waiting = None if in_force else arguments
         length, size = arguments.max_length, arguments.max_length_bytes
         _write_limits(
             self._trace,
@@ -111,7 +115,13 @@ class QueueTrace:
             -1 if length is None else length,
             -1 if size is None else size,
             single_active=arguments.single_active_consumer,
+            in_force=in_force,
         )
+
+    def go_ahead(self) -> None:
+        """The vhost is up: limits that were told before are in force now."""
+        if self._waiting is not None:
+            self.limits(self._waiting, in_force=True)
 
     def received(self, sender: int, send: int) -> None:
         """The receive row of a message without a row of its own."""

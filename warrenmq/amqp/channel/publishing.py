@@ -51,6 +51,8 @@ class Routed(NamedTuple):
     queues: tuple[str, ...]
     first_seqno: int
     """0 without confirm mode or transaction."""
+    late: bool = False
+    """It was routed a while ago."""
 
 
 class ChannelPublishing:
@@ -111,10 +113,12 @@ class ChannelPublishing:
 
     def deliver(self, routed: Routed) -> None:
         """Send a run to its queues."""
-        template, bodies, queues, first = routed
+        template, bodies, queues, first, late = routed
         self._counters.published(template.exchange, len(bodies), len(queues))
         if not queues:
-            self._sender.unrouted(len(bodies), template.envelope.exchange, template.envelope.routing_key)
+            self._sender.unrouted(
+                len(bodies), template.envelope.exchange, template.envelope.routing_key, late=late
+            )
             if not template.mandatory:
                 self._counters.drop_unroutable += len(bodies)
             else:
@@ -125,22 +129,26 @@ class ChannelPublishing:
             return
         if len(bodies) > 1 and self._may_refuse_some(queues):
             for i, body in enumerate(bodies):
-                self._send(template, [body], queues, first and first + i)
+                self._send(template, [body], queues, first and first + i, late=late)
             return
-        self._send(template, bodies, queues, first)
+        self._send(template, bodies, queues, first, late=late)
 
     def deliver_late(self, routed: Routed) -> None:
         """Send a run that was routed a while ago; queues deleted since then do not count (rabbit_amqqueue:lookup)."""
         self.deliver(
             routed._replace(
-                queues=tuple(name for name in routed.queues if self._vhost.record(name) is not None)
+                queues=tuple(name for name in routed.queues if self._vhost.record(name) is not None),
+                late=True,
             )
         )
 
-    def _send(self, template: Template, bodies: list[bytes], queues: tuple[str, ...], first: int) -> None:
+    def _send(
+        self, template: Template, bodies: list[bytes], queues: tuple[str, ...], first: int, *, late: bool
+    ) -> None:
         publication = self._sender.publication(
             template.exchange, (template.routing_key, *template.more_keys), bodies, template.raw_properties,
             persistent=template.persistent, expiration=template.expiration, priority=template.priority,
+            queues=0 if late or template.more_keys else len(queues),
         )  # fmt: skip
         if not first:
             self._sender.send(queues, publication, UNANSWERED)

@@ -23,8 +23,10 @@ finishes, or keeps a state in which their order does not matter.
     files        run, store actor, file                  S3 S4 S5 S6 S7 S8, E1 (files)
     garbage      run, store actor                        S9
     waits        run, actor                              W1
-    settles      run, queue actor                        A1 A2 A3
+    settles      run, queue actor                        A1 A2 A3 A4
     rests        run, queue actor                        Q5
+    lengths      run, queue actor                        Q7
+    letters      run, queue actor                        Q8
     places       run, msg >> 12                          D1
 
 A scope is a virtual host of a data directory (Run.scope): what two brokers say of a queue of one name is never put together.

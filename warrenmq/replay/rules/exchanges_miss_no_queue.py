@@ -1,7 +1,8 @@
 """X1: an exchange leads to every queue that is bound to it.
 
 Key: (run,).  A publisher writes how many queues its exchange chose, and the time of a row before that: they
-were chosen between the two (ROUTED; where none is said, that row is its last ROUTED).
+were chosen between the two (ROUTED; where none is said, that row is its last one of these).  A publish that no queue
+is bound for says the same of none (UNROUTED; where no time is said nothing is asked).
 A binding that was there by then, and is not undone before the ROUTED, has to count.  The vhost's process
 writes BOUND after the binding is there, and UNBOUND before it goes, so nothing is asked for that may not have
 been there.
@@ -9,11 +10,14 @@ been there.
     exchange                          queues that must be among the chosen
     direct, amq.direct                those bound with the routing key
     fanout, amq.fanout                all that are bound
-    of another type, or not known     none: headers and patterns are not in rows
+    topic, amq.topic                  those whose pattern fits the routing key
+    of another type, or not known     none: headers are not in rows
+
+Names beyond the first 4,096 of a trace are not in it; what is about one of these is not asked.
 
 More may be chosen: by other exchanges that are bound, by alternates, by bindings of the same time.
 
-Array form: ROUTED rows go on as columns, and those with the same exchange, key and number of queues are
+Array form: ROUTED and UNROUTED rows go on as columns, and those with the same exchange, key and number of queues are
 decided in one go, if no binding came or went between them.
 """
 
@@ -32,7 +36,16 @@ from warrenmq.replay.explain.evidence import Near
 from warrenmq.replay.explain.story import Chain, Story, links_of
 from warrenmq.replay.rules.rule import Exercised, Rule
 from warrenmq.trace.catalog import FOREVER, Chunk
-from warrenmq.trace.events import BindingGone, BindingMade, Bound, Ev, ExchangeDeclared, ExchangeType, Routed
+from warrenmq.trace.events import (
+    BindingGone,
+    BindingMade,
+    Bound,
+    Ev,
+    ExchangeDeclared,
+    ExchangeType,
+    Routed,
+    Unrouted,
+)
 from warrenmq.trace.index import Row
 from warrenmq.trace.schema import COLUMNS
 
@@ -42,11 +55,17 @@ _ends = {
 }
 _routed = Routed.getter("since", "exchange", "queues", "routing_key")
 _declared = ExchangeDeclared.getter("type", "exchange")
-_PREDECLARED = {"amq.direct": ExchangeType.DIRECT, "amq.fanout": ExchangeType.FANOUT}
+_unrouted = Unrouted.getter("since", "exchange", "routing_key")
+_PREDECLARED = {
+    "amq.direct": ExchangeType.DIRECT,
+    "amq.fanout": ExchangeType.FANOUT,
+    "amq.topic": ExchangeType.TOPIC,
+}
+NOT_SAID = -1
 
 
 class Asked(NamedTuple):
-    """A ROUTED row; `since` is said by it, or by the one before."""
+    """A ROUTED or UNROUTED row; `since` is said by it, or by the one before."""
 
     t: int
     actor: int
@@ -54,6 +73,7 @@ class Asked(NamedTuple):
     since: int
     exchange: int
     queues: int
+    """How many were chosen; NOT_SAID."""
     routing_key: int
 
 
@@ -66,28 +86,33 @@ class Binding(NamedTuple):
     routing_key: int
 
 
+_ASKING = frozenset({Ev.ROUTED, Ev.UNROUTED})
+
+
 class Routes(Machine):
     """Compares what was chosen with what was bound."""
 
     name: ClassVar[str] = "routes"
-    events: ClassVar[frozenset[int]] = frozenset({Ev.BOUND, Ev.UNBOUND, Ev.ROUTED, Ev.EXCHANGE_DECLARED})
+    events: ClassVar[frozenset[int]] = frozenset(
+        {Ev.BOUND, Ev.UNBOUND, Ev.ROUTED, Ev.UNROUTED, Ev.EXCHANGE_DECLARED}
+    )
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, list[Row]]]:
         yield (piece.run,), rows
 
     def fold(self, piece: Chunk, rows: Rows) -> Iterator[tuple[Key, list[Any]]]:
-        """`summarise` for arrays: ROUTED rows as one table."""
-        routed = rows.event == Ev.ROUTED
+        """`summarise` for arrays: ROUTED and UNROUTED rows as one table."""
+        routed = rows.are(_ASKING)
         yield (piece.run,), [*rows.where(~routed).tuples(), rows.where(routed).table()]
 
     def finish(self, key: Key, state: list[Any], context: TraceContext) -> Outcome:
         run, outcome = int(key[0]), Outcome()
         rows = sorted(each for each in state if isinstance(each, Row))
         tables = [each for each in state if not isinstance(each, Row) and len(each)]
-        if any(row.event == Ev.ROUTED for row in rows):  # of a piece that is no table, like those before it
+        if any(row.event in _ASKING for row in rows):  # of a piece that is no table, like those before it
             rows = sorted([*rows, *(Row._make(each) for table in tables for each in table.tolist())])
             tables = []
-        bindings, types = _bindings(rows), self._types(run, rows)
+        bindings, types, leads = _bindings(rows), self._types(run, rows), _Leads(self.runs[run].texts)
         binders = {row.actor for row in rows if row.event == Ev.BOUND}
         for alike in [*([asked] for asked in _asked(rows)), *_alike(tables, bindings)]:
             asked = Asked(*map(int, alike[0]))
@@ -96,11 +121,11 @@ class Routes(Machine):
                 for each in bindings.get(asked.exchange, ())
                 if each.began < asked.since
                 and asked.t < each.ended
-                and _leads(types.get(asked.exchange, 0), each, asked)
+                and leads(types.get(asked.exchange, 0), each, asked)
             }
-            if asked.queues and must:
+            if asked.queues != NOT_SAID and must:
                 outcome.figures[EXERCISED, "X1"] += len(alike)
-            if 0 < asked.queues < len(must):
+            if NOT_SAID < asked.queues < len(must):
                 name = self.runs[run].texts.get(asked.exchange, "")
                 text = f"exchange {name} chose {asked.queues} queues, where {len(must)} are bound"
                 namesakes = [context.namesakes(context.name((run, one)), run) for one in binders]
@@ -122,9 +147,51 @@ class Routes(Machine):
         return found
 
 
-def _leads(type_: int, binding: Binding, asked: Asked) -> bool:
-    is_direct = type_ == ExchangeType.DIRECT and binding.routing_key == asked.routing_key
-    return is_direct or type_ == ExchangeType.FANOUT
+class _Leads:
+    """The queues that an exchange of some type leads to, of those that are bound to it: True for these, False where it is not known."""
+
+    def __init__(self, texts: Mapping[int, str]) -> None:
+        self._texts = texts
+        self._fits: dict[tuple[int, int], bool] = {}
+        """(pattern, routing key) -> whether it fits."""
+
+    def __call__(self, type_: int, binding: Binding, asked: Asked) -> bool:
+        if not asked.exchange:
+            return False
+        if type_ == ExchangeType.FANOUT:
+            return True
+        both = binding.routing_key, asked.routing_key
+        if not all(both):
+            return False
+        if type_ != ExchangeType.TOPIC:
+            return type_ == ExchangeType.DIRECT and both[0] == both[1]
+        if both not in self._fits:
+            pattern, key = (self._texts.get(each) for each in both)
+            known = pattern is not None and key is not None
+            self._fits[both] = known and _fits(_words(str(pattern)), _words(str(key)))
+        return self._fits[both]
+
+
+def _words(key: str) -> list[str]:
+    return key.split(".") if key else []
+
+
+def _fits(pattern: list[str], words: list[str]) -> bool:
+    """True if words fit a pattern, in which `*` is any word and `#` any number of them.
+
+    `reached` has for each number of words whether the pattern so far fits the first so many.
+    """
+    reached = [True, *[False] * len(words)]
+    for each in pattern:
+        if each == "#":
+            first = reached.index(True) if True in reached else len(reached)
+            reached = [place >= first for place in range(len(reached))]
+        else:
+            reached = [
+                False,
+                *(was and each in ("*", word) for was, word in zip(reached, words, strict=False)),
+            ]
+    return reached[-1]
 
 
 def _bindings(rows: Sequence[Row]) -> dict[int, list[Binding]]:
@@ -148,20 +215,30 @@ def _asked(rows: Sequence[Row]) -> Iterator[Asked]:
     before: dict[int, int] = {}
     for row in rows:
         if row.event == Ev.ROUTED:
-            since, *rest = _routed(row)
-            yield Asked(row.t, row.actor, row.seq, since or before.get(row.actor, 0), *rest)
-            before[row.actor] = row.t
+            since, exchange, queues, key = _routed(row)
+            since = since or before.get(row.actor, 0)
+            yield Asked(row.t, row.actor, row.seq, since, exchange, queues or NOT_SAID, key)
+        elif row.event == Ev.UNROUTED:
+            since, exchange, key = _unrouted(row)
+            yield Asked(row.t, row.actor, row.seq, since, exchange, 0, key)
+        else:
+            continue
+        before[row.actor] = row.t
 
 
 def _alike(tables: Sequence[Ints], bindings: Mapping[int, Sequence[Binding]]) -> list[Any]:
-    """ROUTED rows, as Asked has them, those together that ask for the same."""
+    """ROUTED and UNROUTED rows, as Asked has them, those together that ask for the same."""
     if not tables:
         return []
     rows = Rows(dict(zip(COLUMNS, np.concatenate(tables).T, strict=True)))
     rows = rows.at(np.lexsort((rows.seq, rows.actor)))
-    since, *rest = _routed(rows)
+    (since, exchange, queues, key), unrouted = _routed(rows), rows.event == Ev.UNROUTED
     before = np.where(np.diff(rows.actor, prepend=-1) == 0, np.roll(rows.t, 1), 0)
-    since = np.where(since > 0, since, before)
+    since = np.where(unrouted, _unrouted(rows)[0], np.where(since > 0, since, before))
+    exchange, key = (
+        np.where(unrouted, of, its) for of, its in zip(_unrouted(rows)[1:], (exchange, key), strict=True)
+    )
+    rest = exchange, np.where(unrouted, 0, np.where(queues > 0, queues, NOT_SAID)), key
     changes = np.array(sorted({t for its in bindings.values() for each in its for t in each[:2]}), np.int64)
     asked = np.stack((rows.t, rows.actor, rows.seq, since, *rest), axis=1)
     case = np.stack((*rest, np.searchsorted(changes, since), np.searchsorted(changes, rows.t, side="right")))
@@ -183,10 +260,14 @@ def _missed(story: Story) -> Chain:
 _SQL = """
 WITH types AS (
     SELECT run, exchange, min(type) AS type FROM exchange_declared_rows GROUP BY run, exchange HAVING min(type) = max(type)),
+told AS (
+    SELECT run, actor, seq, t, exchange, queues, routing_key, since, 0 AS unrouted FROM routed_rows
+    UNION ALL SELECT run, actor, seq, t, exchange, 0, routing_key, since, 1 FROM unrouted_rows),
 routed AS (
-    SELECT run, actor, seq, t, exchange, queues, routing_key,
-           CASE WHEN since > 0 THEN since ELSE coalesce(lag(t) OVER (PARTITION BY run, actor ORDER BY seq), 0) END AS since
-    FROM routed_rows),
+    SELECT run, actor, seq, t, exchange, queues, routing_key, unrouted,
+           CASE WHEN since > 0 OR unrouted = 1 THEN since
+                ELSE coalesce(lag(t) OVER (PARTITION BY run, actor ORDER BY seq), 0) END AS since
+    FROM told),
 bindings AS (
     SELECT b.run, b.exchange, b.destination, b.routing_key, b.t, min(u.t) AS until FROM bound_rows AS b
     LEFT JOIN unbound_rows AS u ON u.run = b.run AND u.`to` = b.`to` AND u.exchange = b.exchange
@@ -194,18 +275,18 @@ bindings AS (
     WHERE b.`to` = 1 GROUP BY b.run, b.exchange, b.destination, b.routing_key, b.t)
 SELECT r.run, r.actor, r.seq FROM routed AS r JOIN types AS x ON x.run = r.run AND x.exchange = r.exchange
 JOIN bindings AS b ON b.run = r.run AND b.exchange = r.exchange AND b.t < r.since AND coalesce(b.until, r.t) >= r.t
-  AND (x.type = 2 OR (x.type = 1 AND b.routing_key = r.routing_key))
-WHERE r.queues > 0 GROUP BY r.run, r.actor, r.seq, r.queues HAVING r.queues < count(DISTINCT b.destination)
+  AND (x.type = 2 OR (x.type = 1 AND b.routing_key = r.routing_key AND b.routing_key > 0))
+WHERE r.queues + r.unrouted > 0 AND r.exchange > 0 GROUP BY r.run, r.actor, r.seq, r.queues HAVING r.queues < count(DISTINCT b.destination)
 """
 
 RULE = Rule(
     id="X1",
     name="exchanges miss no queue",
-    text="A publish to a direct or fanout exchange goes to every queue that is bound for it.",
-    sources=("docs/reference/classic-queue.md#p28",),
+    text="A publish to a direct, fanout or topic exchange goes to every queue that is bound for it, and is not called unroutable then.",
+    sources=("docs/reference/classic-queue.md#p28", "docs/reference/classic-queue.md#exchanges"),
     exercised=Exercised("a publish to an exchange with a binding for it"),
     machines=(Routes,),
     sql=_SQL,
-    not_in_sql="exchanges that are always there, whose names are not in tables",
+    not_in_sql="exchanges that are always there, and patterns: names are not in tables",
     explain=_missed,
 )

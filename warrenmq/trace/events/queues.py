@@ -288,6 +288,13 @@ class QueueLimits(
     max_length: T = in_a(LIMIT, "max-length, -1 = none")
     max_length_bytes: T = in_b(LIMIT, "max-length-bytes, -1 = none")
     single_active: T = in_flag(YES_NO, "1 = one consumer at a time is active", default=0, shift=_LOW, bits=1)
+    in_force: T = in_flag(
+        YES_NO,
+        "1 = what is too much is dropped at once, as its virtual host is up",
+        default=0,
+        shift=_LOW + 1,
+        bits=1,
+    )
 
 
 class QueueRests(
@@ -336,6 +343,9 @@ class Unrouted(
     count: T = in_b(COUNT, "messages in it")
     exchange: T = in_a(TEXT, "exchange; 0 = not said", default=0)
     routing_key: T = in_c(TEXT, "routing key; 0 = not said", default=0)
+    since: T = in_pseq(
+        COUNT, "t of the actor's row before, after which it was routed; 0 = not said", default=0
+    )
 
 
 class Routed(

@@ -1,4 +1,4 @@
-"""Pass of what consumers settle, for A1, A2 and A3.
+"""Pass of what consumers hold and settle, for A1 to A4.
 
 Key: (run, queue actor), its rows in their order.  A delivery that has to be settled is held under its
 consumer and delivery tag until an ACK, a REQUEUE or a DROP of its sequence id; these rows say which consumer
@@ -6,7 +6,7 @@ and tag the client named.  Consumer and tag are one number here, `word`: consume
 
 A CONSUMER_GONE row says after which tag messages go back.  Their REQUEUE rows follow at once: what is still
 held when the queue delivers or settles anything else, syncs or stops, was kept.  Messages that were not held
-are not looked at (Q1 does that).
+are not looked at (Q1 does that).  CONSUMER_ADDED says how many messages a consumer may hold.
 
 Of a rule (`judge`):
 
@@ -22,8 +22,11 @@ Sorted by sequence id, a delivery and a settling take turns.  Of a unit there ar
     gone      (consumer, last tag that was taken, seq, seq of the next row of the unit that gives nothing back, or 0)
     lasts     (consumer, seq of its last delivery)
     first     seq of the unit's first row that gives nothing back
-    counted   messages settled by tags, those settled one by one, and consumers that went
+    counted   messages settled by tags, those settled one by one, consumers that went, and those with a prefetch count
+    levels    (consumer, seq of its first row, how many messages it holds more at the unit's end than at its beginning, and at most)
+    added     (consumer, prefetch count)
 
+Who settles without a consumer's name makes no level lower: then the machine has to look.
 A pair that met in one unit can only matter to a CONSUMER_GONE row of that unit, unless it was delivered after one.
 """
 
@@ -49,6 +52,7 @@ from warrenmq.trace.events import (
     NO_ACK,
     RETURNED,
     Ack,
+    ConsumerAdded,
     ConsumerGone,
     Deliver,
     Drop,
@@ -58,14 +62,15 @@ from warrenmq.trace.index import Row
 from warrenmq.trace.schema import Shared, T
 
 _DELIVER, _DROP, _GONE = int(Ev.DELIVER), int(Ev.DROP), int(Ev.CONSUMER_GONE)
+_ADDED = int(Ev.CONSUMER_ADDED)
 CONSUMER_SHIFT = 32
 TAG = Ack.column("delivery_tag").mask
 _CONSUMER = Ack.column("consumer").mask
 """A row that settles has so many bits of its consumer and tag."""
 
 
-class OfConsumer(Shared[T], of=(Ev.DELIVER, Ev.CONSUMER_GONE)):
-    """A delivery to a consumer, or the consumer's end."""
+class OfConsumer(Shared[T], of=(Ev.DELIVER, Ev.CONSUMER_ADDED, Ev.CONSUMER_GONE)):
+    """A consumer, a delivery to it, or its end."""
 
     consumer: T
 
@@ -82,14 +87,15 @@ class Named(Shared[T], of=(Ev.ACK, Ev.REQUEUE, Ev.DROP)):
 _given = Deliver.getter("first_seq_id", "count", "consumer", "delivery_tag")
 _named = Named.getter("first_seq_id", "count", "consumer", "delivery_tag")
 _lost = ConsumerGone.getter("last_tag", "held", "consumer")
+_added = ConsumerAdded.getter("prefetch", "consumer")
 _rejected_up_to = Drop.getter("multiple")
 
-DELIVERED, NO_ACK_DELIVERED, UNNAMED, EACH, UP_TO, GIVEN_BACK, GONE = range(7)
+DELIVERED, NO_ACK_DELIVERED, UNNAMED, EACH, UP_TO, GIVEN_BACK, GONE, ADDED = range(8)
 """Kinds of steps: a delivery, one that needs no ack; a settling without a consumer and a tag, tag by tag, up
-to a tag; a consumer that is gone gives back; a consumer is gone.
+to a tag; a consumer that is gone gives back; a consumer is gone; a consumer is there that has to ack.
 """
 WIDTH = 6
-"""Numbers of a step: (which, first sequence id or the last tag that was taken, how many, word, seq, t)."""
+"""Numbers of a step: (which, first sequence id, the last tag that was taken or the prefetch count, how many, word, seq, t)."""
 
 SETTLED_SQL = """
 WITH delivered AS (
@@ -132,12 +138,16 @@ def step_of(word: int, names: int, up_to: int) -> int | None:
     | REQUEUE RETURNED             | GIVEN_BACK    | GIVEN_BACK    |
     | DROP_REJECTED                | UNNAMED        | EACH or UP_TO |
     | any other DROP               | None          | None          |
+    | CONSUMER_ADDED               | ADDED         | ADDED         |
+    | CONSUMER_ADDED NO_ACK ...    | None          | None          |
     """
     event, flag = word >> 8, word & 0xFF
     if event == _DELIVER:
         return None if not names else NO_ACK_DELIVERED if flag & NO_ACK else DELIVERED
     if event == _GONE:
         return GONE
+    if event == _ADDED:
+        return None if flag & NO_ACK else ADDED
     if event == _DROP:
         if flag & ~DEAD_LETTERED != DROP_REJECTED:
             return None
@@ -199,6 +209,19 @@ class Late(NamedTuple):
     t: int
 
 
+class Over(NamedTuple):
+    """A delivery with which a consumer holds more messages than its prefetch count."""
+
+    id: int
+    consumer: int
+    held: int
+    prefetch: int
+    since: int
+    """seq of its CONSUMER_ADDED."""
+    seq: int
+    t: int
+
+
 @dataclass(slots=True)
 class Held:
     """The unacked deliveries of the consumers of one queue process."""
@@ -216,21 +239,29 @@ class Held:
     misfits: list[Misfit] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
     late: list[Late] = field(default_factory=list)
+    over: list[Over] = field(default_factory=list)
+    prefetch: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Consumer -> its prefetch count, and seq of its CONSUMER_ADDED; those without one are not here."""
     settled: int = 0
     """Messages settled by tags."""
     settled_singly: int = 0
     """Deliveries of these that were settled one by one."""
     consumers_gone: int = 0
+    consumers_limited: int = 0
 
     def take(self, step: tuple[int, ...], asked: Sequence[Callable[..., Any]]) -> None:
         """Handle the next step."""
         which, first, n, word, seq, t = step
-        if self.going_back and which not in {GIVEN_BACK, GONE}:
+        if self.going_back and which not in {GIVEN_BACK, GONE, ADDED}:
             self.keep(t)
         if which <= NO_ACK_DELIVERED:
             self._deliver(which, first, n, word, seq, t)
         elif which == GONE:
             self._lose(word >> CONSUMER_SHIFT, first, seq)
+        elif which == ADDED:
+            if first:
+                self.prefetch[word >> CONSUMER_SHIFT] = first, seq
+                self.consumers_limited += 1
         else:
             self._settle(which, first, n, word, seq, t, asked)
         self.named = (word, seq) if which == EACH else (0, 0)
@@ -245,6 +276,8 @@ class Held:
                 self.words[id_] = word
                 its[id_] = word & TAG
                 word += 1
+            if (limit := self.prefetch.get(consumer)) is not None and len(its) > limit[0]:
+                self.over.append(Over(first, consumer, len(its), *limit, seq, t))
 
     def _settle(
         self, which: int, first: int, n: int, word: int, seq: int, t: int, asked: Sequence[Callable[..., Any]]
@@ -288,7 +321,9 @@ class Settles(Machine):
     """Follows what the consumers of a queue hold."""
 
     name: ClassVar[str] = "settles"
-    events: ClassVar[frozenset[int]] = frozenset({Ev.DELIVER, Ev.ACK, Ev.REQUEUE, Ev.DROP, Ev.CONSUMER_GONE})
+    events: ClassVar[frozenset[int]] = frozenset(
+        {Ev.DELIVER, Ev.ACK, Ev.REQUEUE, Ev.DROP, Ev.CONSUMER_ADDED, Ev.CONSUMER_GONE}
+    )
 
     def summarise(self, piece: Chunk, rows: list[Row]) -> Iterator[tuple[Key, array[int]]]:
         steps: list[int] = []
@@ -299,6 +334,8 @@ class Settles(Machine):
                 which = step_of(word, consumer, 0)
             elif word >> 8 == _GONE:
                 (first, n, consumer), tag, which = _lost(row), 0, GONE
+            elif word >> 8 == _ADDED:
+                (first, consumer), n, tag, which = _added(row), 0, 0, step_of(word, 1, 0)
             else:
                 first, n, consumer, tag = _named(row)
                 which = step_of(word, consumer | tag, word >> 8 == _DROP and _rejected_up_to(row)[0])
@@ -327,7 +364,7 @@ class Settles(Machine):
         outcome = Outcome()
         for judge in self.judges.values():
             judge.decide(who, state, context, outcome)
-        _count(outcome, state.settled, state.settled_singly, state.consumers_gone)
+        _count(outcome, state.settled, state.settled_singly, state.consumers_gone, state.consumers_limited)
         return outcome
 
 
@@ -341,7 +378,7 @@ NEVER = 1 << 62
 def _count(outcome: Outcome, *counted: int) -> None:
     """Put the numbers of messages and consumers that each rule looked at into the outcome."""
     outcome.figures.update(
-        {(EXERCISED, rule): n for rule, n in zip(("A1", "A2", "A3"), counted, strict=True)}
+        {(EXERCISED, rule): n for rule, n in zip(("A1", "A2", "A3", "A4"), counted, strict=True)}
     )
 
 
@@ -354,6 +391,10 @@ class Settled(NamedTuple):
     """-1 if it was not."""
     when: Ints
     """seq; NEVER if it was not."""
+    added: Ints
+    """(consumer, prefetch count)"""
+    most: Ints
+    """(consumer, the most messages that it held, or more)"""
 
 
 @cache
@@ -374,7 +415,7 @@ class SettlesPrecheck(Precheck):
 
     def open_rows(self, unit: Unit) -> Iterator[tuple[Key, OpenRows]]:
         rows = unit.of(Settles.events)
-        of_consumer = (rows.event == _DELIVER) | (rows.event == _GONE)
+        of_consumer = (rows.event == _DELIVER) | (rows.event == _GONE) | (rows.event == _ADDED)
         consumer = np.where(of_consumer, OfConsumer.of(rows).consumer, Named.of(rows).consumer)
         tag = np.where(rows.event == _DELIVER, Deliver.of(rows).delivery_tag, Named.of(rows).delivery_tag)
         names = consumer | np.where(of_consumer, 0, tag)
@@ -390,26 +431,27 @@ class SettlesPrecheck(Precheck):
     def prove(
         self, key: Key, open_rows: Sequence[OpenRows], facts: Sequence[Any], context: TraceContext
     ) -> Outcome | None:
-        entries, gone, lasts, firsts = joined(open_rows, 4, 4, 2, 1)
+        entries, gone, lasts, firsts, added, levels = joined(open_rows, 4, 4, 2, 1, 2, 4)
         pairs = self._pairs(entries)
         if pairs is None:
             return None
-        settled = _settled(entries, *pairs)
+        settled = Settled(*_settled(entries, *pairs), added, _most(levels))
         if not all(
             judge.proves(settled, gone, lasts, np.sort(firsts[:, 0])) for judge in self.judges.values()
         ):
             return None
         outcome = Outcome()
-        _count(outcome, *np.sum([each[4] for each in open_rows], axis=0).tolist())
+        _count(outcome, *np.sum([each[6] for each in open_rows], axis=0).tolist())
         return outcome
 
     def _left_of(self, rows: Rows, which: Ints, word: Ints) -> OpenRows:
         """The rows of one queue process in a unit."""
-        is_gone = which == GONE
+        is_gone, is_added = which == GONE, which == ADDED
+        moves = ~(is_gone | is_added)
         first, n = Named.of(rows).first_seq_id, Named.of(rows).count
-        if np.any(n[~is_gone] > _LONGEST_ROW):
+        if np.any(n[moves] > _LONGEST_ROW):
             return NEEDS_FULL_CHECK
-        held = np.flatnonzero(~is_gone & (which != NO_ACK_DELIVERED))
+        held = np.flatnonzero(moves & (which != NO_ACK_DELIVERED))
         row, ids = expand(first[held], n[held])
         row = held[row]
         one_by_one = (which[row] == DELIVERED) | (which[row] == EACH)
@@ -418,7 +460,7 @@ class SettlesPrecheck(Precheck):
         pairs = self._pairs(entries)
         if pairs is None:
             return NEEDS_FULL_CHECK
-        others = rows.seq[~is_gone & (which != GIVEN_BACK)]
+        others = rows.seq[moves & (which != GIVEN_BACK)]
         lost = rows.where(is_gone)
         consumers = word >> CONSUMER_SHIFT
         gone = np.stack(
@@ -431,10 +473,19 @@ class SettlesPrecheck(Precheck):
         )
         keep[delivered[rest]] = keep[settled[rest]] = False
         each = np.maximum(n[which == EACH], 0).sum()
-        counted = np.array([each + np.maximum(n[which == UP_TO], 0).sum(), each, len(gone)], np.int64)
+        prefetch = ConsumerAdded.of(rows.where(is_added)).prefetch
+        added = np.stack((consumers[is_added], prefetch), axis=1)[prefetch > 0]
+        counted = np.array(
+            [each + np.maximum(n[which == UP_TO], 0).sum(), each, len(gone), len(added)], np.int64
+        )
         of_delivery = which <= NO_ACK_DELIVERED
         lasts = _lasts(consumers[of_delivery], rows.seq[of_delivery])
-        return (entries[keep].reshape(-1), gone.reshape(-1), lasts.reshape(-1), others[:1], counted)
+        levels = _levels(
+            consumers[held], np.where(which[held] == DELIVERED, n[held], -n[held]), rows.seq[held]
+        )
+        return (
+            entries[keep].reshape(-1), gone.reshape(-1), lasts.reshape(-1), others[:1], added.reshape(-1), levels.reshape(-1), counted
+        )  # fmt: skip
 
     def _pairs(self, entries: Ints) -> tuple[Ints, Ints] | None:
         """Places of deliveries, and for each of its settling; None if any is not fine, or something is there
@@ -453,13 +504,37 @@ class SettlesPrecheck(Precheck):
         return (delivered, settled) if all(fine) else None
 
 
-def _settled(entries: Ints, delivered: Ints, settled: Ints) -> Settled:
+def _settled(entries: Ints, delivered: Ints, settled: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """The first four columns of Settled."""
     how, when = np.full(len(entries), _NOTHING, np.int64), np.full(len(entries), NEVER, np.int64)
     how[delivered], when[delivered] = entries[settled, _WHICH], entries[settled, _SEQ]
     deliveries = np.flatnonzero(entries[:, _WHICH] == DELIVERED)
     deliveries = deliveries[np.argsort(entries[deliveries, _WORD] >> CONSUMER_SHIFT, kind="stable")]
     word = entries[deliveries, _WORD]
-    return Settled(word >> CONSUMER_SHIFT, word & TAG, how[deliveries], when[deliveries])
+    return word >> CONSUMER_SHIFT, word & TAG, how[deliveries], when[deliveries]
+
+
+def _levels(consumers: Ints, change: Ints, seqs: Ints) -> Ints:
+    """(consumer, its first seq, the sum of its changes, the largest sum on the way, 0 or more) of rising seqs."""
+    order = np.argsort(consumers, kind="stable")
+    consumers = consumers[order]
+    begins = np.flatnonzero(np.diff(consumers, prepend=-1))
+    if not len(begins):
+        return np.zeros((0, 4), np.int64)
+    sums = np.cumsum(change[order])
+    ends = sums[np.append(begins, len(sums))[1:] - 1]
+    before = np.append(0, ends[:-1])
+    tops = np.maximum(np.maximum.reduceat(sums, begins) - before, 0)
+    return np.stack((consumers[begins], seqs[order][begins], ends - before, tops), axis=1)
+
+
+def _most(levels: Ints) -> Ints:
+    """(consumer, the most that it held) out of the `_levels` of several units."""
+    levels = levels[np.lexsort((levels[:, 1], levels[:, 0]))]
+    before = np.cumsum(levels[:, 2]) - levels[:, 2]
+    begins = np.flatnonzero(np.diff(levels[:, 0], prepend=-1))
+    own = before - np.repeat(before[begins], np.diff(np.append(begins, len(levels))))
+    return np.stack((levels[:, 0], own + levels[:, 3]), axis=1)
 
 
 def next_of(ordered: Ints, wanted: Ints) -> Ints:
