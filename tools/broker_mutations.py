@@ -217,6 +217,52 @@ WORKLOADS = {
         "publish wait=1; crash; crash; get",
         "ttl": "publish to=t wait=1; sleep ms=30; get queue=t; publish to=t wait=1; sleep ms=16000; get queue=t; publish to=t wait=1; get queue=t; nack; "
         "sleep ms=300; restart; get queue=t",
+        "channel_ends": "publish_many count=20; settle; 3 x get via=amqp; ack multiple=1; 3 x get via=amqp; hang_up; "
+        "consume count=10 prefetch=20 via=amqp; publish_many; settle; 3 x get via=amqp; ack; ack; hang_up how=connection; "
+        "consume count=10 prefetch=20 ack=2 via=amqp; hang_up; consume count=10 prefetch=20 via=amqp; hang_up how=socket; publish wait=1; "
+        "consume count=10",
+        "channels": "publish to=all via=amqp; publish to=a.b via=amqp; publish_many to=all via=amqp; publish to=a.x via=amqp; settle; "
+        "wire which=fans_p; wire which=fans_x; send to=fans via=amqp; send to=tops via=amqp; unwire which=fans_p; unwire which=fans_x; "
+        "send to=fans via=amqp; settle; consume count=10; consume queue=b count=10; delete; publish via=amqp; publish to=a.x via=amqp; "
+        "settle",
+        "brief": "brief count=3; brief count=1 ack=0; own; own how=socket; own count=3 how=keep; brief count=3 prefetch=1; own; publish wait=1; "
+        "restart; own; brief",
+        "bytes": "policy is=bytes; publish size=900; publish size=900; settle; audit; publish_many size=150 count=20; settle; audit; "
+        "4 x publish size=150; settle; audit; get; nack; audit",
+        "dead_length": "policy is=dead_length; publish_many; publish_many; settle; sleep ms=300; audit; get queue=dead; consume queue=dead count=10; "
+        "publish_many count=20; settle; sleep ms=300; audit; consume queue=dead count=10 prefetch=20",
+        "dead_many": "8 x publish to=d; settle; consume queue=d count=10 prefetch=20 ack=3; 3 x reject; settle_many pick=2 how=reject; sleep ms=300; "
+        "audit queue=d; consume queue=dead count=10; policy is=dead_length; publish_many count=20; settle; sleep ms=300; audit; "
+        "consume queue=dead count=10 prefetch=20",
+        "dead_ttl": "policy is=dead_ttl; publish_many; publish; settle; sleep ms=300; sleep ms=2000; audit; get queue=dead; audit queue=dead; "
+        "consume queue=dead count=10; publish_many; settle; get; sleep ms=300; nack; sleep ms=300; audit; consume queue=dead count=10",
+        "expiring": "publish to=t wait=1; expiring; publish; expiring; settle; sleep ms=300; 3 x get; expiring to=t; publish to=t; settle; "
+        "sleep ms=30; get queue=t; sleep ms=16000; get queue=t; expiring; sleep ms=30; get; expiring to=b; sleep ms=16000; get queue=b; "
+        "policy is=ttl; publish; expiring; publish; sleep ms=300; get; policy is=none; publish; sleep ms=300; get",
+        "headers": "wire which=heads_a; wire which=heads_b; send to=heads headers=kind; send to=heads headers=both; send to=heads headers=none; "
+        "settle; sleep ms=300; consume count=10; consume queue=b count=10",
+        "limits": "policy is=length; 5 x publish; settle; audit; get; nack; publish; settle; audit; audit fill=1; get; publish_many; settle; nack; "
+        "audit; sleep ms=300; get; restart; audit; consume count=10; policy is=none; publish_many count=5; settle; policy is=length; "
+        "audit; get; audit",
+        "many": "publish_many count=20; settle; consume count=10 prefetch=20 ack=3; settle_many pick=2; settle_many pick=1 how=nack; get; get; "
+        "get; ack multiple=1 pick=1; consume count=10 prefetch=20 ack=2; settle_many pick=1 how=reject; settle_many pick=1; restart; "
+        "consume count=10 prefetch=20; publish_many; 4 x get via=amqp; ack pick=2 multiple=1; hang_up; consume count=10",
+        "refusing": "policy is=reject; 2 x publish; settle; audit fill=1; audit fill=1; settle; publish wait=1; publish_many count=5; settle; audit; get; publish_many count=5; "
+        "settle; nack; audit; audit fill=1; consume count=10; audit fill=1; publish_many count=20; settle; audit",
+        "returns": "publish to=l; publish to=l; settle; get queue=l; nack; get queue=l; nack; sleep ms=300; get queue=l; nack; get queue=l; nack; "
+        "sleep ms=300; audit queue=l; get queue=dead; ack; publish to=l; settle; get queue=l; nack; restart; get queue=l; nack; "
+        "sleep ms=300; get queue=dead; ack; get queue=l",
+        "rivals": "rivals count=3 prefetch=1; rivals count=10 prefetch=3; rivals queue=s count=3; rivals queue=s count=10 prefetch=20; "
+        "rivals queue=s count=10 prefetch=3 ack=2",
+        "topics": "publish to=a.b; publish to=a.x; publish to=x.x; publish to=a.b wait=1; settle; consume count=10 prefetch=20; "
+        "consume queue=b count=10 prefetch=20; wire which=tops_a; wire which=tops_b; wire which=tops_heads; wire which=heads_b; "
+        "send to=tops key=a.b; send to=tops key=a; send to=tops key=a.x headers=both; send to=tops key=x.x headers=both; settle; "
+        "sleep ms=300; consume count=10 prefetch=20; consume queue=b count=10 prefetch=20",
+        "unbound": "wire which=tops_a; wire which=tops_b; wire which=hub_a; wire which=hub_tops; send to=hub key=a.b; send to=hub key=x.x; "
+        "send to=tops key=a.b; settle; unwire which=tops_b; send to=tops key=a.b; settle; unwire which=hub_a; send to=hub key=a.b; settle; "
+        "wire which=tops_b; send to=tops key=a.b; wire which=fans_p; wire which=fans_x; send to=fans; unwire which=fans_x; send to=fans; "
+        "settle; restart; send to=tops key=a.b; send to=fans; send to=hub key=a.b; settle; consume count=10; consume queue=b count=10; "
+        "consume queue=p count=10",
         "tx": "tx; tx commit=0; tx size=900; settle; consume count=3; tx to=all commit=0; tx to=all; settle; crash; consume count=10",
     }.items()
 }  # fmt: skip
