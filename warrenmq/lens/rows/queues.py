@@ -189,15 +189,26 @@ def _acked(scene: Scene, me: ActorNotes, row: Row) -> Caption:
 def _requeued(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     cause, first, count = _requeue(row)
     name = me.name
-    to_memory = _memory_ends(scene, name, first, count)
-    for seq, key, (message, _, place, *rest) in scene.entries(name, first, count):
-        scene.set(ENTRY, key, (message, "ready", 1 if seq < to_memory else place, *rest))
+    to_memory, lets_go = _memory_ends(scene, name, first, count), not is_classic(scene)
+    for seq, key, (message, _, place, index, body, size) in scene.entries(name, first, count):
+        if seq < to_memory:
+            place = int(State.ALPHA)
+        elif lets_go and _is_stored(scene, name, seq, index, body):
+            place = int(State.GAMMA)
+        scene.set(ENTRY, key, (message, "ready", place, index, body, size))
         scene.about = scene.about or message
     scene.move = "con", f"entry/{entry_key(name, first)}"
     words = many(count)
     why = ": the consumer that held it is gone" if cause == e.Settle.RETURNED else ""
     place = "its old place" if count <= 1 else "their old places"
     return "{0} puts " + words + f" back to {place}" + why + ".", name, scene.about, count
+
+
+def _is_stored(scene: Scene, name: str, seq: int, index: int, body: int) -> bool:
+    """True if a store has the body, so that a queue which reads ahead let go of it when the message was delivered; that of
+    a transient message only if it has been in the tail, and so has an index entry, perhaps one that is not written.
+    """
+    return body == IN_PERSISTENT or (body == IN_TRANSIENT and (index > 0 or seq in scene.queues[name].dirty))
 
 
 def _memory_ends(scene: Scene, name: str, first: int, count: int) -> int:
