@@ -191,11 +191,12 @@ def _requeued(scene: Scene, me: ActorNotes, row: Row) -> Caption:
     name = me.name
     to_memory, lets_go = _memory_ends(scene, name, first, count), not is_classic(scene)
     for seq, key, (message, _, place, index, body, size) in scene.entries(name, first, count):
+        state = place
         if seq < to_memory:
-            place = int(State.ALPHA)
+            state = int(State.ALPHA)
         elif lets_go and _is_stored(scene, name, seq, index, body):
-            place = int(State.GAMMA)
-        scene.set(ENTRY, key, (message, "ready", place, index, body, size))
+            state = int(State.GAMMA)
+        scene.set(ENTRY, key, (message, "ready", state, index, body, size))
         scene.about = scene.about or message
     scene.move = "con", f"entry/{entry_key(name, first)}"
     words = many(count)
