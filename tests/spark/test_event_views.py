@@ -35,7 +35,7 @@ WRITTEN = [
      {"reason": "EXPIRED", **SPAN, "dead_lettered": True, "multiple": False, "expired_at": "2020",
       "consumer": None, "delivery_tag": None}),
     (ev.QueueLimits, {"overflow": 9, "max_length": -1, "max_length_bytes": 100, "single_active": 1},
-     {"overflow": "9", "max_length": None, "max_length_bytes": 100, "single_active": True}),
+     {"overflow": "9", "max_length": None, "max_length_bytes": 100, "single_active": True, "in_force": False}),
     (ev.ConsumerAdded, {"flags": 0, "consumer": 4, "channel": 2, "prefetch": 0, "priority": -1},
      {"flags": [], "consumer": 4, "channel_id": 2, "prefetch": 0, "priority": -1}),
     (ev.Send, {"kind": 1, "receiver": 0},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+from contextlib import closing
 
 import pytest
 
@@ -73,15 +74,15 @@ def test_it_prints_what_a_replay_finds_once_over_restarts(spark, tmp_path, runs)
     again = go(spark, trace, checkpoint, printed, until_closed=True)
     assert again.standings == ended.standings, "what was found is found, and printed once"
     assert again.violations == len(lines) == len(printed.getvalue().splitlines())
-    assert again.summary() == by_one_process(trace, tmp_path / "other").summary()
+    assert again.summary() == by_one_process(trace, tmp_path / "other")
     with pytest.raises(CallerError, match="the checkpoint of the other engine"):
         by_one_process(trace, checkpoint)
 
 
 def by_one_process(trace, checkpoint):
-    taken_by = Watch(str(checkpoint), to=io.StringIO())
-    watch([str(trace)], taken_by, wait=lambda _: None, until_closed=True)
-    return taken_by
+    with closing(Watch(str(checkpoint), to=io.StringIO())) as taken_by:
+        watch([str(trace)], taken_by, wait=lambda _: None, until_closed=True)
+        return taken_by.summary()
 
 
 def test_many_runs_are_few_tasks(tmp_path, runs):
@@ -101,7 +102,7 @@ def test_the_checkpoint_of_the_other_engine_is_refused(spark, tmp_path, runs):
     trace, checkpoint = tmp_path / "trace", tmp_path / "checkpoint"
     for _ in grow(trace, runs[:1], 1):
         pass
-    by_one_process(trace, checkpoint).close()
+    by_one_process(trace, checkpoint)
     for named in (checkpoint, f"file:{checkpoint}"):
         with pytest.raises(CallerError, match="the checkpoint of the other engine"):
             go(spark, trace, named, io.StringIO())

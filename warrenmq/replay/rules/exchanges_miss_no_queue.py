@@ -126,7 +126,8 @@ class Routes(Machine):
             if asked.queues != NOT_SAID and must:
                 outcome.figures[EXERCISED, "X1"] += len(alike)
             if NOT_SAID < asked.queues < len(must):
-                name = self.runs[run].texts.get(asked.exchange, "")
+                # rows of a DataFrame have numbers alone
+                name = self.runs[run].texts.get(asked.exchange, f"number {asked.exchange}")
                 text = f"exchange {name} chose {asked.queues} queues, where {len(must)} are bound"
                 namesakes = [context.namesakes(context.name((run, one)), run) for one in binders]
                 for t, actor, seq, *_ in (map(int, each) for each in alike):
