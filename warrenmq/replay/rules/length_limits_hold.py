@@ -69,7 +69,7 @@ Step = tuple[int, int, int, int, int]
 """(SPAN, sum, highest after a PUBLISH, seq and t of that or 0), (SURPLUS, messages, 0, seq, t), (REST, ready, 0, seq, t),
 (LIMITS, max-length, what it does, seq, t) or (LOST, messages, 0, seq, t)."""
 BY_BYTES, IN_FORCE, REFUSES = 1, 2, 4
-"""What a full queue does: its bytes count, too; it drops its oldest at once, as the vhost is up; it refuses publishes."""
+"""Flags of a limit: there is one of bytes, too; the oldest go at once, as the vhost is up; publishes are refused."""
 
 
 @dataclass(slots=True)
