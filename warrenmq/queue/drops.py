@@ -90,12 +90,11 @@ class QueueDrops:
         """Drop delivered messages that were to be requeued; the trace says already that they were.  Errors
         are those of `reject`.
         """
-        whole: list[int] = []
         if self._has_exchange():
-            fetched = self._vq.unacked_messages(seqs)
-            self._send_on(fetched, DELIVERY_LIMIT)
-            whole = [message.seq_id for message in fetched]
-        self._note(self._vq.ack(whole), DROP_DELIVERY_LIMIT | DEAD_LETTERED)
+            whole = self._vq.unacked_messages(seqs)
+            self._send_on(whole, DELIVERY_LIMIT)
+            sent_on = self._vq.ack([message.seq_id for message in whole])
+            self._note(sent_on, DROP_DELIVERY_LIMIT | DEAD_LETTERED)
         self._note(self._vq.ack(seqs), DROP_DELIVERY_LIMIT)
 
     def release(self, seqs: list[int], due_at: int) -> None:

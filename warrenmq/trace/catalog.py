@@ -427,7 +427,7 @@ def _is_of_many_moments(slabs: Sequence[FileIndex], segments: Sequence[FileIndex
             _note_last(last, who, seq_first + rows - 1)
     for file in slabs:
         for raw in (file.slabs or {}).values():
-            row = ROW.unpack_from(raw, len(raw) - ROW.size)
+            row = _last_row(raw)
             _note_last(last, row[-1], row[1])
     # a SEND is written before the row of its receive
     return any(send > last.get(sender, 0) for file in slabs for sender, send in file.named.items())
@@ -442,8 +442,13 @@ def _is_behind(slab: FileIndex, segment: FileIndex) -> bool:
     offset, actor, seq = segment.last_frame
     place, said = (_file_number(segment), offset), (slab.progress.segment, slab.progress.size)
     raw = (slab.slabs or {}).get(actor)
-    kept = ROW.unpack_from(raw, len(raw) - ROW.size)[1] if raw else 0
+    kept = _last_row(raw)[1] if raw else 0
     return place > said or (place == said and seq > kept)
+
+
+def _last_row(raw: bytes) -> tuple[int, ...]:
+    """The last row of a slab."""
+    return ROW.unpack_from(raw, len(raw) - ROW.size)
 
 
 def _note_last(last: dict[int, int], who: int, seq: int) -> None:
